@@ -1,5 +1,5 @@
-//! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what
-//! follows from what was decided before.
+//! The loop: poll, plan, execute. [`crate::decide`] makes all decisions; [`reconcile`] applies the consequences of
+//! earlier ones.
 
 mod budget;
 pub(crate) mod collect;
@@ -47,28 +47,28 @@ use notices::Notices;
 use reconcile::Patience;
 use round::round;
 
-/// A wake is waited on for so long: more of them come at once, and one look is enough for all.
+/// Time to collect further wake-ups before a round, because they come in groups and one poll serves all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The timeout of a round. Providers take their time, and each of their calls has a timeout of its own.
+/// Timeout of a round. Each call of a provider has its own timeout.
 const ROUND_MAX: Duration = Duration::from_secs(600);
 
-/// What is to be given up when this process ends has so long to be written down.
+/// Timeout for updating the ledger when the process ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How to run the loop.
+/// Settings of the loop.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Between two looks.
+    /// Interval between two rounds.
     pub tick: Duration,
-    /// What decisions go by.
+    /// Limits and weights of decisions.
     pub policy: Policy,
-    /// What it leads under: one that comes back under the name of one that has died need not wait for the end of its
-    /// lead. To be given only where nobody else can have it; random without.
+    /// Name under which this autoscaler leads. A restart under the same name does not wait for the old lease to expire.
+    /// Set it only if no other autoscaler can use it; random if `None`.
     pub holder: Option<String>,
 }
 
-/// It is said so often how things are, milliseconds.
+/// Maximum interval between two status reports, milliseconds.
 const TELL_EVERY_MS: u64 = 5_000;
 
 impl Settings {
@@ -99,7 +99,7 @@ impl Settings {
     }
 }
 
-/// The running autoscaler.
+/// A running autoscaler.
 pub struct Autoscaler {
     queue: Shards,
     providers: Providers,
@@ -110,27 +110,27 @@ pub struct Autoscaler {
     invites: Option<Arc<dyn Invites>>,
     cost_ledger: CostLedger,
     exposition: Exposition,
-    /// What is so for longer is logged once.
+    /// Whether the last poll failed, so that a lasting failure is logged once.
     was_redis_unreachable: bool,
     notices: Notices,
-    /// When it was last said how it is, unix milliseconds.
+    /// Time of the last status report, unix milliseconds.
     told_ms: u64,
 }
 
-/// What one round came to.
+/// Result of one round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Round {
-    /// What was seen.
+    /// The observation.
     pub seen: Observation,
-    /// What was decided.
+    /// The plan.
     pub plan: Plan,
-    /// Providers that could not be asked, and why.
+    /// Providers that could not be reached, and why.
     #[serde(rename = "blind")]
     pub unreachable: Vec<String>,
 }
 
 impl Round {
-    /// What would be decided at the last of these moments, with what was learned before; `None` of no moments.
+    /// Plans for the last of these moments after learning from the earlier ones; `None` without moments.
     #[must_use]
     pub fn decided_of(moments: Vec<Observation>, policy: &Policy) -> Option<Self> {
         let mut planner = Planner::new(policy.clone());
@@ -144,7 +144,7 @@ impl Round {
 }
 
 impl Autoscaler {
-    /// Nothing is asked yet.
+    /// Creates an autoscaler. Nothing is read yet.
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let planner = Planner::new(settings.policy.clone());
@@ -165,27 +165,28 @@ impl Autoscaler {
         }
     }
 
-    /// With somebody who lets the workers of rented machines join.
+    /// Adds the issuer of join tokens for rented machines.
     #[must_use]
     pub fn with_invites(mut self, invites: Arc<dyn Invites>) -> Self {
         self.invites = Some(invites);
         self
     }
 
-    /// With where this process shows how things stand.
+    /// Adds the endpoint that exposes metrics.
     #[must_use]
     pub fn with_exposition(mut self, exposition: Exposition) -> Self {
         self.exposition = exposition;
         self
     }
 
-    /// One look, and what would be done now. Does nothing.
+    /// Polls once and plans without executing anything.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    ///
+    /// If Redis fails.
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
         let mut poll = self.collector.poll(&self.providers).await?;
-        // Who looks once knows of no pause; it excuses nobody.
+        // A single poll has no history, so it excuses no silent worker.
         poll.seen.pause = None;
         let seen = observe::observation(&poll.seen);
         let plan = self.planner.plan(&seen);
@@ -193,11 +194,12 @@ impl Autoscaler {
         Ok(Round { seen, plan, unreachable })
     }
 
-    /// Looks, decides and does until `shutdown`; what cannot outlive this process is ended then, everything else stays.
-    /// Call it on the main thread, to whose life machines of `local` are tied.
+    /// Runs rounds until `shutdown`. Machines that cannot outlive this process are ended then; others stay. Call it on
+    /// the main thread, because machines of `local` are tied to the life of that thread.
     ///
     /// # Errors
-    /// When the queue's signals cannot be heard.
+    ///
+    /// If it cannot subscribe to the signals of the queue.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut heard = self.queue.listen(AUTOSCALER).await?;
         let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone());
@@ -223,7 +225,7 @@ impl Autoscaler {
                             metrics::ticked(started.elapsed());
                         }
                     }
-                    // A call under way is of unknown outcome, and is cleared up by the next one that leads.
+                    // A call in progress gets an unknown outcome, which the next leader resolves.
                     () = shutdown.cancelled() => break,
                 }
             }
@@ -232,7 +234,7 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// One round, whatever comes of it.
+    /// Runs one round. Failures are logged and end it.
     async fn round(&mut self, term: Term) {
         let poll = match self.collector.poll(&self.providers).await {
             Ok(poll) => poll,
@@ -252,7 +254,7 @@ impl Autoscaler {
         poll.unreachable.iter().for_each(|(provider, _)| metrics::unreachable(provider));
         let registry = self.queue.registry();
         if self.cost_ledger.spent_today(poll.seen.now_ms).is_none() {
-            // What is spent is known before anything is rented.
+            // Costs must be known before anything is rented.
             self.cost_ledger.keep(&registry, term, &self.providers, &poll.seen).await;
         }
         let poll = Poll { spent_usd_micros: self.cost_ledger.spent_today(poll.seen.now_ms), ..poll };
@@ -285,7 +287,7 @@ impl Autoscaler {
             }
         };
         for worker in tied.iter().filter(|id| seen.workers.iter().all(|worker| worker.worker_id != **id)) {
-            // What cannot be done now is done when the leases end.
+            // Jobs that cannot be queued again now are queued again when their leases expire.
             match self.queue.abandon(worker).await {
                 Ok(0) => {}
                 Ok(jobs) => tracing::info!(worker.id = worker, jobs, "worker process ended; its jobs are queued again"),
@@ -299,8 +301,7 @@ impl Autoscaler {
         self.tell(&registry, term, etas).await;
     }
 
-    /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it
-    /// had.
+    /// Workers on machines that end with this process. A machine of these that is struck off has certainly ended.
     fn tied(&self, seen: &RawState) -> Vec<String> {
         let is_tied = |name: &String| {
             let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));
@@ -310,7 +311,7 @@ impl Autoscaler {
         workers.map(|worker| worker.worker_id.clone()).collect()
     }
 
-    /// Says how it is, when that has changed, and every few seconds.
+    /// Publishes the status after a change, and every few seconds.
     async fn tell(&mut self, registry: &Registry, term: Term, etas: Vec<Eta>) {
         let at_ms = now_ms();
         let (notices, changed) = self.notices.end_round(at_ms);
@@ -324,7 +325,7 @@ impl Autoscaler {
         }
     }
 
-    /// Ends what cannot outlive this process, and the lead.
+    /// Ends the machines that cannot outlive this process and gives up the lead.
     async fn leave(&mut self, lead: &Lead) {
         for provider in self.providers.iter() {
             provider.leave().await;
@@ -348,13 +349,13 @@ impl Autoscaler {
     }
 }
 
-/// Completes when work is ready that nobody waits for.
+/// Completes when a job is ready that no worker waits for.
 async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
     loop {
         match heard.recv().await {
             Some(Signal::Unmet | Signal::Missed) => break,
             Some(_) => {}
-            // Looking every few seconds goes on.
+            // The periodic rounds continue.
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Asks Redis, the registry and the providers what there is.
+//! Polls Redis and the providers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,22 +16,22 @@ use crate::observe::{self, RawState};
 use crate::provider::{Failure, Provider, Rental, in_time};
 use crate::providers::Providers;
 
-/// Redis answers within this time, or is not to be seen.
+/// Timeout for reading state from Redis.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
 
-/// A machine that was asked for so long ago is to be in its provider's list, milliseconds.
+/// Age after which a requested machine must appear in its provider's list, milliseconds.
 const SETTLED_MS: u64 = 120_000;
 
-/// A list that has none of the machines that should be in it is believed after this time, milliseconds.
+/// Time after which a list without any expected machine is trusted, milliseconds.
 const BARE_MS: u64 = 900_000;
 
-/// What is left of our money at a provider is believed for so long.
+/// Cache TTL of the credit at a provider.
 const CREDIT_FOR: Duration = Duration::from_secs(60);
 
-/// What an endpoint's current version needs is believed for so long.
+/// Cache TTL of the class of an endpoint's current version.
 const CLASS_FOR: Duration = Duration::from_secs(30);
 
-/// Why nothing can be seen.
+/// Failure to read the state from Redis.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RedisUnreachable {
     #[error("Redis failed")]
@@ -40,7 +40,7 @@ pub(crate) enum RedisUnreachable {
     Late,
 }
 
-/// Where to look, and what is remembered from one look to the next.
+/// Reads the state of Redis and the providers, with caches that last from poll to poll.
 pub(crate) struct Collector {
     queue: Shards,
     registry: Registry,
@@ -50,21 +50,21 @@ pub(crate) struct Collector {
     asker: Asker,
 }
 
-/// What was seen, and of which providers it cannot be said.
+/// Result of a poll, with the providers that could not be reached.
 pub(crate) struct Poll {
     pub(crate) seen: RawState,
     pub(crate) unreachable: Vec<(&'static str, Failure)>,
     pub(crate) no_offers: Vec<(&'static str, NoOffers)>,
-    /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
+    /// Cost of rented machines today, millionths of a dollar; `None` before it is known.
     pub(crate) spent_usd_micros: Option<u64>,
 }
 
-/// Why nothing can be rented somewhere.
+/// Reason why a provider has no offers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NoOffers {
-    /// It has too little of our money left, dollars.
+    /// The credit is below the minimum, dollars.
     Poor { credit_usd: f64, least_usd: f64 },
-    /// It does not say what can be had, or what is left to spend.
+    /// The offers or the credit could not be read.
     Failed(String),
 }
 
@@ -75,7 +75,7 @@ impl Collector {
         Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
     }
 
-    /// What is not seen from here on, until the next look, is nobody's fault but ours.
+    /// Marks the time until the next poll as a pause, in which silence of workers does not count.
     pub(crate) fn lose_sight(&mut self) {
         self.pauses.lose_sight();
     }
@@ -92,7 +92,7 @@ impl Collector {
         };
         let found = timeout(REDIS_LIMIT, asked).await;
         let (flows, workers, machines, demands, cooldowns) = found.map_err(|_| RedisUnreachable::Late)??;
-        // Providers take their time, in which nobody falls silent.
+        // Taken before the providers respond, so that slow providers make no worker look silent.
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
             self.busy_ms.insert(worker.name.clone(), worker.seen_ms);
@@ -114,7 +114,7 @@ impl Collector {
         Ok(self.asker.poll(seen, answers))
     }
 
-    /// What new jobs of each endpoint run on.
+    /// Reads the classes of the new jobs of all endpoints.
     async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), RedisUnreachable> {
         let now = Instant::now();
         for flow in &seen.flows {
@@ -139,7 +139,7 @@ impl Collector {
     }
 }
 
-/// The class of an endpoint's new jobs, and how many of them one process runs at once; `None` of one that is not
+/// Class of an endpoint's new jobs and the number that one process runs at once; `None` if the endpoint is not
 /// deployed.
 async fn class_of_new(
     registry: &Registry,
@@ -155,25 +155,25 @@ async fn class_of_new(
     Ok(number.zip(gib).map(|(number, gib)| (class_of(number, gib), at_once)))
 }
 
-/// Asks providers, and remembers what need not be asked each time.
+/// Queries providers and caches results that change slowly.
 pub(crate) struct Asker {
     min_credit_usd: f64,
-    /// What is left at each that is paid ahead, and when that was asked.
+    /// Credit at each prepaid provider, and when it was read.
     credits: HashMap<&'static str, (Option<f64>, Instant)>,
-    /// Since when each has listed none of the machines that should be there, unix milliseconds.
+    /// Time since which each provider has listed none of the expected machines, unix milliseconds.
     bare_ms: HashMap<&'static str, u64>,
 }
 
-/// What providers answered.
+/// Responses of all providers.
 pub(crate) struct Answers {
     lists: Vec<Lists>,
     no_offers: Vec<(&'static str, NoOffers)>,
 }
 
-/// What one of them answered.
+/// Response of one provider.
 struct Lists {
     provider: &'static str,
-    /// It keeps its list itself, here: what is not in it is not there.
+    /// Whether the provider keeps its list in this process, so that a machine that the list lacks does not exist.
     is_exact: bool,
     answer: Result<Listed, Failure>,
 }
@@ -191,8 +191,8 @@ impl Asker {
         let listed = join_all(providers.iter().map(list)).await;
         let mut answers = Answers { lists: Vec::with_capacity(listed.len()), no_offers: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
-            // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to
-            // spend, nothing is rented there; what is rented is looked after all the same.
+            // If the list fails, nothing else is requested. Without offers or with unknown credit nothing is rented
+            // there, but existing machines are still managed.
             let answer = match answer {
                 Ok((offers, rentals)) => {
                     let mut offers = offers.map_err(|failure| NoOffers::Failed(failure.to_string()));
@@ -217,7 +217,7 @@ impl Asker {
         answers
     }
 
-    /// What was seen, with what the providers say, as far as that can be believed.
+    /// Combines the state with the responses of providers that are plausible.
     pub(crate) fn poll(&mut self, mut seen: RawState, answers: Answers) -> Poll {
         let mut unreachable = Vec::new();
         for Lists { provider, is_exact, answer } in answers.lists {
@@ -233,8 +233,8 @@ impl Asker {
         Poll { seen, unreachable, no_offers: answers.no_offers, spent_usd_micros: None }
     }
 
-    /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while
-    /// one of their workers is heard, nor before it has said so for a quarter of an hour.
+    /// Rejects a list that has none of the expected machines, because such a list is more likely wrong than right. It
+    /// is accepted after a quarter of an hour, and never while a worker of one of these machines is heard.
     fn believed(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
         let settled = |machine: &&MachineRecord| {
@@ -260,7 +260,7 @@ impl Asker {
         Err(Failure::Unknown(format!("its list has none of the {} machines that it should have", expected.len())))
     }
 
-    /// What is left there, as of a minute ago at most.
+    /// Credit at a provider, at most a minute old.
     async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<f64>, Failure> {
         let now = Instant::now();
         if let Some((credit, since)) = self.credits.get(provider.name())
@@ -274,7 +274,7 @@ impl Asker {
     }
 }
 
-/// What we have there, and what could be had.
+/// Reads the offers and rentals of a provider.
 async fn list(provider: &dyn Provider) -> Result<(Result<Vec<Offer>, Failure>, Option<Vec<Rental>>), Failure> {
     let rentals = in_time(provider, provider.rentals()).await?;
     let offers = in_time(provider, provider.offers()).await;
