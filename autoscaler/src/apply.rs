@@ -1,5 +1,5 @@
-//! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down
-//! the answer.
+//! Executes plans without making choices: each intent is written to the ledger, then requested from the provider, then
+//! the response is written.
 
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
@@ -13,46 +13,46 @@ use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
-/// An offer that was refused or has vanished is left alone for so long, milliseconds.
+/// Cooldown of an offer that was refused or has vanished, milliseconds.
 const REFUSED_MS: u64 = 60_000;
 
-/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that
-/// another has led since, and has struck it off.
+/// Maximum time between writing an intent and the request, milliseconds. After a longer pause another autoscaler may
+/// have led and struck the intent off.
 const SOON_MS: u64 = 10_000;
 
-/// Why nothing more may be done now.
+/// Reason to stop executing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
-    /// Another autoscaler leads by now.
+    /// Another autoscaler leads now.
     #[error("another autoscaler leads now")]
     Deposed,
-    /// What is done cannot be written down, so nothing is done.
+    /// The ledger cannot be written, so nothing may be requested.
     #[error("cannot write to the ledger of machines")]
     Unavailable(#[from] Error),
 }
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is being done.
+    /// The step is carried out.
     Done {
-        /// The machine.
+        /// ID of the machine.
         machine: String,
     },
-    /// It is done when the machine's jobs are.
+    /// The step is carried out when the machine's jobs have ended.
     AfterItsJobs,
-    /// It was not done, or perhaps not.
+    /// The step failed, or its outcome is unknown.
     Failed(String),
-    /// It is not for us to do, or cannot be, as things are by now.
+    /// The step is not possible any more, or not the autoscaler's to take.
     LeftAlone(&'static str),
-    /// What there is comes to as much as it may already.
+    /// A limit is reached.
     Withheld(Granted),
 }
 
-/// Of a machine that whoever asked names.
+/// Success for a machine that the caller names.
 const DONE: Outcome = Outcome::Done { machine: String::new() };
 
-/// Who does it: under this term, with these providers.
+/// Executes steps in one term with a set of providers.
 #[derive(Clone, Copy)]
 pub(crate) struct Executor<'a> {
     pub(crate) ledger: &'a dyn RentalLedger,
@@ -61,12 +61,12 @@ pub(crate) struct Executor<'a> {
     pub(crate) caps: Caps,
     pub(crate) providers: &'a Providers,
     pub(crate) invites: Option<&'a dyn Invites>,
-    /// Whether machines go with the jobs that they have.
+    /// Whether machines are given back without waiting for their jobs.
     pub(crate) is_urgent: bool,
 }
 
 impl Executor<'_> {
-    /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
+    /// Executes a step of a plan that was made of `seen`, and updates the machines in it.
     pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
             Action::Rent { offer, bid_usd_per_hour, .. } => {
@@ -124,7 +124,7 @@ impl Executor<'_> {
         if !provider.charges_boots() {
             machine.booting_usd_micros_per_hour = Some(machine.stopped_usd_micros_per_hour);
         }
-        // Its name may have been another's that was drained.
+        // An earlier machine of this name may have been drained.
         told(self.ledger.drain(self.term, &id, None).await?)?;
         match self.ledger.rent(self.term, &machine, self.caps).await? {
             Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
@@ -160,7 +160,7 @@ impl Executor<'_> {
                     told(self.ledger.cool_down(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
             }
-            // It is cleared up by what its provider lists.
+            // The provider's list resolves it.
             Failure::Unknown(_) => {}
             Failure::Made { rental, .. } => {
                 machine.rental = Some(rental.clone());
@@ -171,8 +171,8 @@ impl Executor<'_> {
         Ok(Outcome::Failed(failure.to_string()))
     }
 
-    /// With what is charged for a machine that was just made, before anything more is rented: its offer may be old by
-    /// now, or false.
+    /// Records the charged price of a new machine before anything more is rented, because its offer may be outdated or
+    /// wrong.
     async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, Stop> {
         let rental = machine.rental.as_deref().unwrap_or_default();
         let usd_per_hour = match in_time(provider, provider.price(rental)).await {
@@ -190,7 +190,7 @@ impl Executor<'_> {
         Ok(machine)
     }
 
-    /// What its worker joins with, where it is not given that otherwise.
+    /// Issues the join token of a worker, if its provider passes one on.
     async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
         match self.invites {
             Some(invites) if provider.takes_join_token() => invites.invite(id, &offer.traits).await,
@@ -214,7 +214,7 @@ impl Executor<'_> {
         Ok((Some(machine), failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
-    /// From now on it is given no more jobs.
+    /// Stops giving a machine new jobs.
     pub(crate) async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
         let since_ms = machine.drained_ms.unwrap_or_else(|| self.clock.now_ms());
         let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
@@ -233,7 +233,7 @@ impl Executor<'_> {
         Ok((Some(machine), DONE))
     }
 
-    /// Stops it or gives it back: now, if it certainly holds no job; else it is drained first.
+    /// Stops a machine or gives it back: at once if it certainly holds no job, otherwise after a drain.
     async fn end(
         &self,
         machine: MachineRecord,
@@ -249,7 +249,7 @@ impl Executor<'_> {
         Ok((after, failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
-    /// Stops it or gives it back. Its record stays until it is seen to be gone.
+    /// Stops a machine or gives it back at once. Its record stays until it is known to be gone.
     pub(crate) async fn ended(
         &self,
         machine: MachineRecord,
@@ -259,14 +259,14 @@ impl Executor<'_> {
         Ok((Some(machine), failure))
     }
 
-    /// Has its provider do what is wanted of it: written down first, and the answer after.
+    /// Writes the wanted state of a machine, requests it from the provider, and writes the response.
     async fn ask(&self, machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
         let machine = self.wanted(machine, wanted);
         self.write(&machine).await?;
         self.call(machine).await
     }
 
-    /// As it is from now on, not asked for yet.
+    /// The record of a machine with a new wanted state that is not requested yet.
     fn wanted(&self, machine: MachineRecord, wanted: Wanted) -> MachineRecord {
         let released_ms = machine.released_ms.filter(|_| wanted == Wanted::Gone);
         MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, released_ms, ..machine }
@@ -280,7 +280,7 @@ impl Executor<'_> {
         let rental = match &machine.rental {
             Some(rental) => rental.clone(),
             None if !provider.keeps_list() => machine.id.clone(),
-            // It may not be there; the list will tell.
+            // The machine may not exist; the list will show it.
             None => return Ok((machine, None)),
         };
         let answer = match machine.wanted {
@@ -306,7 +306,7 @@ impl Executor<'_> {
         told(written)
     }
 
-    /// It is gone, and its worker with it.
+    /// Removes a machine and its worker from the ledger.
     pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
         let gone: Vec<&str> =
             workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
@@ -321,7 +321,7 @@ impl Executor<'_> {
     }
 }
 
-/// A machine that is about to be, as it is written down first.
+/// Record of a machine before it is rented.
 fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -> MachineRecord {
     MachineRecord {
         id: id.to_owned(),
@@ -346,12 +346,12 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -
     }
 }
 
-/// A machine of ours that somebody else has started, and whose worker is here.
+/// Record of a machine of a provider that something else started and whose worker has joined.
 pub(crate) fn adopted(seen_ms: u64, id: &str, offer: &Offer) -> MachineRecord {
     MachineRecord { rental: Some(id.to_owned()), is_done: true, ..record(seen_ms, id, offer, None) }
 }
 
-/// A write is refused to one that no longer leads.
+/// Fails if a write was refused because another autoscaler leads.
 fn told(is_ours: bool) -> Result<(), Stop> {
     if is_ours { Ok(()) } else { Err(Stop::Deposed) }
 }

@@ -1,6 +1,5 @@
-//! Every metric of the autoscaler: its name, its unit, what it means, and the one function that moves it. Labels are
-//! bounded. Machines and what they cost are told by the API, from the ledger: they are there, and paid for, also while
-//! no autoscaler is.
+//! Metrics of the autoscaler: name, unit, help and the function that updates each. Labels are bounded. The API exposes
+//! the machines and their cost from the ledger, because they exist even while no autoscaler runs.
 
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
 use crate::policy::Policy;
 
-/// From some milliseconds, a look at Redis, to the patience of a provider.
+/// From a poll of Redis, some milliseconds, to the timeout of a provider.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// Whose picture it is.
+/// Name of this set of metrics.
 const TELLER: &str = "autoscaler";
 
 catalogue! {
-    /// Every metric of what happens in an autoscaler.
+    /// Metrics of an autoscaler process.
     pub const METRICS;
     gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it stands by.";
     counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
@@ -28,12 +27,12 @@ catalogue! {
     counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by kind: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
 
-/// What only the one that leads tells.
+/// Metrics that only the leader exposes.
 mod led {
     use stokehold_exposition::catalogue;
 
     catalogue! {
-        /// How the one that leads sees things.
+        /// State as the leader read it.
         pub const METRICS;
         gauge SPENT_TODAY = "stokehold_autoscaler_spent_today_usd", "Cost of rented machines since midnight UTC, including costs that are not charged yet.";
         gauge DAY_LIMIT = "stokehold_autoscaler_day_limit_usd", "Limit for the cost of rented machines per day (max_usd_per_day); absent without a limit.";
@@ -46,7 +45,7 @@ mod led {
 
 pub use led::METRICS as LED;
 
-/// Everything that is counted in a process in which an autoscaler runs.
+/// All metrics of a process that runs an autoscaler.
 #[must_use]
 pub fn catalogues() -> [&'static [Metric]; 2] {
     [METRICS, stokehold_queue::metrics::METRICS]
@@ -80,13 +79,13 @@ fn reason_word(reason: &Reason) -> String {
     told["why"].as_str().unwrap_or("other").to_owned()
 }
 
-/// How the one that leads saw things in a round.
+/// State that the leader read in a round.
 pub(crate) struct Led {
-    /// What all machines cost.
+    /// Cost of all machines, dollars per hour.
     pub(crate) usd_per_hour: f64,
-    /// What rented machines have cost today, once that is known.
+    /// Cost of rented machines today, if known.
     pub(crate) spent_usd_micros: Option<u64>,
-    /// Each provider, and whether it could not be seen.
+    /// Name of each provider, and whether it could not be reached.
     pub(crate) providers: Vec<(&'static str, bool)>,
 }
 
@@ -107,12 +106,12 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
     });
 }
 
-/// It is for another one to tell.
+/// Hides the metrics of the leader.
 pub(crate) fn not_led(exposition: &Exposition) {
     exposition.hide(TELLER);
 }
 
-/// What all machines cost per hour now, dollars.
+/// Current cost of all machines, dollars per hour.
 #[must_use]
 pub fn usd_per_hour(seen: &Observation) -> f64 {
     let cost = |machine: &Machine| match machine.phase {

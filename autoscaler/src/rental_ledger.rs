@@ -1,5 +1,5 @@
-//! Where it is written down what was rented, or is about to be: before anybody is asked, so that whoever comes after a
-//! crash finds each, and ends it.
+//! The ledger of rented machines. Each rent is written before it is requested, so that the next leader finds every
+//! machine after a crash.
 
 #[cfg(test)]
 pub(crate) mod memory;
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use stokehold_queue::Error;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Registry, Term};
 
-/// The ledger of machines. One autoscaler leads; what another writes in an older term is refused.
+/// Writes of the ledger of machines. One autoscaler leads; writes in an older term are refused.
 pub(crate) trait RentalLedger: Send + Sync {
     /// See [`Registry::rent`].
     fn rent<'a>(&'a self, term: Term, machine: &'a MachineRecord, caps: Caps) -> BoxFuture<'a, Result<Granted, Error>>;

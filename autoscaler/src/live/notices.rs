@@ -1,5 +1,5 @@
-//! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it
-//! begins and when it is over.
+//! Notices for the operator: conditions that prevent work, and since when. Each is logged when it begins and when it is
+//! resolved.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,15 +11,15 @@ use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
 
-/// Of one round after the other.
+/// Notices and decisions, carried from round to round.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// By what they are about.
+    /// Current notices by kind.
     standing: BTreeMap<String, Notice>,
     round: BTreeMap<String, String>,
-    /// What was done last, the newest first.
+    /// Recent decisions, the newest first.
     decisions: VecDeque<Decision>,
-    /// Whether something was done since this was last told.
+    /// Whether a decision was added since the last report.
     is_news: bool,
 }
 
@@ -132,7 +132,7 @@ impl Notices {
         self.say(kind.to_owned(), text);
     }
 
-    /// That something was done, or tried. What is tried again in each round, and fails the same way, is told of once.
+    /// Adds a decision. A step that fails in every round in the same way is added once.
     pub(crate) fn decided(&mut self, decision: Decision) {
         let same =
             |last: &Decision| Decision { at_ms: last.at_ms, reason: last.reason.clone(), ..decision.clone() } == *last;
@@ -144,7 +144,7 @@ impl Notices {
         self.is_news = true;
     }
 
-    /// What was done last, the newest first.
+    /// Recent decisions, the newest first.
     pub(crate) fn decisions(&self) -> Vec<Decision> {
         self.decisions.iter().cloned().collect()
     }
@@ -153,7 +153,7 @@ impl Notices {
         self.round.entry(kind).or_insert(text);
     }
 
-    /// What stands at the end of a round, and whether that has changed.
+    /// Ends a round. Returns the current notices and whether anything changed.
     pub(crate) fn end_round(&mut self, now_ms: u64) -> (Vec<Notice>, bool) {
         let round = std::mem::take(&mut self.round);
         let mut changed = std::mem::take(&mut self.is_news);

@@ -1,5 +1,5 @@
-//! What follows from what was decided before, whatever is decided now: calls of unknown outcome are cleared up, drained
-//! machines go, those that never came are given back, and what is nobody's is ended. Pure.
+//! Corrections that follow from earlier decisions: calls of unknown outcome are resolved, drained machines are given
+//! back, and so are machines that never came up or that the ledger lacks. Pure.
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
@@ -7,51 +7,52 @@ use crate::money::micros;
 use crate::observe::{self, RawState};
 use crate::provider::{Provider, RentalState};
 
-/// A call that its provider has not confirmed is made again after this time, milliseconds.
+/// Time after which a call that its provider has not confirmed is repeated, milliseconds.
 const ASK_AGAIN_MS: u64 = 30_000;
 
-/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its
-/// heartbeat is every three seconds.
+/// Time without a heartbeat after which a machine without a list counts as gone, milliseconds. Workers send one every
+/// three seconds.
 const QUIET_MS: u64 = 5_000;
 
-/// A machine that is in no list for so long is gone, milliseconds: in two good lists at the least, for one is asked for
-/// more often.
+/// Time for which a machine must be missing from its list to count as gone, milliseconds: at least two good lists,
+/// because lists are read more often.
 const MISSED_MS: u64 = 10_000;
 
-/// Endpoints that are remembered to be on a machine's disk.
+/// Maximum number of endpoints that are remembered as stored on a machine's disk.
 const ON_DISK_MAX: usize = 200;
 
-/// How patient to be.
+/// Time limits and the limit of the cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// A draining machine is ended with what it has after this time, milliseconds.
+    /// Time that a draining machine has for its jobs, milliseconds.
     pub(crate) drain_ms: u64,
-    /// A host whose machine never came, or went away, is left alone for this time, milliseconds.
+    /// Time during which nothing is rented from a host whose machine never came up or went away, milliseconds.
     pub(crate) cooldown_ms: u64,
-    /// What all machines together may cost, millionths of a dollar an hour.
+    /// Limit for the cost of all machines together, millionths of a dollar per hour.
     pub(crate) most_usd_micros_per_hour: u64,
 }
 
-/// Something to do beside the plan.
+/// A correction beside the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Correction {
-    /// Write a machine down as it is now known to be.
+    /// Updates the record of a machine.
     Note(MachineRecord),
-    /// It is gone.
+    /// Strikes a machine off that is gone.
     Forget {
-        /// Its id.
+        /// ID of the machine.
         id: String,
         why: &'static str,
     },
-    /// Have its provider do this.
+    /// Requests a state of a machine from its provider.
     Ask { machine: MachineRecord, wanted: Wanted, why: &'static str },
-    /// Give it no more jobs, and give it back when it has ended those that it has.
+    /// Drains a machine, then gives it back.
     Drain { machine: MachineRecord, why: &'static str },
-    /// Rent nothing of this host or offer until then, unix milliseconds; 0: it may be again.
+    /// Rents nothing from this host or offer until then, unix milliseconds; 0 ends the cooldown.
     CoolDown { host: String, until_ms: u64 },
 }
 
-/// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
+/// Lists the corrections for a state. `provider` looks up a provider by name; machines of unknown providers stay as
+/// they are.
 pub(crate) fn reconcile<'a>(
     seen: &RawState,
     patience: Patience,
@@ -86,7 +87,7 @@ pub(crate) fn reconcile<'a>(
                     rented_ms: seen.now_ms,
                     drained_ms: None,
                     then: None,
-                    // It counts towards the limits until it is gone.
+                    // The machine counts towards the limits until it is gone.
                     usd_micros_per_hour: rental.usd_per_hour.map_or(0, micros),
                     agreed_usd_micros_per_hour: None,
                     booting_usd_micros_per_hour: None,
@@ -106,9 +107,9 @@ pub(crate) fn reconcile<'a>(
     corrections
 }
 
-/// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first.
-/// What was agreed is within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing
-/// back that costs what it should.
+/// Machines that are charged more than agreed and must go so that the limit holds, the worst first. Agreed prices are
+/// within the limit, because nothing was rented beyond it. A limit that was lowered since gives back no machine that
+/// costs what was agreed.
 pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
     let costs = |machine: &MachineRecord| match machine.wanted {
         Wanted::Gone => 0,
@@ -133,7 +134,7 @@ pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&M
     dear
 }
 
-/// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
+/// Gives back a machine that costs too much, unless that is under way. Its jobs end first.
 fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &mut Vec<Correction>) {
     const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
     let is_asked = |correction: &Correction| {
@@ -156,7 +157,7 @@ fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &mut Vec<Cor
     });
 }
 
-/// A box whose offers say less than is charged is left alone.
+/// Starts a cooldown of a host that charges more than its offers.
 fn false_offer(
     seen: &RawState,
     patience: Patience,
@@ -176,19 +177,19 @@ fn one(
     corrections: &mut Vec<Correction>,
 ) {
     let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
-    // It cannot be said of one whose provider could not be asked.
+    // Nothing is known of machines whose provider could not be reached.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
     let rental = seen.rental_of(machine);
     let worker = seen.worker_of(machine);
     let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
-    // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there,
-    // whatever is listed.
+    // A list kept in this process is exact. For any other provider, a machine whose worker is heard exists, whatever
+    // the list says.
     let is_exact = provider.settles_after().is_zero();
     let mut known = machine.clone();
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
         known.missed_ms = None;
-        // It was made after all.
+        // The machine was created after all.
         known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
         known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;
         if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
@@ -203,7 +204,7 @@ fn one(
             return gone(seen, patience, provider, machine, corrections);
         }
     }
-    // Nobody lists it, but its worker would be heard.
+    // No list contains the machine, but its worker would be heard.
     if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
         return corrections.push(Correction::Forget { id: machine.id.clone(), why: "given back" });
     }
@@ -252,17 +253,17 @@ fn one(
     }
 }
 
-/// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not
-/// show yet, whatever is wanted of it.
+/// Age of the request that a list must reflect before a missing machine counts, milliseconds. A machine that was just
+/// rented may not be listed yet, whatever its wanted state.
 fn unlisted_ms(seen: &RawState, machine: &MachineRecord) -> u64 {
-    // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and
-    // begins nothing anew.
+    // A machine that may never have been created is not requested to go; its wanted state is written repeatedly and
+    // must not restart the clock.
     let is_told = machine.is_done || machine.rental.is_none();
     let since_ms = if machine.wanted == Wanted::Gone && is_told { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)
 }
 
-/// It is in its provider's list no more.
+/// Strikes off a machine that its provider no longer lists.
 fn gone(
     seen: &RawState,
     patience: Patience,
@@ -281,7 +282,8 @@ fn gone(
     corrections.push(Correction::Forget { id: machine.id.clone(), why });
 }
 
-/// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
+/// Starts a cooldown of the host, or of the offer if the host is unknown. Not for this machine, which has no
+/// alternative.
 fn cool_down(
     seen: &RawState,
     patience: Patience,

@@ -1,5 +1,4 @@
-//! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of
-//! crashes runs the same.
+//! One round: corrections, plan, execution. The simulation of crashes runs the same code.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,10 +19,11 @@ use crate::plan::{Action, Plan, Reason, Step};
 use crate::planner::Planner;
 use crate::policy::AtBudget;
 
-/// No step of a round is begun after this time.
+/// Time after which a round starts no further step.
 const STEPS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
+/// Runs one round and returns the state at its end. `record` gets the observation and the plan before the plan is
+/// executed.
 pub(crate) async fn round(
     executor: &Executor<'_>,
     planner: &mut Planner,
@@ -54,12 +54,12 @@ pub(crate) async fn round(
         }
     }
     if seen.is_gateway_unreachable() {
-        // Whoever decides then would give every machine back, and rent as many again.
+        // A plan made now would give back every machine and rent as many again.
         notices.gateway_unreachable();
         plan.steps.clear();
     }
     if seen.is_paused() {
-        // Who came up meanwhile could not say so.
+        // Machines that came up during the pause could not report.
         let has_failed = |reason: &Reason| matches!(reason, Reason::BootFailed { .. } | Reason::ResumeFailed { .. });
         plan.steps.retain(|step| !has_failed(&step.reason));
     }
@@ -67,14 +67,14 @@ pub(crate) async fn round(
         .iter()
         .map(|machine| machine.id.clone())
         .collect();
-    // Who decides knows of prices, and not of what was agreed: it would take them back.
+    // The planner knows the price, not the agreed price, and would undrain these machines.
     plan.steps
         .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
     let overcharged: Vec<_> = seen.machines.values().filter(|machine| machine.is_overcharged()).collect();
     notices.overcharged(&overcharged);
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
-        // A provider takes its time over each: what is left is decided anew, of what is seen then.
+        // Each step takes its time. The remaining ones are planned again from a newer state.
         if Instant::now() > until {
             break;
         }
@@ -85,7 +85,7 @@ pub(crate) async fn round(
         let outcome = executor.step(&mut seen, step).await?;
         if let Outcome::Withheld(granted) = outcome {
             notices.limited(granted, executor.caps);
-            // What one may not have, the next may not either.
+            // This limit holds for the following rents, too.
             if matches!(granted, Granted::Rents(_)) {
                 break;
             }
@@ -138,7 +138,7 @@ async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawSt
     Ok(())
 }
 
-/// Machines of ours that somebody else has started are ours from now on.
+/// Adopts machines of providers that something else started.
 async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop> {
     let mut found = Vec::new();
     for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
@@ -150,7 +150,7 @@ async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop>
     }
     for (id, provider, offer) in found {
         tracing::info!(machine.id = id, provider, "adopted: the machine already runs");
-        // Its worker was heard of before now.
+        // The worker has sent heartbeats before now.
         let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
         executor.write(&machine).await?;
         seen.machines.insert(id, machine);
@@ -158,7 +158,7 @@ async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop>
     Ok(())
 }
 
-/// The provider whose machine or offer a step is about.
+/// Name of the provider whose machine or offer a step concerns.
 fn touches(seen: &Observation, step: &Step) -> Option<String> {
     let of_machine =
         |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
@@ -181,7 +181,7 @@ fn word(action: &Action) -> &'static str {
     }
 }
 
-/// What is worth telling an operator of a step: not that it was left for another round.
+/// The decision to show to operators; `None` for a step that was left for another round.
 fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
     let (made, failure) = match outcome {
         Outcome::Done { machine } => (Some(machine.clone()), None),
@@ -193,7 +193,7 @@ fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
     Some(Decision { at_ms, action: word(&step.action).to_owned(), reason: step.reason.to_string(), machine, failure })
 }
 
-/// One line for each decision: what, why, and what became of it.
+/// Logs a step with its reason and outcome.
 fn tell(step: &Step, outcome: &Outcome) {
     let (action, reason) = (word(&step.action), &step.reason);
     let machine = step.action.machine().map(|machine| &**machine);
