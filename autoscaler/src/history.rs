@@ -37,7 +37,7 @@ pub struct Recorder {
 pub struct History {
     /// Settings of the autoscaler; the defaults if the file contains only observations.
     pub policy: Policy,
-    /// Rounds in order. The first rounds of a rotated file are missing.
+    /// Rounds in order. After a rotation they continue those of `<file>.1`.
     pub rounds: Vec<Recorded>,
 }
 

@@ -1,8 +1,8 @@
-//! How many machines of which kind, for how long, and why: observe, decide, apply.
+//! The autoscaler: decides how many machines of which kind run, for how long and why.
 //!
-//! An [`Observation`] is what is seen at one moment. The [`Observer`] folds one after the other into what can be
-//! learned from them; both together are a [`Snapshot`], of which [`decide`](decide()) makes a [`Plan`], without clock,
-//! randomness or I/O: the live loop, `stoke autoscaler plan --dry-run` and the simulator run the same code.
+//! An [`Observation`] is the state at one moment. The [`Observer`] learns statistics from successive observations. Both
+//! together are a [`Snapshot`], from which [`decide`](decide()) makes a [`Plan`] without clock, randomness or I/O. The
+//! live loop, `stoke autoscaler plan` and the simulator run the same code.
 
 mod apply;
 pub mod config;

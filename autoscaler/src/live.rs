@@ -182,7 +182,6 @@ impl Autoscaler {
     /// Polls once and plans without executing anything.
     ///
     /// # Errors
-    ///
     /// If Redis fails.
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
         let mut poll = self.collector.poll(&self.providers).await?;
@@ -198,7 +197,6 @@ impl Autoscaler {
     /// the main thread, because machines of `local` are tied to the life of that thread.
     ///
     /// # Errors
-    ///
     /// If it cannot subscribe to the signals of the queue.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut heard = self.queue.listen(AUTOSCALER).await?;

@@ -116,7 +116,6 @@ pub fn default() -> Vec<Kind> {
 /// `boot_lo_s`, `boot_hi_s` and `max_count` must be there, and others are passed over.
 ///
 /// # Errors
-///
 /// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
 pub fn read(path: &Path) -> Result<Vec<Kind>, Error> {
     let mut bytes = Vec::new();

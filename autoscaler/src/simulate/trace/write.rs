@@ -12,7 +12,6 @@ use super::{Error, HEADER, Job};
 /// number is written with as many digits as it takes to read it back.
 ///
 /// # Errors
-///
 /// [`Error::Write`]: there may be a part of the file, and it is to be removed.
 pub fn write(path: &Path, jobs: &[Job]) -> Result<(), Error> {
     let written =
