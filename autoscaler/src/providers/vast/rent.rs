@@ -1,5 +1,5 @@
-//! What is sent to rent a machine, and what its answer means. It is sent once: an offer that was taken by a request
-//! whose answer was lost looks like one that somebody else took.
+//! The request that rents a machine, and its outcome. It is sent once: an offer that was taken by a request without a
+//! response looks like one that another customer took.
 
 use serde_json::{Map, Value, json};
 
@@ -9,39 +9,39 @@ use super::settings::{DEFAULT_URL, VastSettings};
 use super::transport::{Method, Request};
 use crate::provider::{Failure, Order};
 
-/// What a machine starts with may be so long, bytes, its interpreter included.
+/// Maximum size of the start script with its interpreter, bytes.
 const SCRIPT_MAX: usize = 4_048;
 
-/// What interprets it.
+/// Interpreter of the start script.
 const SHELL: &str = "/bin/sh";
 
-/// Characters of a label.
+/// Maximum number of characters of a label.
 const LABEL_MAX: usize = 60;
 
-/// Bids that Vast.ai takes, dollars an hour.
+/// Range of bids that Vast.ai accepts, dollars per hour.
 const PRICES: std::ops::RangeInclusive<f64> = 0.001..=128.0;
 
-/// What every machine is rented with.
+/// Parameters of every rent.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     image: String,
     disk_gb: f64,
     script: String,
     gateway_url: String,
-    /// Empty where it is what the machine assumes.
+    /// Empty if it is the default of the machine.
     vast_url: String,
-    /// Empty where it is what a worker has by itself.
+    /// Empty if it is the default of the worker.
     package_indexes: String,
     prefix: String,
 }
 
-/// The script is too long.
+/// The start script is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the start script of rented machines has {0} characters; Vast.ai accepts {SCRIPT_MAX}")]
 pub struct TooLong(usize);
 
 impl Lease {
-    /// `gateway_url`: where workers reach it, unless the settings say otherwise.
+    /// `gateway_url`: the address at which workers reach the gateway, unless the settings override it.
     pub(super) fn new(settings: &VastSettings, gateway_url: &str, bootstrap: String) -> Result<Self, TooLong> {
         let length = SHELL.len() + "-c".len() + bootstrap.len();
         if length > SCRIPT_MAX {
@@ -59,12 +59,12 @@ impl Lease {
         })
     }
 
-    /// How our labels begin.
+    /// Prefix of the labels of this namespace.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A machine's id, as its label.
+    /// Label of a machine's ID.
     pub(super) fn label(&self, id: &str) -> Result<String, Failure> {
         let label = format!("{}{id}", self.prefix);
         if id.is_empty() || label.chars().count() >= LABEL_MAX {
@@ -73,14 +73,14 @@ impl Lease {
         Ok(label)
     }
 
-    /// What is sent.
+    /// Builds the request of an order.
     pub(super) fn request(&self, order: &Order) -> Result<Request, Failure> {
         let offer = &order.offer;
         let Ok(ask) = offer.id.parse::<u64>() else {
             return Err(Failure::Vanished(format!("{} is not an offer ID of Vast.ai", offer.id)));
         };
         let price = match order.bid_usd_per_hour {
-            // A bid is for the cards; the disk is paid for beside it.
+            // A bid covers the GPUs; the disk is charged in addition.
             Some(usd) => Some(bid(usd - offer.stopped_usd_per_hour.unwrap_or(0.0))?),
             None => None,
         };
@@ -119,7 +119,7 @@ impl Lease {
     }
 }
 
-/// A bid that Vast.ai takes: rounded up, for the least bid rounded down is too low.
+/// Rounds a bid up to the precision of Vast.ai, because the minimum bid rounded down is too low.
 pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
     let rounded = (usd * 1e6).ceil() / 1e6;
     if PRICES.contains(&rounded) {
@@ -129,7 +129,7 @@ pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
     }
 }
 
-/// The machine's id there, or what became of it.
+/// Returns the ID of the instance, or the failure.
 pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
     let answer = answer.and_then(|answer| {
         let contract = number(answer.get("new_contract"));

@@ -1,4 +1,4 @@
-//! How requests reach Vast.ai: one request, at most one answer. A simulation puts itself in the place of [`Http`].
+//! Transport of requests to Vast.ai: one request, at most one response. Simulations replace [`Http`].
 
 use std::fmt;
 use std::time::Duration;
@@ -13,34 +13,34 @@ use stokehold_queue::now_ms;
 use crate::durations::seconds;
 use crate::secret::Secret;
 
-/// More than the longest listing there is; who sends more is not read to the end.
+/// Maximum size of a response, larger than the longest listing. The rest is not read.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Long enough for a distant place, and no part of what an answer may take.
+/// Timeout for connecting; it does not count towards the response.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends a request once.
+/// Sends requests.
 pub trait Transport: Send + Sync {
-    /// Sends it, and reads its answer to the end, within its time. It is not sent again, and redirects are answers like
-    /// others.
+    /// Sends a request once and reads the whole response within its timeout. Redirects are returned like other
+    /// responses.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>>;
 }
 
-/// What is done to what stands at a path.
+/// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
     Get,
-    /// Asks, with a body.
+    /// Queries with a body.
     Post,
     /// Changes.
     Put,
-    /// Ends.
+    /// Deletes.
     Delete,
 }
 
 impl Method {
-    /// As it is sent.
+    /// Name of the method in HTTP.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,18 +52,18 @@ impl Method {
     }
 }
 
-/// What is asked. Its body may hold what a worker joins with, so that it never prints.
+/// A request. Its `Debug` output omits the body, which may hold a join token.
 #[derive(Clone, PartialEq)]
 pub struct Request {
-    /// Which verb.
+    /// HTTP method.
     pub method: Method,
     /// Path below the provider's address, from the first slash to the last, e.g. `/api/v0/bundles/`.
     pub path: String,
-    /// What follows the question mark, not yet escaped.
+    /// Query parameters, not escaped.
     pub query: Vec<(&'static str, String)>,
-    /// Sent as JSON.
+    /// Body, sent as JSON.
     pub body: Option<Value>,
-    /// An answer that has not been read by then is lost.
+    /// Timeout for the whole response.
     pub timeout: Duration,
 }
 
@@ -75,18 +75,18 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What was answered. Listings quote what machines were given, so that bodies never print.
+/// A response. Its `Debug` output omits the body, because listings repeat the environment of machines.
 #[derive(Clone, PartialEq)]
 pub struct Answer {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// How long the answer says to wait, seconds.
+    /// Value of `Retry-After`, seconds.
     pub retry_after_s: Option<f64>,
-    /// In how many seconds a used up quota is new, where the answer says.
+    /// Time until an exhausted quota resets, seconds, if the response contains it.
     pub quota_resets_in_s: Option<f64>,
-    /// What its body is; empty where it does not say.
+    /// Content type; empty if missing.
     pub content_type: String,
-    /// All of it.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -98,37 +98,37 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Why there is no answer.
+/// Failure to get a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// It certainly never left.
+    /// The request was not sent.
     #[error("not sent: {0}")]
     Unsent(String),
-    /// It may have arrived, and may have been done.
+    /// The request may have arrived and may have been carried out.
     #[error("no response: {0}")]
     Unknown(String),
 }
 
-/// Over the network.
+/// Transport over the network.
 pub struct Http {
     client: reqwest::Client,
     url: String,
     authorization: HeaderValue,
 }
 
-/// Why nothing can be sent at all.
+/// Failure to create a transport.
 #[derive(Debug, thiserror::Error)]
 pub enum NoHttp {
-    /// The key holds what no header may.
+    /// The API key contains characters that a header may not.
     #[error("the API key for Vast.ai contains invalid characters")]
     Key,
-    /// No secure connections can be made here.
+    /// No TLS client can be created.
     #[error("cannot create an HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
 impl Http {
-    /// To this address, `https://console.vast.ai`, with this key.
+    /// Creates a transport to this address, e.g. `https://console.vast.ai`, with this key.
     ///
     /// # Errors
     /// [`NoHttp`], before anything is sent.
@@ -142,8 +142,7 @@ impl Http {
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
-            // A connection that is used again may just have been closed, and nobody knows what became of what was sent
-            // on it.
+            // A reused connection may just have been closed, and the outcome of a request on it would be unknown.
             .pool_max_idle_per_host(0)
             .http1_only()
             .build()
@@ -197,7 +196,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The URL is left out: that of a result is a key to it.
+/// Omits the URL from the error.
 fn lost(error: reqwest::Error) -> Lost {
     let error = error.without_url();
     let why = match (error.is_connect(), error.is_timeout()) {
