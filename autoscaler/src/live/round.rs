@@ -10,7 +10,7 @@ use crate::apply::{Executor, Outcome, Stop, adopted};
 use crate::live::budget::{Standing, standing, without_money};
 use crate::live::collect::Poll;
 use crate::live::notices::Notices;
-use crate::live::reconcile::{self, Correction, Patience, corrections};
+use crate::live::reconcile::{self, Correction, Patience, reconcile};
 use crate::metrics;
 use crate::name::Name;
 use crate::observation::Observation;
