@@ -1,6 +1,5 @@
-//! `vast`: machines rented at Vast.ai, from whoever offers them there. Everything about them is believed only as far as
-//! it goes: lists may lack what is there, errors may leave machines behind, and a request without an answer may have
-//! been done.
+//! `vast`: machines rented at Vast.ai. Responses are trusted only as far as they can be: lists may lack machines,
+//! errors may leave machines behind, and a request without a response may have been carried out.
 
 mod api;
 mod ask;
