@@ -1,78 +1,78 @@
-//! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down the answer.
+//! Executes plans without making choices: each intent is written to the ledger, then requested from the provider, then
+//! the response is written.
 
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
 
-use crate::live::chores::micros;
+use crate::money::micros;
 use crate::observation::Offer;
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::plan::{Action, Step};
 use crate::provider::{Failure, Invites, Order, Provider, in_time};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
-/// An offer that was refused or has vanished is left alone for so long, milliseconds.
+/// Cooldown of an offer that was refused or has vanished, milliseconds.
 const REFUSED_MS: u64 = 60_000;
 
-/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that another has led since, and
-/// has struck it off.
+/// Maximum time between writing an intent and the request, milliseconds. After a longer pause another autoscaler may
+/// have led and struck the intent off.
 const SOON_MS: u64 = 10_000;
 
-/// Why nothing more may be done now.
+/// Reason to stop executing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
-    /// Another autoscaler leads by now.
-    #[error("another autoscaler leads by now")]
+    /// Another autoscaler leads now.
+    #[error("another autoscaler leads now")]
     Deposed,
-    /// What is done cannot be written down, so nothing is done.
-    #[error("machines cannot be written down")]
+    /// The ledger cannot be written, so nothing may be requested.
+    #[error("cannot write to the ledger of machines")]
     Unavailable(#[from] Error),
 }
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is being done.
+    /// The step is carried out.
     Done {
-        /// The machine.
+        /// ID of the machine.
         machine: String,
     },
-    /// It is done when the machine's jobs are.
+    /// The step is carried out when the machine's jobs have ended.
     AfterItsJobs,
-    /// It was not done, or perhaps not.
+    /// The step failed, or its outcome is unknown.
     Failed(String),
-    /// It is not for us to do, or cannot be, as things are by now.
+    /// The step is not possible any more, or not the autoscaler's to take.
     LeftAlone(&'static str),
-    /// What there is comes to as much as it may already.
+    /// A limit is reached.
     Withheld(Granted),
 }
 
-/// Of a machine that whoever asked names.
+/// Success for a machine that the caller names.
 const DONE: Outcome = Outcome::Done { machine: String::new() };
 
-/// Who does it: under this term, with these providers.
+/// Executes steps in one term with a set of providers.
 #[derive(Clone, Copy)]
-pub(crate) struct Hands<'a> {
+pub(crate) struct Executor<'a> {
     pub(crate) ledger: &'a dyn RentalLedger,
     pub(crate) clock: &'a Clock,
     pub(crate) term: Term,
     pub(crate) caps: Caps,
     pub(crate) providers: &'a Providers,
     pub(crate) invites: Option<&'a dyn Invites>,
-    /// Whether machines go with the jobs that they have.
+    /// Whether machines are given back without waiting for their jobs.
     pub(crate) is_urgent: bool,
 }
 
-impl Hands<'_> {
-    /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
-    pub(crate) async fn step(&self, seen: &mut Seen, step: &Step) -> Result<Outcome, Stop> {
+impl Executor<'_> {
+    /// Executes a step of a plan that was made of `seen`, and updates the machines in it.
+    pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
-            Action::Rent { offer, bid_usd_per_hour, prefetch, .. } => {
+            Action::Rent { offer, bid_usd_per_hour, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
-                let Some(found) = found else { return Ok(Outcome::LeftAlone("there is no such offer by now")) };
-                let prefetch = prefetch.iter().map(ToString::to_string).collect();
-                self.rent(seen, found, *bid_usd_per_hour, prefetch).await
+                let Some(found) = found else { return Ok(Outcome::LeftAlone("the offer is gone")) };
+                self.rent(seen, found, *bid_usd_per_hour).await
             }
             Action::Resume { machine } => self.on(seen, machine, async |machine, _| self.resume(machine).await).await,
             Action::Drain { machine } => {
@@ -94,13 +94,13 @@ impl Hands<'_> {
 
     async fn on(
         &self,
-        seen: &mut Seen,
+        seen: &mut RawState,
         id: &str,
-        act: impl AsyncFnOnce(MachineRecord, &Seen) -> Result<(Option<MachineRecord>, Outcome), Stop>,
+        act: impl AsyncFnOnce(MachineRecord, &RawState) -> Result<(Option<MachineRecord>, Outcome), Stop>,
     ) -> Result<Outcome, Stop> {
         let Some(machine) = seen.machines.get(id).cloned() else {
             let is_joined = seen.workers.iter().any(|worker| worker.worker_id == id);
-            let why = if is_joined { "it was not started from here" } else { "there is no such machine by now" };
+            let why = if is_joined { "this autoscaler did not start it" } else { "the machine is gone" };
             return Ok(Outcome::LeftAlone(why));
         };
         let (after, outcome) = act(machine, seen).await?;
@@ -114,15 +114,9 @@ impl Hands<'_> {
         })
     }
 
-    async fn rent(
-        &self,
-        seen: &mut Seen,
-        offer: Offer,
-        bid_usd_per_hour: Option<f64>,
-        prefetch: Vec<String>,
-    ) -> Result<Outcome, Stop> {
+    async fn rent(&self, seen: &mut RawState, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
         let Some(provider) = self.providers.get(&offer.provider) else {
-            return Ok(Outcome::LeftAlone("there is no such provider"));
+            return Ok(Outcome::LeftAlone("the provider is not configured"));
         };
         let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
         let now_ms = self.clock.now_ms();
@@ -130,13 +124,7 @@ impl Hands<'_> {
         if !provider.charges_boots() {
             machine.booting_usd_micros_per_hour = Some(machine.stopped_usd_micros_per_hour);
         }
-        #[cfg(test)]
-        if crate::planted::is("rent-before-intent") {
-            let join_token = self.invite(provider, &id, &offer).await.unwrap_or_default();
-            let (label, offer) = (id.clone(), offer.clone());
-            drop(provider.rent(&Order { label, offer, bid_usd_per_hour, prefetch: Vec::new(), join_token }).await);
-        }
-        // Its name may have been another's that was drained.
+        // An earlier machine of this name may have been drained.
         told(self.ledger.drain(self.term, &id, None).await?)?;
         match self.ledger.rent(self.term, &machine, self.caps).await? {
             Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
@@ -146,11 +134,11 @@ impl Hands<'_> {
         if self.clock.now_ms().saturating_sub(now_ms) > SOON_MS {
             self.forget(&id, &[]).await?;
             seen.machines.remove(&id);
-            return Ok(Outcome::Failed("it took too long to write it down".to_owned()));
+            return Ok(Outcome::Failed("writing the intent to the ledger took too long".to_owned()));
         }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
-            let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch, join_token };
+            let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, join_token };
             provider.rent(&order).await
         };
         let failure = match in_time(provider, rented).await {
@@ -169,15 +157,10 @@ impl Hands<'_> {
                 self.forget(&id, &[]).await?;
                 seen.machines.remove(&id);
                 if !provider.leaves_with_us() {
-                    told(self.ledger.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
+                    told(self.ledger.cool_down(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
             }
-            #[cfg(test)]
-            Failure::Unknown(_) if crate::planted::is("unknown-is-failed") => {
-                self.forget(&id, &[]).await?;
-                seen.machines.remove(&id);
-            }
-            // It is cleared up by what its provider lists.
+            // The provider's list resolves it.
             Failure::Unknown(_) => {}
             Failure::Made { rental, .. } => {
                 machine.rental = Some(rental.clone());
@@ -188,13 +171,14 @@ impl Hands<'_> {
         Ok(Outcome::Failed(failure.to_string()))
     }
 
-    /// With what is charged for a machine that was just made, before anything more is rented: its offer may be old by now, or false.
+    /// Records the charged price of a new machine before anything more is rented, because its offer may be outdated or
+    /// wrong.
     async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, Stop> {
         let rental = machine.rental.as_deref().unwrap_or_default();
         let usd_per_hour = match in_time(provider, provider.price(rental)).await {
             Ok(usd_per_hour) => usd_per_hour,
             Err(failure) => {
-                tracing::debug!(machine.id = machine.id, %failure, "its price is not known yet; the list tells it");
+                tracing::debug!(machine.id = machine.id, %failure, "price not known yet; it is read from the next list");
                 None
             }
         };
@@ -206,11 +190,13 @@ impl Hands<'_> {
         Ok(machine)
     }
 
-    /// What its worker joins with, where it is not given that otherwise.
+    /// Issues the join token of a worker, if its provider passes one on.
     async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
         match self.invites {
             Some(invites) if provider.takes_join_token() => invites.invite(id, &offer.traits).await,
-            None if provider.takes_join_token() => Err(Failure::Refused("nobody can let it join".to_owned())),
+            None if provider.takes_join_token() => {
+                Err(Failure::Refused("no join token can be made for its worker".to_owned()))
+            }
             _ => Ok(Secret::default()),
         }
     }
@@ -228,7 +214,7 @@ impl Hands<'_> {
         Ok((Some(machine), failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
-    /// From now on it is given no more jobs.
+    /// Stops giving a machine new jobs.
     pub(crate) async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
         let since_ms = machine.drained_ms.unwrap_or_else(|| self.clock.now_ms());
         let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
@@ -239,7 +225,7 @@ impl Hands<'_> {
 
     async fn undrain(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
         if machine.wanted != Wanted::Running {
-            return Ok((Some(machine), Outcome::LeftAlone("it does not run by now")));
+            return Ok((Some(machine), Outcome::LeftAlone("it no longer runs")));
         }
         told(self.ledger.drain(self.term, &machine.id, None).await?)?;
         let machine = MachineRecord { drained_ms: None, then: None, ..machine };
@@ -247,11 +233,11 @@ impl Hands<'_> {
         Ok((Some(machine), DONE))
     }
 
-    /// Stops it or gives it back: now, if it certainly holds no job; else it is drained first.
+    /// Stops a machine or gives it back: at once if it certainly holds no job, otherwise after a drain.
     async fn end(
         &self,
         machine: MachineRecord,
-        seen: &Seen,
+        seen: &RawState,
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Outcome), Stop> {
         let is_lost = seen.worker_of(&machine).is_some_and(|worker| seen.is_silent(worker));
@@ -263,29 +249,24 @@ impl Hands<'_> {
         Ok((after, failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
-    /// Stops it or gives it back. Its record stays until it is seen to be gone.
+    /// Stops a machine or gives it back at once. Its record stays until it is known to be gone.
     pub(crate) async fn ended(
         &self,
         machine: MachineRecord,
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
         let (machine, failure) = self.ask(machine, wanted).await?;
-        #[cfg(test)]
-        if wanted == Wanted::Gone && crate::planted::is("destroy-believed") {
-            self.forget(&machine.id, &[]).await?;
-            return Ok((None, failure));
-        }
         Ok((Some(machine), failure))
     }
 
-    /// Has its provider do what is wanted of it: written down first, and the answer after.
+    /// Writes the wanted state of a machine, requests it from the provider, and writes the response.
     async fn ask(&self, machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
         let machine = self.wanted(machine, wanted);
         self.write(&machine).await?;
         self.call(machine).await
     }
 
-    /// As it is from now on, not asked for yet.
+    /// The record of a machine with a new wanted state that is not requested yet.
     fn wanted(&self, machine: MachineRecord, wanted: Wanted) -> MachineRecord {
         let released_ms = machine.released_ms.filter(|_| wanted == Wanted::Gone);
         MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, released_ms, ..machine }
@@ -293,13 +274,13 @@ impl Hands<'_> {
 
     async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<Failure>), Stop> {
         let Some(provider) = self.providers.get(&machine.provider) else {
-            let why = Failure::Refused(format!("the provider {} is not in the settings", machine.provider));
+            let why = Failure::Refused(format!("provider {} is not configured", machine.provider));
             return Ok((machine, Some(why)));
         };
         let rental = match &machine.rental {
             Some(rental) => rental.clone(),
             None if !provider.keeps_list() => machine.id.clone(),
-            // It may not be there; the list will tell.
+            // The machine may not exist; the list will show it.
             None => return Ok((machine, None)),
         };
         let answer = match machine.wanted {
@@ -325,7 +306,7 @@ impl Hands<'_> {
         told(written)
     }
 
-    /// It is gone, and its worker with it.
+    /// Removes a machine and its worker from the ledger.
     pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
         let gone: Vec<&str> =
             workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
@@ -334,13 +315,13 @@ impl Hands<'_> {
         told(forgotten)
     }
 
-    pub(crate) async fn shun(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
-        let shunned = self.ledger.shun(self.term, host, until_ms).await?;
-        told(shunned)
+    pub(crate) async fn cool_down(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
+        let written = self.ledger.cool_down(self.term, host, until_ms).await?;
+        told(written)
     }
 }
 
-/// A machine that is about to be, as it is written down first.
+/// Record of a machine before it is rented.
 fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -> MachineRecord {
     MachineRecord {
         id: id.to_owned(),
@@ -365,12 +346,12 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -
     }
 }
 
-/// A machine of ours that somebody else has started, and whose worker is here.
+/// Record of a machine of a provider that something else started and whose worker has joined.
 pub(crate) fn adopted(seen_ms: u64, id: &str, offer: &Offer) -> MachineRecord {
     MachineRecord { rental: Some(id.to_owned()), is_done: true, ..record(seen_ms, id, offer, None) }
 }
 
-/// A write is refused to one that no longer leads.
+/// Fails if a write was refused because another autoscaler leads.
 fn told(is_ours: bool) -> Result<(), Stop> {
     if is_ours { Ok(()) } else { Err(Stop::Deposed) }
 }
@@ -456,7 +437,7 @@ mod tests {
         providers: Providers,
         registry: Registry,
         term: Term,
-        seen: Seen,
+        seen: RawState,
         caps: Caps,
         _server: (RedisServer, tempfile::TempDir),
     }
@@ -471,13 +452,13 @@ mod tests {
             let asked = Mutex::default();
             let cloud = Arc::new(Cloud { answer: Mutex::new(answer), asked, registry: registry.clone() });
             let providers = std::iter::once(cloud.clone() as Arc<dyn Provider>).collect();
-            let seen = Seen { now_ms: now_ms(), offers: vec![offer()], ..Seen::default() };
+            let seen = RawState { now_ms: now_ms(), offers: vec![offer()], ..RawState::default() };
             let caps = Caps { machines: 2, usd_micros_per_hour: 600_000, rents: 3, window_ms: 60_000 };
             Self { cloud, providers, registry, term, seen, caps, _server: (server, dir) }
         }
 
         async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
-            let hands = Hands {
+            let executor = Executor {
                 ledger: &self.registry,
                 clock: &Clock::Own,
                 term: self.term,
@@ -486,11 +467,11 @@ mod tests {
                 invites: None,
                 is_urgent: false,
             };
-            hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
+            executor.step(&mut self.seen, &Step { action, reason: Reason::Lost }).await
         }
 
         async fn rent(&mut self) -> Result<Outcome, Stop> {
-            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None, prefetch: vec![] }).await
+            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None }).await
         }
 
         async fn only(&self) -> MachineRecord {

@@ -1,4 +1,4 @@
-//! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
+//! The configuration. `config.default.toml` holds the defaults and documents the settings.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,15 +10,16 @@ use toml::{Table, Value};
 
 use crate::Policy;
 use crate::live::Settings;
+use crate::policy::RETIRED;
 use crate::providers::kubernetes::settings::KubernetesSettings;
 use crate::providers::owned::Host;
 use crate::providers::vast::VastSettings;
 use crate::secret::Secret;
 
-/// The defaults, as a commented file to start from.
+/// Default configuration with comments.
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
-/// Every environment variable, and the setting it overrides.
+/// Environment variables and the setting that each overrides.
 pub const ENV: [(&str, &str); 21] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
@@ -43,71 +44,73 @@ pub const ENV: [(&str, &str); 21] = [
     ("STOKE_KUBERNETES_TOKEN", "kubernetes.token"),
 ];
 
-/// What the autoscaler needs to know.
+/// Configuration of the autoscaler.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The loop's.
+    /// Settings of the loop.
     pub settings: Settings,
-    /// Where metrics are told, if anywhere.
+    /// Address that serves the metrics, if any.
     pub listen: Option<SocketAddr>,
-    /// Where looks and plans are recorded, if anywhere.
+    /// File that records every round, if any.
     pub record: Option<PathBuf>,
-    /// The queue.
+    /// Connection to Redis.
     pub redis: RedisConfig,
-    /// Where workers reach the gateway.
+    /// Address at which workers reach the gateway.
     pub gateway_url: String,
-    /// What they join with.
+    /// Join token of workers.
     pub join_token: Secret,
-    /// What the join tokens of rented machines are made with.
+    /// Key that signs the join tokens of rented machines.
     pub token_key: Secret,
-    /// Where the worker's archives are that the gateway serves: rented machines run nothing else.
+    /// Folder of the worker archives that the gateway serves; rented machines run one of them.
     pub worker_dist: PathBuf,
-    /// Workers as processes of this machine.
+    /// Workers that run as processes on this machine.
     pub local: LocalSettings,
-    /// The operator's hosts.
+    /// Hosts of the operator.
     pub hosts: StaticSettings,
     /// Machines rented at Vast.ai.
     pub vast: VastSettings,
-    /// A cluster.
+    /// Kubernetes cluster.
     pub kubernetes: KubernetesSettings,
+    /// Settings of the file that earlier releases had and this one ignores, e.g. `policy.prefetch_max`.
+    pub ignored: Vec<String>,
 }
 
-/// Workers as processes of this machine.
+/// Settings of workers that run as processes on this machine.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalSettings {
-    /// At most so many.
+    /// Maximum number of workers.
     pub max: u32,
-    /// Jobs at once in each; 0 is automatic.
+    /// Jobs that each worker runs at once; 0 is automatic.
     pub slots: u32,
-    /// Below it each has a folder.
+    /// Parent folder of the workers' data folders.
     pub data_dir: PathBuf,
 }
 
-/// Hosts that are the operator's.
+/// Settings of hosts of the operator.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticSettings {
-    /// A host whose worker has not joined by then is stopped again, seconds.
+    /// Time that the worker of a started host has to join, seconds. After it the host is stopped.
     pub join_limit_s: u64,
-    /// A command that takes longer is killed, seconds.
+    /// Timeout of a command, seconds.
     pub command_limit_s: u64,
-    /// Variables of the autoscaler's environment that commands see beside those of a login.
+    /// Variables of the autoscaler's environment that commands get beside those of a login.
     pub inherits: Vec<String>,
-    /// They.
+    /// Hosts that the autoscaler may start and stop.
     pub hosts: Vec<Host>,
 }
 
-/// What is wrong with a configuration.
+/// Error in a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No TOML, an unknown key or a wrong type.
-    #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
+    /// Invalid TOML, an unknown key or a wrong type.
+    #[error("invalid configuration: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
     #[error("{0} must be a whole number")]
     Number(&'static str),
-    /// A setting that cannot be meant.
+    /// A setting out of its range, or in conflict with another.
     #[error("{setting}: {why}")]
     Setting {
         /// The setting, as in the file.
@@ -117,7 +120,7 @@ pub enum Error {
     },
 }
 
-/// The file's shape. Every member has its default in `config.default.toml`.
+/// Structure of the file. Every member has its default in `config.default.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawConfig {
@@ -146,10 +149,11 @@ struct RawRedis {
 }
 
 impl Config {
-    /// The defaults, then `file`, then the environment. `var` looks a variable up.
+    /// Loads the configuration: the environment overrides `file`, which overrides the defaults. `var` looks up a
+    /// variable.
     ///
     /// # Errors
-    /// With the setting and what to change.
+    /// Names the setting and the required change.
     pub fn load(file: Option<&str>, var: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let mut table: Table = toml::from_str(DEFAULT)?;
         if let Some(file) = file {
@@ -160,22 +164,26 @@ impl Config {
                 put(&mut table, variable, setting, text)?;
             }
         }
+        let ignored = drop_retired(&mut table);
         let raw: RawConfig = Value::Table(table).try_into()?;
         if raw.tick_ms < 100 {
             return Err(Error::Setting { setting: "tick_ms", why: "must be at least 100".to_owned() });
         }
         let listen = (!raw.listen.is_empty()).then(|| raw.listen.parse());
-        let why = |_| Error::Setting { setting: "listen", why: format!("{:?} is no address:port", raw.listen) };
+        let why = |_| Error::Setting {
+            setting: "listen",
+            why: format!("{:?} is not an address and a port, e.g. 127.0.0.1:7071", raw.listen),
+        };
         let listen = listen.transpose().map_err(why)?;
         for host in &raw.hosts.hosts {
             if host.start.is_empty() || host.stop.is_empty() || host.name.is_empty() {
-                let why = format!("host {:?} needs a name, and commands in start and stop", host.name);
+                let why = format!("host {:?} needs a name and the commands start and stop", host.name);
                 return Err(Error::Setting { setting: "static.hosts", why });
             }
         }
         let named = |n: usize| raw.hosts.hosts[..n].iter().any(|host| host.name == raw.hosts.hosts[n].name);
         if let Some(twice) = (0..raw.hosts.hosts.len()).find(|n| named(*n)) {
-            let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
+            let why = format!("two hosts have the name {:?}", raw.hosts.hosts[twice].name);
             return Err(Error::Setting { setting: "static.hosts", why });
         }
         raw.policy
@@ -203,11 +211,20 @@ impl Config {
             hosts: raw.hosts,
             vast: raw.vast,
             kubernetes: raw.kubernetes,
+            ignored,
         })
     }
 }
 
-/// What `over` says stands; tables are merged member by member.
+/// Removes the settings that have no effect any more, so that a file written for an earlier release still loads.
+/// Returns their names.
+fn drop_retired(table: &mut Table) -> Vec<String> {
+    let Some(Value::Table(policy)) = table.get_mut("policy") else { return Vec::new() };
+    let retired = RETIRED.iter().filter(|name| policy.remove(**name).is_some());
+    retired.map(|name| format!("policy.{name}")).collect()
+}
+
+/// Merges `over` into `table`, member by member; values of `over` win.
 fn merge(table: &mut Table, over: Table) {
     for (name, value) in over {
         match (table.get_mut(&name), value) {
@@ -217,7 +234,7 @@ fn merge(table: &mut Table, over: Table) {
     }
 }
 
-/// Sets a member, as what it is by default.
+/// Sets a member to a text, converted to the type of its default.
 fn put(table: &mut Table, variable: &'static str, setting: &str, text: String) -> Result<(), Error> {
     let (into, name) = match setting.split_once('.') {
         Some((section, name)) => match table.get_mut(section) {
@@ -265,6 +282,13 @@ mod tests {
         assert_eq!(policy.max_usd_per_day, Some(0.0));
         assert_eq!(policy.with("max_usd_per_day", "null").unwrap().max_usd_per_day, None);
         assert!(policy.with("max_usd_per_day", "-1").is_err());
+    }
+
+    #[test]
+    fn a_setting_of_an_earlier_release_is_ignored_and_reported() {
+        let config = load("[policy]\nprefetch_max = 12\nmax_machines = 3", &[]).unwrap();
+        assert_eq!((config.ignored, config.settings.policy.max_machines), (vec!["policy.prefetch_max".to_owned()], 3));
+        assert_eq!(load("", &[]).unwrap().ignored, [""; 0]);
     }
 
     #[test]

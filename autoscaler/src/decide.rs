@@ -1,4 +1,4 @@
-//! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness, no I/O.
+//! The decision: turns a snapshot into a plan with reasons. No clock, no randomness, no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,34 @@ use crate::policy::Policy;
 use crate::rank::{Choice, Ranking};
 use crate::snapshot::{Group, Snapshot};
 
-/// Deferrable work that needs so much of a machine has one switched on: it can be put off no longer.
+/// Fraction of a machine that deferrable work must need before a machine is started for it.
 const DEFERRED_FROM: f64 = 0.9;
-/// And of what it then needs, so much is left to chance.
+/// Fraction of that need that is left to chance when rounding up.
 const DEFERRED_ROUND: f64 = 0.1;
-/// A machine that has been idle for so long while jobs wait cannot run them, for reasons of their own: limits, for example.
+/// Idle time after which a machine evidently cannot run the waiting jobs, e.g. because of limits, seconds.
 const CANNOT_RUN_S: f64 = 10.0;
-/// A machine that is needed would run jobs for so much of its time.
+/// Assumed share of the time that a needed machine runs jobs.
 const BUSY: f64 = 0.5;
-/// A machine that has just become ready, or ended a job, may not have heard yet of what waits.
+/// Time after the end of a job, or the start of a machine, in which it may not have been leased waiting work yet,
+/// seconds.
 const SETTLE_S: f64 = 5.0;
-/// Machines that one plan rents, at most.
+/// Maximum number of rents in one plan.
 const RENTS_MAX: usize = 256;
 
-/// What is to be done now.
+/// Plans the current round.
 ///
-/// In this order: what has come to nothing is given back; each group of endpoints, the most demanding first, gets the machines that its work
-/// needs, stopped ones first; and who is idle, and of no use to any group, is given up as soon as waiting for the next job costs more than
-/// starting again. A machine that runs jobs, or that boots, is never given up for lack of work.
+/// Machines that failed are given back first. Then each group of endpoints, the most demanding first, gets the machines
+/// that its work needs, stopped ones first. Then idle machines without use to any group are given up as soon as waiting
+/// for the next job costs more than starting again. A machine that runs jobs or boots is never given up for lack of
+/// work.
 ///
-/// All that could be done now is in one plan: once it has been carried out, the same moment asks for nothing more.
+/// One plan contains everything that can be done now: after it is executed, the same observation yields an empty plan.
 #[must_use]
 pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
     let mut decision = Decision::new(*snapshot, policy);
     decision.mend();
     decision.grow();
-    // Who is given up makes room under the limits for what could not be had.
+    // Machines that are given up make room under the limits for rents that were withheld.
     while decision.shrink() {
         decision.plan.withheld.clear();
         decision.grow();
@@ -44,7 +46,7 @@ pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
     decision.plan
 }
 
-/// Offers as they were ranked for a group, with so many machines on: good until there are others.
+/// Ranked offers of a group, valid while the number of running machines stays the same.
 #[derive(Default)]
 struct Ranked<'a> {
     of: Option<(usize, Option<NoBid>)>,
@@ -54,17 +56,17 @@ struct Ranked<'a> {
 struct Decision<'a> {
     snapshot: Snapshot<'a>,
     policy: &'a Policy,
-    /// Running, or about to.
+    /// Machines that run or start.
     on: Vec<&'a Machine>,
     stopped: Vec<&'a Machine>,
-    /// What this plan stops.
+    /// Machines that this plan stops.
     put_off: Vec<&'a Machine>,
-    /// They are paid for, and count towards the limits, until they have ended their jobs.
+    /// Draining machines. They cost money and count towards the limits until their jobs have ended.
     draining: Vec<&'a Machine>,
-    /// What is rented by this plan, and how often each offer was taken.
+    /// Offers that this plan rents.
     rented: Vec<&'a Offer>,
     taken: BTreeMap<&'a Name, u32>,
-    /// Cards of which a rented offer has some.
+    /// GPUs that rented offers include.
     taken_cards: BTreeSet<(&'a Name, u64)>,
     usd_per_hour: f64,
     plan: Plan,
@@ -95,7 +97,7 @@ impl<'a> Decision<'a> {
         self.plan.steps.push(Step { action, reason });
     }
 
-    /// Sorts machines by what they are good for, and gives back those that came to nothing.
+    /// Sorts machines by their use and gives back those that failed.
     fn mend(&mut self) {
         for machine in &self.snapshot.seen.machines {
             let after_s = self.now_s() - machine.since_s;
@@ -128,11 +130,11 @@ impl<'a> Decision<'a> {
                 }
             }
         }
-        // The one that was stopped last is the likeliest to find its cards free.
+        // The machine that was stopped last is the most likely to find its GPUs free.
         self.stopped.sort_by(|a, b| b.since_s.total_cmp(&a.since_s).then_with(|| a.id.cmp(&b.id)));
     }
 
-    /// Gets the machines that work needs.
+    /// Adds the machines that work needs.
     fn grow(&mut self) {
         for group in self.snapshot.learned.groups.iter().rev() {
             let mut ranked = Ranked::default();
@@ -160,24 +162,24 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Machines of ours that run, or are about to.
+    /// Number of own machines that run or start.
     fn running(&self) -> usize {
         self.ours() + self.draining.len()
     }
 
-    /// Machines that are on or come, but for those that joined by themselves.
+    /// Number of machines that run or start, without those that joined by themselves.
     fn ours(&self) -> usize {
         self.on.iter().filter(|machine| machine.is_ours()).count() + self.rented.len()
     }
 
-    /// Jobs of a group that run at once on what is on or comes.
+    /// Jobs of a group that run at once on running and starting machines.
     fn have(&self, group: &Group) -> usize {
         let on = self.on.iter().filter(|machine| group.needs.are_met_by(machine)).map(|machine| machine.cards);
         let rented = self.rented.iter().filter(|offer| group.needs.are_met_by_offer(offer)).map(|offer| offer.cards);
         on.chain(rented).map(|cards| group.needs.at_once(cards) as usize).sum()
     }
 
-    /// Machines that the work of a group needs; as it would be without one of them.
+    /// Machines that the work of a group needs, optionally as if one machine did not exist.
     fn need(&self, group: &Group, without: Option<&Machine>) -> usize {
         let is_left = |machine: &&&Machine| without.is_none_or(|without| machine.id != without.id);
         let of_group = || self.on.iter().filter(is_left).filter(|machine| group.needs.are_met_by(machine));
@@ -189,14 +191,14 @@ impl<'a> Decision<'a> {
         }
         let deferred =
             if group.deferred > DEFERRED_FROM { group.deferred + group.steady - DEFERRED_ROUND } else { 0.0 };
-        // One that was draining is on because it was taken back, and takes jobs at once.
+        // A machine that drained and was put back into service takes jobs at once.
         let ready = of_group().filter(|machine| matches!(machine.phase, Phase::Ready | Phase::Draining));
         let ready: usize = ready.map(|machine| group.needs.at_once(machine.cards) as usize).sum();
         let urgent = if group.urgent > 0.0 { ready + whole(group.urgent) } else { 0 };
         whole(interactive).max(whole(deferred)).max(urgent)
     }
 
-    /// One machine more for a group; whether there was a way.
+    /// Adds one machine for a group. Returns whether that was possible.
     fn add(&mut self, group: &Group, shortage: &Shortage, ranked: &mut Ranked<'a>) -> bool {
         let reason = Reason::Work(shortage.clone());
         if let Some(place) = self.draining.iter().position(|machine| group.needs.are_met_by(machine)) {
@@ -210,7 +212,7 @@ impl<'a> Decision<'a> {
             self.plan.withheld.push(Withheld::MaxMachines { machines, shortage: shortage.clone() });
             return false;
         }
-        // Work that is put off can go to machines that may be lost; what is waited for needs one at least that stays.
+        // Deferrable work can run on machines that may be lost. Interactive work needs at least one on-demand machine.
         let is_safe = |machine: &&Machine| group.needs.are_met_by(machine) && !machine.is_interruptible;
         let has_floor = group.waiting.0 == 0 && group.interactive < DEFERRED_FROM
             || self.on.iter().copied().any(|machine| is_safe(&machine))
@@ -259,10 +261,9 @@ impl<'a> Decision<'a> {
             });
             return false;
         };
-        let prefetch = group.popular.clone();
         let ranking = Ranking { snapshot, policy, group, on: &[], no_bid };
         let no_bid = ranking.why_no_bid(offer).filter(|_| bid_usd_per_hour.is_none());
-        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, no_bid, prefetch }, reason.clone());
+        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, no_bid }, reason.clone());
         self.usd_per_hour += usd_per_hour;
         *self.taken.entry(&offer.id).or_default() += 1;
         self.taken_cards.extend(offer.gpu_ids.iter().map(|card| (&offer.host, *card)));
@@ -270,13 +271,15 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of all that name it.
+    /// Whether another machine of an offer can be rented. Offers of one host overlap, so a rented GPU blocks all offers
+    /// that include it.
     fn is_left(&self, offer: &Offer) -> bool {
         let is_taken = |card: &u64| self.taken_cards.contains(&(&offer.host, *card));
         self.taken.get(&offer.id).copied().unwrap_or(0) < offer.count && !offer.gpu_ids.iter().any(is_taken)
     }
 
-    /// Gives up who has drained, and who is idle as long as waiting for the next job costs more than starting again. Whether there was anybody.
+    /// Gives up machines that have drained, and idle ones if waiting for the next job costs more than starting again.
+    /// Returns whether there were any.
     fn shrink(&mut self) -> bool {
         let (drained, draining) = self.draining.drain(..).partition(|machine| machine.running == 0);
         self.draining = draining;
@@ -285,7 +288,7 @@ impl<'a> Decision<'a> {
             self.give_up(machine, self.on.len() + self.stopped.len() + 1, Reason::Drained);
         }
         let mut shrinks = !drained.is_empty();
-        // With each that goes another may become dispensable, where groups share machines.
+        // Where groups share machines, each machine that goes may make another one dispensable.
         while self.give_up_idle() {
             shrinks = true;
         }
@@ -296,10 +299,10 @@ impl<'a> Decision<'a> {
         let now_s = self.now_s();
         let mut idle: Vec<(f64, &Machine)> =
             self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
-        // One that drained has had its jobs; one that is ready may not have heard of any.
+        // A drained machine has had its jobs. A ready one may not have been leased any yet.
         let is_settled = |idle_s: f64, phase| phase == Phase::Draining || idle_s >= SETTLE_S;
         idle.retain(|(idle_s, machine)| machine.is_ours() && is_settled(*idle_s, machine.phase));
-        // Rented before owned, and then who has been idle for the longest.
+        // Rented machines before owned ones, then the longest idle.
         idle.sort_by(|(a_s, a), (b_s, b)| {
             let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
             is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
@@ -318,9 +321,9 @@ impl<'a> Decision<'a> {
         self.on.len() < before
     }
 
-    /// Stops it or gives it back; with it there would be so many machines, stopped ones among them.
+    /// Stops a machine or gives it back. `machines` counts the machines including it and the stopped ones.
     fn give_up(&mut self, machine: &'a Machine, machines: usize, reason: Reason) {
-        // It may have been taken back for a group that then got more than it asked for.
+        // It may have been put back into service for a group that then got more than it needed.
         let undrain = Action::Undrain { machine: machine.id.clone() };
         self.plan.steps.retain(|step| step.action != undrain);
         let action = self.off(machine, machines);
@@ -331,8 +334,8 @@ impl<'a> Decision<'a> {
         self.step(action, reason);
     }
 
-    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were; `None`: that
-    /// many were never needed.
+    /// Whether no group loses by giving up an idle machine. Returns the number of surplus machines and for how long
+    /// they were surplus; `None` for the time: that many were never needed.
     fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let has_time = self.policy.max_idle_s.is_none_or(|most_s| idle_s < most_s);
@@ -345,7 +348,7 @@ impl<'a> Decision<'a> {
         };
         let mut seen = (self.on.len(), Some(0.0));
         for group in self.groups_of(machine) {
-            // Work that this one cannot run would ask for another as soon as it is gone.
+            // Work that this machine cannot run would require another one as soon as it is gone.
             let (have, need) = (self.have(group), self.need(group, None).max(self.need(group, Some(machine))));
             let without = have - group.needs.at_once(machine.cards) as usize;
             if without < need {
@@ -369,7 +372,8 @@ impl<'a> Decision<'a> {
         self.snapshot.learned.kinds.get(&machine.kind).map_or(0.0, |kind| kind.boot_s)
     }
 
-    /// Stop it or give it back, whichever costs less; with it there would be so many machines, stopped ones among them.
+    /// Stops a machine or gives it back, whichever costs less. `machines` counts the machines including it and the
+    /// stopped ones.
     fn off(&self, machine: &Machine, machines: usize) -> Action {
         let id = machine.id.clone();
         if machine.can_stop && self.policy.may_stop && self.is_worth_keeping(machine, machines).is_none() {
@@ -379,20 +383,21 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago, or never.
+    /// `None`: keeping a stopped machine's disk pays. Otherwise the number of machines, and the time since that many
+    /// were last needed, if ever.
     fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let learned = self.snapshot.learned;
         let boot_s = self.boot_s(machine) - learned.resume_s;
-        // A resume that fails has cost its deadline, and a boot comes after it.
+        // A failed resume costs its deadline, followed by a boot.
         let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
         let since_s = machine.idle_since_s.unwrap_or(machine.since_s);
-        // Where nobody asks for what it could do, nobody has since it came to rest.
+        // If no group needs what it can do, none has since the machine came to rest.
         let mut seen = (machines, Some(now_s - machine.since_s));
         let mut is_first = true;
         for group in self.groups_of(machine) {
             let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
-            // Nobody waits where nobody ever has.
+            // Without interactive jobs in the past no job is late.
             let (late, fails_usd) = if is_interactive(group) {
                 let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
                 (late, fails_usd)
@@ -416,14 +421,16 @@ impl<'a> Decision<'a> {
         Some(seen)
     }
 
-    /// Interactive jobs that are late when a machine that is needed comes so much later: of what it could have run.
+    /// Number of interactive jobs that are late if a needed machine comes later by this time, among those that it could
+    /// run.
     fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
         let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
         let run_s = group.run_s / speed + self.snapshot.learned.swap_s;
         if is_interactive(group) { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 
-    /// Gives up stopped machines that are not worth their disks, the longest stopped first; those that this plan stops come last.
+    /// Gives up stopped machines whose disks do not pay, the longest stopped first. Machines that this plan stops come
+    /// last.
     fn forget(&mut self) {
         let mut stopped = std::mem::take(&mut self.put_off);
         stopped.sort_by(|a, b| a.id.cmp(&b.id));
@@ -443,12 +450,12 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// Whether anybody has ever waited for its jobs.
+/// Whether a group has ever had interactive jobs.
 fn is_interactive(group: &Group) -> bool {
     group.levels.first().is_some_and(Level::has_been_used)
 }
 
-/// For how long a machine that is ready has held no job. One that had drained and was taken back begins anew.
+/// Idle time of a ready machine. It restarts when a draining machine is put back into service.
 fn idle_s(machine: &Machine, now_s: f64) -> Option<f64> {
     match machine.phase {
         Phase::Ready if machine.running == 0 => Some(now_s - machine.idle_since_s.unwrap_or(machine.since_s)),

@@ -1,4 +1,5 @@
-//! What was seen and decided, a line of JSON for each round, after one for the settings: `stoke autoscaler plan --from` decides it again.
+//! Recorded rounds: a line of JSON with the settings, then one for each round. `stoke autoscaler plan --from` plans
+//! them again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::Observation;
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Policy, RETIRED};
 
-/// A file that has grown to this is put aside, as `<file>.1`; the one that was there before goes.
+/// Size at which a file is rotated to `<file>.1`, replacing the previous one.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// One round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// What was seen.
+    /// The observation.
     pub seen: Observation,
-    /// What was decided.
+    /// The plan.
     pub plan: Plan,
 }
 
-/// Writes rounds down.
+/// Records rounds in a file.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -31,20 +32,20 @@ pub struct Recorder {
     policy: Policy,
 }
 
-/// What one autoscaler saw and decided, from its start.
+/// Observations and plans of one autoscaler since its start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    /// Its settings; the usual ones, where only what was seen is there.
+    /// Settings of the autoscaler; the defaults if the file contains only observations.
     pub policy: Policy,
-    /// Round by round. The first of a file that was put aside go on where that ended.
+    /// Rounds in order. After a rotation they continue those of `<file>.1`.
     pub rounds: Vec<Recorded>,
 }
 
 impl Recorder {
-    /// Goes on at the end of this file, for one that begins to decide by these settings.
+    /// Opens a file to append the rounds of an autoscaler with these settings.
     ///
     /// # Errors
-    /// When it cannot be written to.
+    /// If the file cannot be written.
     pub fn open(path: &Path, policy: &Policy) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
@@ -77,10 +78,10 @@ impl Recorder {
     }
 }
 
-/// Reads the last history that a [`Recorder`] wrote into a file, or a single observation.
+/// Reads the last history in a file of a [`Recorder`], or a single observation.
 ///
 /// # Errors
-/// When it cannot be read; with the number of the line that is neither.
+/// If the file cannot be read, or with the number of an invalid line.
 pub fn read(path: &Path) -> io::Result<History> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -96,8 +97,12 @@ pub fn read(path: &Path) -> io::Result<History> {
         if line.trim().is_empty() {
             continue;
         }
-        let wrong = |error| io::Error::other(format!("line {} is no recorded round: {error}", number + 1));
-        match serde_json::from_str(&line).map_err(wrong)? {
+        let wrong = |error| io::Error::other(format!("line {} is not a recorded round: {error}", number + 1));
+        let mut line: serde_json::Value = serde_json::from_str(&line).map_err(wrong)?;
+        if let Some(policy) = line.get_mut("policy").and_then(serde_json::Value::as_object_mut) {
+            RETIRED.iter().for_each(|name| drop(policy.remove(*name)));
+        }
+        match serde_json::from_value(line).map_err(wrong)? {
             Line::Begins { policy } => history = History { policy: *policy, rounds: Vec::new() },
             Line::Round(round) => history.rounds.push(*round),
             Line::Alone(seen) => history.rounds.push(Recorded { seen: *seen, plan: Plan::default() }),
@@ -110,6 +115,21 @@ pub fn read(path: &Path) -> io::Result<History> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_history_of_an_earlier_release_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rounds.jsonl");
+        let rent = serde_json::json!({"do": "rent", "offer": "77", "prefetch": ["acme/draw"]});
+        let plan = serde_json::json!({"steps": [{"action": rent, "reason": {"why": "lost"}}]});
+        let lines = [
+            serde_json::json!({"policy": {"max_machines": 3, "prefetch_max": 24}}),
+            serde_json::json!({"seen": Observation::default(), "plan": plan}),
+        ];
+        fs::write(&path, lines.map(|line| format!("{line}\n")).concat()).unwrap();
+        let history = read(&path).unwrap();
+        assert_eq!((history.policy.max_machines, history.rounds[0].plan.steps.len()), (3, 1));
+    }
 
     #[test]
     fn what_is_written_is_read_again() {

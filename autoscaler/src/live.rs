@@ -1,14 +1,14 @@
-//! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what follows from what was decided
-//! before.
+//! The loop: poll, plan, execute. [`crate::decide`] makes all decisions; [`reconcile`] applies the consequences of
+//! earlier ones.
 
-pub(crate) mod chores;
+mod budget;
+pub(crate) mod collect;
 pub(crate) mod eta;
 mod guard;
 mod lead;
-pub(crate) mod look;
 pub(crate) mod notices;
 pub(crate) mod pause;
-mod purse;
+pub(crate) mod reconcile;
 pub(crate) mod round;
 #[cfg(test)]
 mod storm;
@@ -26,67 +26,68 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
-use crate::apply::{Hands, Stop};
-use crate::bills::books::Books;
+use crate::apply::{Executor, Stop};
+use crate::cost_ledger::writer::CostLedger;
+use crate::durations::millis;
 use crate::history::Recorder;
-use crate::live::chores::micros;
 use crate::metrics::{self, Led};
-use crate::mind::Mind;
+use crate::money::micros;
 use crate::observation::Observation;
-use crate::observe::{self, Seen};
+use crate::observe::{self, RawState};
 use crate::plan::Plan;
+use crate::planner::Planner;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
-use chores::Patience;
+use collect::{Collector, Poll};
 use guard::guarded;
 use lead::Lead;
-use look::{Eyes, Look};
 use notices::Notices;
+use reconcile::Patience;
 use round::round;
 
-/// A wake is waited on for so long: more of them come at once, and one look is enough for all.
+/// Time to collect further wake-ups before a round, because they come in groups and one poll serves all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The timeout of a round. Providers take their time, and each of their calls has a timeout of its own.
+/// Timeout of a round. Each call of a provider has its own timeout.
 const ROUND_MAX: Duration = Duration::from_secs(600);
 
-/// What is to be given up when this process ends has so long to be written down.
+/// Timeout for updating the ledger when the process ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How to run the loop.
+/// Settings of the loop.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Between two looks.
+    /// Interval between two rounds.
     pub tick: Duration,
-    /// What decisions go by.
+    /// Limits and weights of decisions.
     pub policy: Policy,
-    /// What it leads under: one that comes back under the name of one that has died need not wait for the end of its lead. To be given only
-    /// where nobody else can have it; random without.
+    /// Name under which this autoscaler leads. A restart under the same name does not wait for the old lease to expire.
+    /// Set it only if no other autoscaler can use it; random if `None`.
     pub holder: Option<String>,
 }
 
-/// It is said so often how things are, milliseconds.
+/// Maximum interval between two status reports, milliseconds.
 const TELL_EVERY_MS: u64 = 5_000;
 
 impl Settings {
     fn patience(&self) -> Patience {
         Patience {
             drain_ms: millis(self.policy.drain_deadline_s),
-            shun_ms: millis(self.policy.host_penalty_s),
+            cooldown_ms: millis(self.policy.host_penalty_s),
             most_usd_micros_per_hour: micros(self.policy.max_usd_per_hour),
         }
     }
 
-    fn hands<'a>(
+    fn executor<'a>(
         &self,
         ledger: &'a dyn RentalLedger,
         clock: &'a Clock,
         term: Term,
         providers: &'a Providers,
         invites: Option<&'a dyn Invites>,
-    ) -> Hands<'a> {
+    ) -> Executor<'a> {
         let policy = &self.policy;
         let caps = Caps {
             machines: policy.max_machines,
@@ -94,108 +95,109 @@ impl Settings {
             rents: policy.max_rents_per_hour,
             window_ms: 3_600_000,
         };
-        Hands { ledger, clock, term, caps, providers, invites, is_urgent: false }
+        Executor { ledger, clock, term, caps, providers, invites, is_urgent: false }
     }
 }
 
-/// The running autoscaler.
+/// A running autoscaler.
 pub struct Autoscaler {
     queue: Shards,
     providers: Providers,
     settings: Settings,
-    eyes: Eyes,
-    mind: Mind,
+    collector: Collector,
+    planner: Planner,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
-    books: Books,
+    cost_ledger: CostLedger,
     exposition: Exposition,
-    /// What is so for longer is logged once.
-    was_blind: bool,
+    /// Whether the last poll failed, so that a lasting failure is logged once.
+    was_redis_unreachable: bool,
     notices: Notices,
-    /// When it was last said how it is, unix milliseconds.
+    /// Time of the last status report, unix milliseconds.
     told_ms: u64,
 }
 
-/// What one round came to.
+/// Result of one round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Round {
-    /// What was seen.
+    /// The observation.
     pub seen: Observation,
-    /// What was decided.
+    /// The plan.
     pub plan: Plan,
-    /// Providers that could not be asked, and why.
-    pub blind: Vec<String>,
+    /// Providers that could not be reached, and why.
+    #[serde(rename = "blind")]
+    pub unreachable: Vec<String>,
 }
 
 impl Round {
-    /// What would be decided at the last of these moments, with what was learned before; `None` of no moments.
+    /// Plans for the last of these moments after learning from the earlier ones; `None` without moments.
     #[must_use]
     pub fn decided_of(moments: Vec<Observation>, policy: &Policy) -> Option<Self> {
-        let mut mind = Mind::new(policy.clone());
+        let mut planner = Planner::new(policy.clone());
         let mut last = None;
         for seen in moments {
-            let plan = mind.plan(&seen);
-            last = Some(Self { seen, plan, blind: Vec::new() });
+            let plan = planner.plan(&seen);
+            last = Some(Self { seen, plan, unreachable: Vec::new() });
         }
         last
     }
 }
 
 impl Autoscaler {
-    /// Nothing is asked yet.
+    /// Creates an autoscaler. Nothing is read yet.
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
-        let mind = Mind::new(settings.policy.clone());
-        let eyes = Eyes::new(queue.clone(), settings.policy.min_credit_usd);
+        let planner = Planner::new(settings.policy.clone());
+        let collector = Collector::new(queue.clone(), settings.policy.min_credit_usd);
         Self {
             queue,
             providers,
             settings,
-            eyes,
-            mind,
+            collector,
+            planner,
             recorder,
             invites: None,
-            books: Books::default(),
+            cost_ledger: CostLedger::default(),
             exposition: Exposition::default(),
-            was_blind: false,
+            was_redis_unreachable: false,
             notices: Notices::default(),
             told_ms: 0,
         }
     }
 
-    /// With somebody who lets the workers of rented machines join.
+    /// Adds the issuer of join tokens for rented machines.
     #[must_use]
     pub fn with_invites(mut self, invites: Arc<dyn Invites>) -> Self {
         self.invites = Some(invites);
         self
     }
 
-    /// With where this process shows how things stand.
+    /// Adds the endpoint that exposes metrics.
     #[must_use]
     pub fn with_exposition(mut self, exposition: Exposition) -> Self {
         self.exposition = exposition;
         self
     }
 
-    /// One look, and what would be done now. Does nothing.
+    /// Polls once and plans without executing anything.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis fails.
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
-        let mut look = self.eyes.look(&self.providers).await?;
-        // Who looks once knows of no pause; it excuses nobody.
-        look.seen.pause = None;
-        let seen = observe::observation(&look.seen);
-        let plan = self.mind.plan(&seen);
-        let blind = look.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        Ok(Round { seen, plan, blind })
+        let mut poll = self.collector.poll(&self.providers).await?;
+        // A single poll has no history, so it excuses no silent worker.
+        poll.seen.pause = None;
+        let seen = observe::observation(&poll.seen);
+        let plan = self.planner.plan(&seen);
+        let unreachable = poll.unreachable.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        Ok(Round { seen, plan, unreachable })
     }
 
-    /// Looks, decides and does until `shutdown`; what cannot outlive this process is ended then, everything else stays. Call it on the main
-    /// thread, to whose life machines of `local` are tied.
+    /// Runs rounds until `shutdown`. Machines that cannot outlive this process are ended then; others stay. Call it on
+    /// the main thread, because machines of `local` are tied to the life of that thread.
     ///
     /// # Errors
-    /// When the queue's signals cannot be heard.
+    /// If it cannot subscribe to the signals of the queue.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut heard = self.queue.listen(AUTOSCALER).await?;
         let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone());
@@ -210,7 +212,7 @@ impl Autoscaler {
             }
             metrics::leads(lead.term().is_some());
             if lead.term().is_none() {
-                self.eyes.lose_sight();
+                self.collector.lose_sight();
                 metrics::not_led(&self.exposition);
             }
             if let Some(term) = lead.term() {
@@ -221,7 +223,7 @@ impl Autoscaler {
                             metrics::ticked(started.elapsed());
                         }
                     }
-                    // A call under way is of unknown outcome, and is cleared up by the next one that leads.
+                    // A call in progress gets an unknown outcome, which the next leader resolves.
                     () = shutdown.cancelled() => break,
                 }
             }
@@ -230,38 +232,38 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// One round, whatever comes of it.
+    /// Runs one round. Failures are logged and end it.
     async fn round(&mut self, term: Term) {
-        let look = match self.eyes.look(&self.providers).await {
-            Ok(look) => look,
-            Err(blind) => {
-                metrics::blind("redis");
-                self.eyes.lose_sight();
-                if !std::mem::replace(&mut self.was_blind, true) {
+        let poll = match self.collector.poll(&self.providers).await {
+            Ok(poll) => poll,
+            Err(error) => {
+                metrics::unreachable("redis");
+                self.collector.lose_sight();
+                if !std::mem::replace(&mut self.was_redis_unreachable, true) {
                     tracing::warn!(
-                        error = &blind as &dyn std::error::Error,
-                        "nothing can be seen; machines stay as they are"
+                        error = &error as &dyn std::error::Error,
+                        "cannot read the state from Redis; machines stay as they are"
                     );
                 }
                 return;
             }
         };
-        self.was_blind = false;
-        look.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
+        self.was_redis_unreachable = false;
+        poll.unreachable.iter().for_each(|(provider, _)| metrics::unreachable(provider));
         let registry = self.queue.registry();
-        if self.books.spent_today(look.seen.now_ms).is_none() {
-            // What is spent is known before anything is rented.
-            self.books.keep(&registry, term, &self.providers, &look.seen).await;
+        if self.cost_ledger.spent_today(poll.seen.now_ms).is_none() {
+            // Costs must be known before anything is rented.
+            self.cost_ledger.keep(&registry, term, &self.providers, &poll.seen).await;
         }
-        let look = Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look };
-        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
-        let blind: Vec<&str> = look.blind.iter().map(|(name, _)| *name).collect();
+        let poll = Poll { spent_usd_micros: self.cost_ledger.spent_today(poll.seen.now_ms), ..poll };
+        let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let unreachable: Vec<&str> = poll.unreachable.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
             usd_per_hour: 0.0,
-            spent_usd_micros: look.spent_usd_micros,
-            providers: self.providers.iter().map(|it| (it.name(), blind.contains(&it.name()))).collect(),
+            spent_usd_micros: poll.spent_usd_micros,
+            providers: self.providers.iter().map(|it| (it.name(), unreachable.contains(&it.name()))).collect(),
         };
-        let tied = self.tied(&look.seen);
+        let tied = self.tied(&poll.seen);
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());
         let record = |seen: &Observation, plan: &Plan| {
             led.usd_per_hour = metrics::usd_per_hour(seen);
@@ -269,29 +271,36 @@ impl Autoscaler {
             if let Some(recorder) = recorder
                 && let Err(error) = recorder.note(seen, plan)
             {
-                tracing::warn!(%error, "this round cannot be recorded");
+                tracing::warn!(%error, "cannot record this round");
             }
         };
-        let gone = round(&hands, &mut self.mind, self.settings.patience(), look, &mut self.notices, record).await;
+        let gone = round(&executor, &mut self.planner, self.settings.patience(), poll, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
-            Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
+            Err(stop) => {
+                return tracing::warn!(
+                    error = &stop as &dyn std::error::Error,
+                    "round stopped early; the next one follows"
+                );
+            }
         };
         for worker in tied.iter().filter(|id| seen.workers.iter().all(|worker| worker.worker_id != **id)) {
-            // What cannot be done now is done when the leases end.
+            // Jobs that cannot be queued again now are queued again when their leases expire.
             match self.queue.abandon(worker).await {
                 Ok(0) => {}
-                Ok(jobs) => tracing::info!(worker.id = worker, jobs, "its jobs go back: its process has ended"),
-                Err(error) => tracing::warn!(worker.id = worker, %error, "its jobs cannot be given back yet"),
+                Ok(jobs) => tracing::info!(worker.id = worker, jobs, "worker process ended; its jobs are queued again"),
+                Err(error) => {
+                    tracing::warn!(worker.id = worker, %error, "cannot queue the jobs of an ended worker process; they are queued again when their leases expire")
+                }
             }
         }
         metrics::led(&self.exposition, &self.settings.policy, &led);
-        self.books.keep(&registry, term, &self.providers, &seen).await;
+        self.cost_ledger.keep(&registry, term, &self.providers, &seen).await;
         self.tell(&registry, term, etas).await;
     }
 
-    /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it had.
-    fn tied(&self, seen: &Seen) -> Vec<String> {
+    /// Workers on machines that end with this process. A machine of these that is struck off has certainly ended.
+    fn tied(&self, seen: &RawState) -> Vec<String> {
         let is_tied = |name: &String| {
             let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));
             provider.is_some_and(Provider::leaves_with_us)
@@ -300,7 +309,7 @@ impl Autoscaler {
         workers.map(|worker| worker.worker_id.clone()).collect()
     }
 
-    /// Says how it is, when that has changed, and every few seconds.
+    /// Publishes the status after a change, and every few seconds.
     async fn tell(&mut self, registry: &Registry, term: Term, etas: Vec<Eta>) {
         let at_ms = now_ms();
         let (notices, changed) = self.notices.end_round(at_ms);
@@ -310,46 +319,41 @@ impl Autoscaler {
         let status = AutoscalerStatus { at_ms, notices, etas, decisions: self.notices.decisions() };
         match registry.put_autoscaler(term, &status).await {
             Ok(_) => self.told_ms = at_ms,
-            Err(error) => tracing::debug!(%error, "how things are cannot be written down; tried again"),
+            Err(error) => tracing::debug!(%error, "cannot publish the status of the autoscaler; retrying"),
         }
     }
 
-    /// Ends what cannot outlive this process, and the lead.
+    /// Ends the machines that cannot outlive this process and gives up the lead.
     async fn leave(&mut self, lead: &Lead) {
         for provider in self.providers.iter() {
             provider.leave().await;
         }
         let Some(term) = lead.term() else { return lead.give_up().await };
         let registry = self.queue.registry();
-        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let forgetting = async {
             let workers = registry.workers().await?;
             for machine in registry.machines().await?.into_values() {
                 if self.providers.get(&machine.provider).is_some_and(Provider::leaves_with_us) {
-                    hands.forget(&machine.id, &workers).await?;
+                    executor.forget(&machine.id, &workers).await?;
                 }
             }
             Ok::<_, Stop>(())
         };
         if !matches!(timeout(LEAVE_LIMIT, forgetting).await, Ok(Ok(()))) {
-            tracing::debug!("what has ended with us could not be struck off; the next one does it");
+            tracing::debug!("cannot remove machines that ended with this process; the next leader removes them");
         }
         lead.give_up().await;
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hours, never negative")]
-fn millis(seconds: f64) -> u64 {
-    (seconds.max(0.0) * 1e3) as u64
-}
-
-/// Completes when work is ready that nobody waits for.
+/// Completes when a job is ready that no worker waits for.
 async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
     loop {
         match heard.recv().await {
             Some(Signal::Unmet | Signal::Missed) => break,
             Some(_) => {}
-            // Looking every few seconds goes on.
+            // The periodic rounds continue.
             None => std::future::pending().await,
         }
     }

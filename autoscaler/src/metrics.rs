@@ -1,50 +1,51 @@
-//! Every metric of the autoscaler: its name, its unit, what it means, and the one function that moves it. Labels are bounded. Machines and what
-//! they cost are told by the API, from the ledger: they are there, and paid for, also while no autoscaler is.
+//! Metrics of the autoscaler: name, unit, help and the function that updates each. Labels are bounded. The API exposes
+//! the machines and their cost from the ledger, because they exist even while no autoscaler runs.
 
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use stokehold_metrics::{Exposition, Metric, catalogue};
 
+use crate::money::dollars;
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
 use crate::policy::Policy;
 
-/// From some milliseconds, a look at Redis, to the patience of a provider.
+/// From a poll of Redis, some milliseconds, to the timeout of a provider.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// Whose picture it is.
+/// Name of this set of metrics.
 const TELLER: &str = "autoscaler";
 
 catalogue! {
-    /// Every metric of what happens in an autoscaler.
+    /// Metrics of an autoscaler process.
     pub const METRICS;
-    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler is the one that acts, 0 while it watches.";
-    counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by what, why, and what became of them.";
-    counter BLIND = "stokehold_autoscaler_blind_total" by ["what"], "Looks at which Redis or a provider could not be seen; nothing is done there then.";
-    histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Seconds of one round: look, decide, do.";
-    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by how: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
+    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it stands by.";
+    counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
+    counter UNREACHABLE = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
+    histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Duration of one round of the autoscaler (poll, plan, execute), seconds.";
+    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by kind: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
 
-/// What only the one that leads tells.
+/// Metrics that only the leader exposes.
 mod led {
     use stokehold_metrics::catalogue;
 
     catalogue! {
-        /// How the one that leads sees things.
+        /// State as the leader read it.
         pub const METRICS;
-        gauge SPENT_TODAY = "stokehold_autoscaler_spent_today_usd", "What rented machines have cost since midnight, UTC, or soon will have been charged.";
-        gauge DAY_LIMIT = "stokehold_autoscaler_day_limit_usd", "What they may cost on a day (max_usd_per_day); absent where there is no limit.";
-        gauge HOUR_SPEND = "stokehold_autoscaler_spend_usd_per_hour", "What all machines cost per hour, as it sees them.";
-        gauge HOUR_LIMIT = "stokehold_autoscaler_hour_limit_usd", "What they may cost per hour (max_usd_per_hour).";
-        gauge MACHINES_LIMIT = "stokehold_autoscaler_machines_limit", "As many machines may be there (max_machines).";
-        gauge BLIND_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be seen at the last look, else 0.";
+        gauge SPENT_TODAY = "stokehold_autoscaler_spent_today_usd", "Cost of rented machines since midnight UTC, including costs that are not charged yet.";
+        gauge DAY_LIMIT = "stokehold_autoscaler_day_limit_usd", "Limit for the cost of rented machines per day (max_usd_per_day); absent without a limit.";
+        gauge HOUR_SPEND = "stokehold_autoscaler_spend_usd_per_hour", "Cost of all machines per hour, as of the last round.";
+        gauge HOUR_LIMIT = "stokehold_autoscaler_hour_limit_usd", "Limit for the cost of all machines per hour (max_usd_per_hour).";
+        gauge MACHINES_LIMIT = "stokehold_autoscaler_machines_limit", "Limit for the number of machines (max_machines).";
+        gauge UNREACHABLE_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be read in the last poll, else 0.";
     }
 }
 
 pub use led::METRICS as LED;
 
-/// Everything that is counted in a process in which an autoscaler runs.
+/// All metrics of a process that runs an autoscaler.
 #[must_use]
 pub fn catalogues() -> [&'static [Metric]; 2] {
     [METRICS, stokehold_queue::metrics::METRICS]
@@ -63,8 +64,8 @@ pub(crate) fn round_failed(duty: &'static str, kind: &'static str) {
     counter!(ROUND_FAILURES, "duty" => duty, "kind" => kind).increment(1);
 }
 
-pub(crate) fn blind(what: &'static str) {
-    counter!(BLIND, "what" => what).increment(1);
+pub(crate) fn unreachable(what: &'static str) {
+    counter!(UNREACHABLE, "what" => what).increment(1);
 }
 
 /// `outcome`: `done`, `after_its_jobs`, `failed`, `left` or `withheld`.
@@ -78,13 +79,13 @@ fn reason_word(reason: &Reason) -> String {
     told["why"].as_str().unwrap_or("other").to_owned()
 }
 
-/// How the one that leads saw things in a round.
+/// State that the leader read in a round.
 pub(crate) struct Led {
-    /// What all machines cost.
+    /// Cost of all machines, dollars per hour.
     pub(crate) usd_per_hour: f64,
-    /// What rented machines have cost today, once that is known.
+    /// Cost of rented machines today, if known.
     pub(crate) spent_usd_micros: Option<u64>,
-    /// Each provider, and whether it could not be seen.
+    /// Name of each provider, and whether it could not be reached.
     pub(crate) providers: Vec<(&'static str, bool)>,
 }
 
@@ -94,24 +95,23 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
         gauge!(led::HOUR_LIMIT).set(policy.max_usd_per_hour);
         gauge!(led::MACHINES_LIMIT).set(policy.max_machines);
         if let Some(micros) = round.spent_usd_micros {
-            #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-            gauge!(led::SPENT_TODAY).set(micros as f64 / 1e6);
+            gauge!(led::SPENT_TODAY).set(dollars(micros));
         }
         if let Some(most_usd) = policy.max_usd_per_day {
             gauge!(led::DAY_LIMIT).set(most_usd);
         }
-        for (provider, is_blind) in &round.providers {
-            gauge!(led::BLIND_NOW, "provider" => *provider).set(f64::from(u8::from(*is_blind)));
+        for (provider, is_unreachable) in &round.providers {
+            gauge!(led::UNREACHABLE_NOW, "provider" => *provider).set(f64::from(u8::from(*is_unreachable)));
         }
     });
 }
 
-/// It is for another one to tell.
+/// Hides the metrics of the leader.
 pub(crate) fn not_led(exposition: &Exposition) {
     exposition.hide(TELLER);
 }
 
-/// What all machines cost per hour now, dollars.
+/// Current cost of all machines, dollars per hour.
 #[must_use]
 pub fn usd_per_hour(seen: &Observation) -> f64 {
     let cost = |machine: &Machine| match machine.phase {

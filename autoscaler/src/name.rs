@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of an endpoint, a machine, an offer or a kind of card. Cheap to clone.
+/// Name of an endpoint, a machine, an offer or a kind of GPU. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Name(Arc<str>);

@@ -1,4 +1,5 @@
-//! What is seen at one moment: endpoints and their work, machines, offers. Passive data, in JSON as the live loop records it.
+//! Observations: endpoints and their work, machines and offers at one moment. Passive data, in JSON as the live loop
+//! records it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,37 +7,37 @@ use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
 
 use crate::name::Name;
 
-/// What is seen at one moment.
+/// State of endpoints, machines and offers at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Unix time, seconds.
     pub at_s: f64,
-    /// Every endpoint that has, or lately had, work; by name, in order.
+    /// Endpoints that have or recently had work, sorted by name.
     pub endpoints: Vec<Endpoint>,
-    /// Every machine that is paid for, owned, or expected; by id, in order.
+    /// Machines that are paid for, owned or expected, sorted by ID.
     pub machines: Vec<Machine>,
-    /// What could be rented or started now; by id, in order.
+    /// Offers that can be rented or started now, sorted by ID.
     pub offers: Vec<Offer>,
 }
 
-/// An endpoint and its work. Counters only ever grow.
+/// An endpoint and its work. Counters only increase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// `<tenant>/<name>`; in a trace, the endpoint's name.
+    /// `<tenant>/<name>`; in a trace, the name of the endpoint.
     pub name: Name,
-    /// What its model takes of each of its cards, GB; 0 runs on a machine without cards.
+    /// Memory that the model takes of each of its GPUs, GB; 0 runs on a machine without GPUs.
     pub vram_gb: f64,
-    /// What it asks of its machine beside that.
+    /// Requirements beside memory.
     #[serde(default)]
     pub demands: Demands,
     /// By priority: interactive, standard, batch.
     pub work: [Work; 3],
-    /// Jobs that machines hold now.
+    /// Jobs that machines run now.
     pub running: u64,
-    /// Jobs that one process runs at once: `max_concurrency` times `max_batch_size`. They share its slot.
+    /// Jobs that one process runs at once in one slot: `max_concurrency` times `max_batch_size`.
     #[serde(default = "one_at_once")]
     pub at_once: u32,
-    /// Runs that have ended, by kind of card.
+    /// Runs that have ended, by kind of GPU.
     #[serde(default)]
     pub runs: Vec<Runs>,
 }
@@ -48,108 +49,108 @@ const fn one_at_once() -> u32 {
 /// The jobs of one endpoint and priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Jobs that ever became ready.
+    /// Jobs that became ready since the counters began.
     pub arrived: u64,
     /// Jobs that wait now.
     pub waiting: u64,
-    /// How long the oldest of them has waited, seconds; 0 when none does.
+    /// Waiting time of the oldest of them, seconds; 0 if none waits.
     pub oldest_s: f64,
-    /// Jobs that ever started.
+    /// Jobs that started since the counters began.
     pub started: u64,
-    /// Of those, how many had waited for longer than their class may.
+    /// Jobs among those that had waited for longer than the target of their class.
     pub late: u64,
 }
 
-/// Runs of one endpoint on one kind of card, since its counters began.
+/// Runs of one endpoint on one kind of GPU since its counters began.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runs {
-    /// The kind of card, as in [`Offer::kind`].
+    /// Kind of GPU, as in [`Offer::kind`].
     pub kind: Name,
     /// Runs that have ended.
     pub ended: u64,
-    /// Seconds that they took, without loading, whoever else ran in the same process.
+    /// Duration of these runs without loading, seconds.
     pub run_s: f64,
-    /// Loads of the model from elsewhere, and the seconds they took.
+    /// Loads of the model from elsewhere.
     #[serde(default)]
     pub cold_loads: u64,
-    /// See `cold_loads`.
+    /// Duration of `cold_loads`, seconds.
     #[serde(default)]
     pub cold_load_s: f64,
-    /// Loads from the machine's own disk, and the seconds they took.
+    /// Loads from the machine's own disk.
     #[serde(default)]
     pub disk_loads: u64,
-    /// See `disk_loads`.
+    /// Duration of `disk_loads`, seconds.
     #[serde(default)]
     pub disk_load_s: f64,
 }
 
-/// The provider of machines whose workers joined by themselves: they count for what they do, and their coming and going is their operator's
-/// business.
+/// Provider of machines whose workers joined by themselves. They count as capacity, but only their operator starts and
+/// stops them.
 pub const JOINED: &str = "joined";
 
-/// Where a machine is in its life.
+/// Phase in the life of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Rented; its worker has not joined yet.
+    /// The machine is rented, and its worker has not joined yet.
     Booting,
-    /// Its worker takes jobs.
+    /// The worker takes jobs.
     Ready,
-    /// It takes no more jobs, and ends those it has.
+    /// The worker takes no more jobs and runs the current ones to their end.
     Draining,
-    /// Its cards are given back; its disk is kept and paid for.
+    /// The GPUs are given back; the disk is kept and charged.
     Stopped,
-    /// Was stopped, and is asked to start again.
+    /// The machine was stopped, and its start is requested.
     Resuming,
-    /// Somebody outbid it, or it fell silent: it may come back by itself.
+    /// The machine was outbid, or its worker is silent. It may come back by itself.
     Lost,
 }
 
 /// A machine that is paid for, owned, or expected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The autoscaler's own id of it.
+    /// ID of the machine in the autoscaler.
     pub id: Name,
-    /// Who sold it, as in [`Offer::provider`].
+    /// Provider of the machine, as in [`Offer::provider`].
     pub provider: Name,
-    /// Its kind of card, as in [`Offer::kind`].
+    /// Kind of its GPUs, as in [`Offer::kind`].
     pub kind: Name,
-    /// The box it stands in, as in [`Offer::host`]: what happens to machines there is remembered of it.
+    /// Host of the machine, as in [`Offer::host`]. Boot failures and losses are remembered per host.
     #[serde(default)]
     pub host: Name,
-    /// Where it is in its life.
+    /// Phase of the machine.
     pub phase: Phase,
-    /// Since when it has been there, unix seconds.
+    /// Start of the phase, unix seconds.
     pub since_s: f64,
-    /// Since when it has been rented, unix seconds.
+    /// Time of the rent, unix seconds.
     pub rented_s: f64,
-    /// What an hour costs while it runs, dollars, disk included; 0 for owned ones.
+    /// Price per hour while it runs, dollars, with its disk; 0 for an owned machine.
     pub usd_per_hour: f64,
-    /// What an hour costs while it is stopped, dollars.
+    /// Price per hour while it is stopped, dollars.
     #[serde(default)]
     pub stopped_usd_per_hour: f64,
-    /// Whether it may be taken away by who pays more.
+    /// Whether a higher bid may take it away.
     #[serde(default)]
     pub is_interruptible: bool,
     /// Whether a stop keeps its disk, so that it can be resumed.
     #[serde(default)]
     pub can_stop: bool,
-    /// How many cards it has; 0 computes on the CPU.
+    /// Number of GPUs; 0 computes on the CPU.
     pub cards: u32,
-    /// What models may hold of each card, GB.
+    /// Memory of each GPU that models may use, GB.
     pub vram_gb: f64,
-    /// Jobs it runs at once on a card: 1, or more where models share one. 0: as many as their memory allows.
+    /// Jobs that run at once on a GPU: 1, or more if models share it; 0: as many as its memory allows.
     #[serde(default)]
     pub slots: u32,
-    /// Whether it meets what endpoints ask for beside memory.
+    /// Properties that requirements beside memory refer to.
     #[serde(default)]
     pub traits: Traits,
-    /// Jobs that it holds now.
+    /// Jobs that it runs now.
     pub running: u64,
-    /// What those hold of its cards, GB; known where models share a card.
+    /// GPU memory that those jobs use, GB; known where models share a GPU.
     #[serde(default)]
     pub running_gb: f64,
-    /// Since when it has held none, unix seconds; the moment it became ready, if it never had one.
+    /// Time since which it has run no job, unix seconds; the start of the phase if it has never run one.
     #[serde(default)]
     pub idle_since_s: Option<f64>,
     /// Endpoints whose models are loaded.
@@ -168,84 +169,86 @@ impl Machine {
     }
 }
 
-/// What endpoints may ask of a machine beside memory.
+/// Properties of a machine that requirements beside memory refer to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traits {
-    /// CUDA's, of each of its cards.
+    /// Compute capability of each GPU.
     pub compute_capability: Option<Version>,
-    /// The newest CUDA that its driver serves.
+    /// Newest CUDA version that the driver supports.
     pub cuda: Option<Version>,
-    /// Where it stands.
+    /// Region of the machine.
     pub region: String,
-    /// Whose it is.
+    /// Trust level of the owner.
     pub trust: Trust,
-    /// How far it shuts handlers in.
+    /// Sandbox level of handlers.
     pub sandbox: SandboxLevel,
 }
 
-/// Something that could be rented or started now.
+/// An offer that can be rented or started now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The provider's id of it.
+    /// The provider's ID of the offer.
     pub id: Name,
-    /// Which provider.
+    /// Provider of the offer.
     pub provider: Name,
-    /// Its kind of card, as `RTX 4090`: what is learned of speed is kept under this.
+    /// Kind of GPU, e.g. `RTX 4090`. Learned speeds are kept by kind.
     pub kind: Name,
-    /// The box it stands in; empty where nobody says.
+    /// Host of the offer; empty if unknown.
     #[serde(default)]
     pub host: Name,
-    /// How many machines of it can be had.
+    /// Number of machines that the offer provides.
     pub count: u32,
-    /// Cards in one machine.
+    /// GPUs per machine.
     pub cards: u32,
-    /// Which cards of its host they are, where the provider says: offers overlap, and two that share a card are one machine.
+    /// GPUs of the host that the offer includes, if the provider reports them. Offers overlap: of two that share a GPU
+    /// only one can be rented.
     #[serde(default)]
     pub gpu_ids: Vec<u64>,
-    /// What models may hold of each card, GB.
+    /// Memory of each GPU that models may use, GB.
     pub vram_gb: f64,
-    /// As [`Machine::slots`].
+    /// See [`Machine::slots`].
     #[serde(default)]
     pub slots: u32,
-    /// How fast it is thought to be, until it has been measured; 1.0 is an RTX 4090.
+    /// Assumed speed until it is measured; 1.0 is an RTX 4090.
     pub speed: f64,
-    /// On-demand: what an hour costs, dollars, with the disk that will be rented.
+    /// On-demand price per hour with the disk that will be rented, dollars.
     pub usd_per_hour: f64,
-    /// The least bid for an interruptible one, dollars per hour; `None` where there are none.
+    /// Minimum bid for an interruptible machine, dollars per hour; `None` if there are none.
     #[serde(default)]
     pub min_bid_usd_per_hour: Option<f64>,
-    /// Times per hour that such a one is thought to be lost, until that has been measured.
+    /// Assumed losses of an interruptible machine per hour, until they are measured.
     #[serde(default)]
     pub losses_per_hour: f64,
-    /// What an hour of its disk costs while it is stopped, dollars; `None`: it cannot be stopped.
+    /// Price of the disk of a stopped machine, dollars per hour; `None`: it cannot be stopped.
     #[serde(default)]
     pub stopped_usd_per_hour: Option<f64>,
-    /// How long it is thought to boot, seconds, until that has been measured.
+    /// Assumed time of a boot until it is measured, seconds.
     pub boot_s: f64,
-    /// What fetching a gigabyte there costs, dollars.
+    /// Price of inbound traffic, dollars per GB.
     #[serde(default)]
     pub inbound_usd_per_gb: f64,
-    /// How fast it fetches, megabits per second; 0 where nobody says.
+    /// Download rate, megabits per second; 0 if unknown.
     #[serde(default)]
     pub inbound_mbit_per_s: f64,
-    /// Share of the time that its host was reachable, 0 to 1; 1 where nobody says.
+    /// Share of the time that the host was reachable, 0 to 1; 1 if unknown.
     #[serde(default = "always")]
     pub reliability: f64,
-    /// How long it is listed for yet, seconds; `None` where it does not end.
+    /// Remaining time of the listing, seconds; `None` if it does not end.
     #[serde(default)]
     pub listed_for_s: Option<f64>,
-    /// Whether it meets what endpoints ask for beside memory.
+    /// Properties that requirements beside memory refer to.
     #[serde(default)]
     pub traits: Traits,
-    /// The operator's own: costs nothing, and goes first.
+    /// Whether it belongs to the operator. It costs nothing and is used first.
     #[serde(default)]
     pub is_owned: bool,
 }
 
 impl Offer {
-    /// An offer as it was written down, with the members that cannot be read as nothing, and whether there were any: another release may have
-    /// written it, or a file was edited. Whatever it says, its machine is there and costs money.
+    /// Reads a recorded offer. Members that cannot be read get their defaults, and the second value is true if there
+    /// were any: another release may have written it, or a file was edited. Its machine exists and costs money in any
+    /// case.
     #[must_use]
     pub(crate) fn recovered(recorded: &Value) -> (Self, bool) {
         let unread = match Self::deserialize(recorded) {

@@ -1,4 +1,4 @@
-//! From what Redis, workers and providers say to one [`Observation`]. Pure; [`crate::live`] asks them.
+//! Builds an [`Observation`] from the state of Redis, workers and providers. Pure; [`crate::live`] reads that state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,76 +11,81 @@ use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
 
+use crate::durations::seconds;
+use crate::money::dollars;
 use crate::name::Name;
 use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
 use crate::snapshot::Needs;
 
-/// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
+/// Time without a heartbeat after which a worker is lost, milliseconds: five heartbeats.
 pub const SILENT_MS: u64 = 15_000;
 
-/// Where a machine is listed as taken away or halted, it has been for so long at the least since it was asked for, milliseconds: a list may
-/// be some seconds old.
+/// Minimum time since the last request for a machine before a list that shows it as lost or stopped is trusted,
+/// milliseconds: a list may be some seconds old.
 const LIST_LAG_MS: u64 = 15_000;
 
-/// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long, milliseconds.
-const DEAF_MS: u64 = 600_000;
+/// Time for which all workers may be silent at once before they count as lost, milliseconds: until then the gateway may
+/// be down.
+const GATEWAY_UNREACHABLE_MS: u64 = 600_000;
 
-/// For so long if there is only one: as long as a restart of the gateway, and a worker's way back, may take.
-const DEAF_TO_ONE_MS: u64 = 120_000;
+/// The same for a single worker, milliseconds: the time of a restart of the gateway and of a rejoin.
+const GATEWAY_UNREACHABLE_TO_ONE_MS: u64 = 120_000;
 
-/// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a second who is.
+/// Time after which no replica of the API leases a job to a drained worker, milliseconds. Replicas read the drained
+/// workers once a second.
 pub const DRAIN_KNOWN_MS: u64 = 2_000;
 
-/// What was seen.
+/// State of Redis, workers and providers at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RawState {
     pub(crate) now_ms: u64,
     pub(crate) flows: Vec<Flow>,
-    /// The class of what new jobs of an endpoint run on, by `<tenant>/<name>`.
+    /// Class of the new jobs of an endpoint, by `<tenant>/<name>`.
     pub(crate) classes: BTreeMap<String, u32>,
-    /// How many of these jobs one process runs at once, where that is more than one.
+    /// Number of these jobs that one process runs at once, if more than one.
     pub(crate) at_once: BTreeMap<String, u32>,
     pub(crate) demands: BTreeMap<u32, Demands>,
     pub(crate) workers: Vec<WorkerRecord>,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
-    /// Of each provider that could be asked: `None` of one that keeps no list.
+    /// Rentals by provider, for providers that could be reached; `None` for a provider without a list.
     pub(crate) rentals: BTreeMap<String, Option<Vec<Rental>>>,
     pub(crate) offers: Vec<Offer>,
-    pub(crate) shunned: HashMap<String, u64>,
-    /// When a worker was last seen with a job, by name, unix milliseconds.
+    pub(crate) cooldowns: HashMap<String, u64>,
+    /// Time of the last heartbeat with a running job, by name of the worker, unix milliseconds.
     pub(crate) busy_ms: BTreeMap<String, u64>,
-    /// While nobody could be heard, or has had time to come back since.
+    /// Current pause, if any.
     pub(crate) pause: Option<Pause>,
 }
 
-/// Silence that is ours: the gateway or Redis stood still, or nobody looked. It is held against no worker.
+/// A time in which heartbeats may be missing for a reason other than the worker: the gateway or Redis was down, or
+/// nothing polled. Silence in it does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// Who was heard until then was there, unix milliseconds.
+    /// Workers heard until this moment were alive, unix milliseconds.
     pub(crate) from_ms: u64,
-    /// Until then it may be heard again.
+    /// Time until which workers may report again, unix milliseconds.
     pub(crate) until_ms: u64,
 }
 
-impl Seen {
-    /// The worker of a machine, as it last was, if it has been heard of since the machine was last asked for.
+impl RawState {
+    /// Returns the worker of a machine if it has sent a heartbeat since the machine was last requested.
     pub(crate) fn worker_of(&self, machine: &MachineRecord) -> Option<&WorkerRecord> {
         machine.worker(&self.workers)
     }
 
-    /// Whether nothing was heard of a worker for so long that it is lost, and nothing but itself explains it.
+    /// Whether a worker has been silent for so long that it is lost, outside of any pause.
     pub(crate) fn is_silent(&self, worker: &WorkerRecord) -> bool {
         let is_excused = |pause: Pause| self.now_ms < pause.until_ms && worker.seen_ms + SILENT_MS >= pause.from_ms;
         !self.is_heard(worker) && !self.pause.is_some_and(is_excused)
     }
 
-    /// Whether it has been heard of lately.
+    /// Whether a worker has sent a heartbeat within the last [`SILENT_MS`].
     pub(crate) fn is_heard(&self, worker: &WorkerRecord) -> bool {
         self.now_ms.saturating_sub(worker.seen_ms) <= SILENT_MS
     }
 
-    /// Whether it is too soon to say of a machine that it has not come up in time.
+    /// Whether a pause makes it too early to conclude that a machine failed to start.
     pub(crate) fn is_paused(&self) -> bool {
         self.pause.is_some_and(|pause| self.now_ms < pause.until_ms)
     }
@@ -90,7 +95,8 @@ impl Seen {
         listed.iter().find(|rental| rental.label == machine.id || machine.rental.as_ref() == Some(&rental.id))
     }
 
-    /// Whether a machine certainly holds no job: its worker is drained, said so after everybody knew, and has none.
+    /// Whether a machine certainly holds no job: its worker is drained, reported so after all replicas knew, and runs
+    /// no job.
     pub(crate) fn is_done(&self, machine: &MachineRecord) -> bool {
         match (self.worker_of(machine), machine.drained_ms) {
             (None, _) => true,
@@ -101,11 +107,9 @@ impl Seen {
         }
     }
 
-    /// Whether its provider says that a machine that is to run does not: somebody has taken it away, or it never will.
+    /// Whether the provider lists a machine that should run as taken away, stopped or broken.
     pub(crate) fn is_taken(&self, machine: &MachineRecord) -> bool {
         let is_to_run = machine.is_done && machine.wanted == Wanted::Running;
-        #[cfg(test)]
-        let is_to_run = is_to_run && !crate::planted::is("outbid-kept");
         let age_ms = self.now_ms.saturating_sub(machine.wanted_ms);
         is_to_run
             && self.rental_of(machine).is_some_and(|rental| match rental.state {
@@ -115,8 +119,9 @@ impl Seen {
             })
     }
 
-    /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be gone, and they not.
-    pub(crate) fn is_deaf(&self) -> bool {
+    /// Whether all workers of machines that should run are silent at once, so that the gateway rather than the machines
+    /// may be down.
+    pub(crate) fn is_gateway_unreachable(&self) -> bool {
         if self.workers.iter().any(|worker| self.is_heard(worker)) {
             return false;
         }
@@ -133,11 +138,11 @@ impl Seen {
             .filter(is_to_run)
             .filter_map(|machine| Some(self.worker_of(machine)?.seen_ms))
             .collect();
-        let patience_ms = if heard_ms.len() > 1 { DEAF_MS } else { DEAF_TO_ONE_MS };
+        let patience_ms = if heard_ms.len() > 1 { GATEWAY_UNREACHABLE_MS } else { GATEWAY_UNREACHABLE_TO_ONE_MS };
         heard_ms.into_iter().max().is_some_and(|last_ms| self.now_ms.saturating_sub(last_ms) < patience_ms)
     }
 
-    /// Where a machine is in its life, and since when, unix milliseconds. `None` for one that is being given back.
+    /// Phase of a machine, and its start in unix milliseconds. `None` for a machine that is being given back.
     fn phase(&self, machine: &MachineRecord) -> Option<(Phase, u64)> {
         if self.is_taken(machine) {
             return Some((Phase::Lost, machine.wanted_ms));
@@ -151,8 +156,6 @@ impl Seen {
             MachineState::Draining => Phase::Draining,
             MachineState::Stopped => Phase::Stopped,
             MachineState::Resuming => Phase::Resuming,
-            #[cfg(test)]
-            MachineState::Lost if crate::planted::is("outbid-kept") => return None,
             MachineState::Lost => Phase::Lost,
             MachineState::Ending => return None,
         };
@@ -160,8 +163,8 @@ impl Seen {
     }
 }
 
-/// What is seen at this moment.
-pub(crate) fn observation(seen: &Seen) -> Observation {
+/// Builds the observation of a state.
+pub(crate) fn observation(seen: &RawState) -> Observation {
     let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     let mut machines: Vec<Machine> = seen.machines.values().filter_map(|machine| rented(seen, machine)).collect();
@@ -169,8 +172,9 @@ pub(crate) fn observation(seen: &Seen) -> Observation {
     let others = seen.workers.iter().filter(|worker| !ours.contains(worker.name.as_str()) && !seen.is_silent(worker));
     machines.extend(others.map(|worker| joined(seen, worker)));
     machines.sort_by(|a, b| a.id.cmp(&b.id));
-    let is_free = |name: &Name| seen.shunned.get(&**name).is_none_or(|until_ms| *until_ms <= seen.now_ms);
-    // One whose machine we have is not to be had again; what a provider lists several of, it counts itself.
+    let is_free = |name: &Name| seen.cooldowns.get(&**name).is_none_or(|until_ms| *until_ms <= seen.now_ms);
+    // An offer whose machine is rented already cannot be rented again. Offers with several machines count them
+    // themselves.
     let is_had = |offer: &Offer| seen.machines.values().any(|machine| machine.id == *offer.id);
     let may = |offer: &&Offer| is_free(&offer.id) && (offer.host.is_empty() || is_free(&offer.host)) && !is_had(offer);
     let mut offers: Vec<Offer> = seen.offers.iter().filter(may).cloned().collect();
@@ -178,8 +182,8 @@ pub(crate) fn observation(seen: &Seen) -> Observation {
     Observation { at_s: seconds(seen.now_ms), endpoints, machines, offers }
 }
 
-/// What machines must have for the endpoints that there are, those first for which something waits or runs.
-pub(crate) fn needs(seen: &Seen) -> Vec<Needs> {
+/// Requirements of all endpoints, without duplicates. Endpoints with waiting or running jobs come first.
+pub(crate) fn needs(seen: &RawState) -> Vec<Needs> {
     let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
     let waiting = |endpoint: &Endpoint| endpoint.work.iter().map(|work| work.waiting).sum::<u64>();
     endpoints.sort_by(|a, b| {
@@ -196,13 +200,13 @@ pub(crate) fn needs(seen: &Seen) -> Vec<Needs> {
     needs
 }
 
-/// The machines of which the offer cannot be read: until their workers say what they are, they are only partly known.
-pub(crate) fn unread(seen: &Seen) -> Vec<&str> {
+/// Machines whose recorded offer cannot be read. Their properties are incomplete until their workers join.
+pub(crate) fn unread(seen: &RawState) -> Vec<&str> {
     let is_unread = |machine: &&MachineRecord| machine.wanted != Wanted::Gone && Offer::recovered(&machine.offer).1;
     seen.machines.values().filter(is_unread).map(|machine| machine.id.as_str()).collect()
 }
 
-fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
+fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
     let name = format!("{}/{}", flow.tenant, flow.endpoint);
     let class = class_of(flow, seen.classes.get(&name).copied());
     let (demands, gib) = parts_of(class);
@@ -214,7 +218,7 @@ fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
             of.arrived += lane.arrived;
             of.started += lane.started;
             of.late += lane.late;
-            // What its limits keep back is not for another machine to start.
+            // Jobs that a limit holds back need no further machine.
             let startable = lane.waiting.min(may_start);
             may_start -= startable;
             of.waiting += startable;
@@ -235,8 +239,9 @@ fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
     }
 }
 
-/// The class that decides where an endpoint's jobs can run. While jobs of several wait, as after one has outgrown its card or a version was
-/// declared larger, the largest: what holds that holds the others. Otherwise that of new jobs.
+/// Class that decides where the jobs of an endpoint can run. If jobs of several classes wait, e.g. after a job outgrew
+/// its GPU or a version declared more memory, the largest, because it also holds the others. Otherwise the class of new
+/// jobs.
 fn class_of(flow: &Flow, of_new_jobs: Option<u32>) -> u32 {
     let gib = |lane: &&LaneFlow| parts_of(lane.class).1;
     let waiting = flow.lanes.iter().filter(|lane| lane.waiting > 0).max_by_key(gib);
@@ -256,8 +261,8 @@ fn runs(of: &CardRuns) -> Runs {
     }
 }
 
-/// A machine that we have. Until its worker has joined it is what its offer promised.
-fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
+/// Builds a rented machine. Until its worker joins, its properties are those of its offer.
+fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
     let (phase, since_ms) = seen.phase(record)?;
     let (offer, _) = Offer::recovered(&record.offer);
     let as_offered = Machine {
@@ -285,13 +290,13 @@ fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
     let worker = seen.worker_of(record).filter(|_| matches!(phase, Phase::Ready | Phase::Draining));
     let Some(worker) = worker else { return Some(as_offered) };
     let machine = told(seen, worker, as_offered);
-    // Its last heartbeat may be older than a job that it was given since.
+    // The last heartbeat may be older than a job that was leased since.
     let unsure = phase == Phase::Draining && machine.running == 0 && !seen.is_done(record);
     Some(if unsure { Machine { running: 1, idle_since_s: None, ..machine } } else { machine })
 }
 
-/// A worker that the autoscaler did not start.
-fn joined(seen: &Seen, worker: &WorkerRecord) -> Machine {
+/// Builds a machine from a worker that the autoscaler did not start.
+fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
     let phase = if worker.status.draining { Phase::Draining } else { Phase::Ready };
     let unknown = Machine {
         id: worker.worker_id.as_str().into(),
@@ -318,8 +323,8 @@ fn joined(seen: &Seen, worker: &WorkerRecord) -> Machine {
     told(seen, worker, unknown)
 }
 
-/// A machine as its worker tells of it.
-fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
+/// Completes a machine with the reports of its worker.
+fn told(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
     let status = &worker.status;
     let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
     let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));
@@ -358,20 +363,10 @@ fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
     }
 }
 
-/// The endpoints, `<tenant>/<name>`, whose models a worker has loaded.
+/// Endpoints, `<tenant>/<name>`, whose models a worker has loaded.
 pub(crate) fn loaded(worker: &WorkerRecord) -> impl Iterator<Item = String> {
     let models = worker.status.models.iter().filter(|model| model.state != ModelState::Loading);
     models.map(|model| format!("{}/{}", model.tenant, model.name.split('@').next().unwrap_or_default()))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "unix milliseconds fit a double's 53 bits")]
-fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1_000.0
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-pub(crate) fn dollars(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
@@ -399,7 +394,7 @@ mod tests {
     fn of(flow: Flow) -> Endpoint {
         let classes = [("acme/draw".to_owned(), 10)].into();
         let demands = [(0, Demands::default()), (3, Demands { gpus: 2, ..Demands::default() })].into();
-        let seen = Seen { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..Seen::default() };
+        let seen = RawState { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..RawState::default() };
         observation(&seen).endpoints.remove(0)
     }
 
@@ -442,7 +437,7 @@ mod tests {
 
     fn machines(record: MachineRecord, workers: Vec<WorkerRecord>) -> Vec<Machine> {
         let machines = [(record.id.clone(), record)].into();
-        observation(&Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }).machines
+        observation(&RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }).machines
     }
 
     fn phase(record: MachineRecord, workers: Vec<WorkerRecord>) -> Option<Phase> {
@@ -490,8 +485,10 @@ mod tests {
             "its worker says what it is"
         );
         assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");
-        let seen =
-            |machine: MachineRecord| Seen { machines: [(machine.id.clone(), machine)].into(), ..Seen::default() };
+        let seen = |machine: MachineRecord| RawState {
+            machines: [(machine.id.clone(), machine)].into(),
+            ..RawState::default()
+        };
         assert_eq!(unread(&seen(damaged())), ["m-1"]);
         assert_eq!(unread(&seen(record(Wanted::Running))), [""; 0]);
         assert_eq!(unread(&seen(MachineRecord { wanted: Wanted::Gone, ..damaged() })), [""; 0]);
@@ -500,20 +497,20 @@ mod tests {
     #[test]
     fn when_all_fall_silent_at_once_it_may_be_the_gateway() {
         let other = MachineRecord { id: "m-2".to_owned(), ..record(Wanted::Running) };
-        let deaf = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
+        let gateway_unreachable = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
-            Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }.is_deaf()
+            RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }.is_gateway_unreachable()
         };
         let both = [record(Wanted::Running), other];
         let silent = |name, s: u64| worker(name, 0, NOW_MS - s * 1_000);
-        assert!(deaf(&both, vec![silent("m-1", 80), silent("m-2", 90)]));
-        assert!(!deaf(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
-        assert!(!deaf(&both, vec![]), "nobody has ever been heard");
-        assert!(deaf(&both[..1], vec![silent("m-1", 30)]));
+        assert!(gateway_unreachable(&both, vec![silent("m-1", 80), silent("m-2", 90)]));
+        assert!(!gateway_unreachable(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
+        assert!(!gateway_unreachable(&both, vec![]), "nobody has ever been heard");
+        assert!(gateway_unreachable(&both[..1], vec![silent("m-1", 30)]));
         let old = [MachineRecord { wanted_ms: 1, ..record(Wanted::Running) }];
-        assert!(deaf(&old, vec![silent("m-1", 110)]), "a restart may take so long");
-        assert!(!deaf(&old, vec![silent("m-1", 121)]), "it is likelier to be the one that is gone");
-        assert!(!deaf(&[], vec![silent("desk", 30)]), "none of ours");
+        assert!(gateway_unreachable(&old, vec![silent("m-1", 110)]), "a restart may take so long");
+        assert!(!gateway_unreachable(&old, vec![silent("m-1", 121)]), "it is likelier to be the one that is gone");
+        assert!(!gateway_unreachable(&[], vec![silent("desk", 30)]), "none of ours");
     }
 
     #[test]
@@ -521,7 +518,7 @@ mod tests {
         let at = |silent_s: u64, pause: Option<Pause>| {
             let workers = vec![worker("m-1", 0, NOW_MS - silent_s * 1_000)];
             let machines = [("m-1".to_owned(), record(Wanted::Running))].into();
-            let seen = Seen { now_ms: NOW_MS, machines, workers, pause, ..Seen::default() };
+            let seen = RawState { now_ms: NOW_MS, machines, workers, pause, ..RawState::default() };
             (observation(&seen).machines[0].phase, seen.is_paused())
         };
         let pause = |until_ms| Some(Pause { from_ms: NOW_MS - 40_000, until_ms });
@@ -533,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_somebody_else_started_is_a_machine_too() {
-        let seen = Seen { now_ms: NOW_MS, workers: vec![worker("desk", 0, NOW_MS)], ..Seen::default() };
+        let seen = RawState { now_ms: NOW_MS, workers: vec![worker("desk", 0, NOW_MS)], ..RawState::default() };
         let [machine] = &observation(&seen).machines[..] else { panic!() };
         assert_eq!((&*machine.provider, &*machine.id, machine.phase), (JOINED, "w_desk", Phase::Ready));
     }
@@ -541,13 +538,13 @@ mod tests {
     #[test]
     fn offers_of_hosts_that_are_left_alone_are_not_there() {
         let offer: Offer = serde_json::from_value(record(Wanted::Running).offer).unwrap();
-        let seen = |shunned: &str, until_ms| Seen {
+        let seen = |host: &str, until_ms| RawState {
             now_ms: NOW_MS,
             offers: vec![offer.clone()],
-            shunned: [(shunned.to_owned(), until_ms)].into(),
-            ..Seen::default()
+            cooldowns: [(host.to_owned(), until_ms)].into(),
+            ..RawState::default()
         };
-        let left = |shunned, until_ms| observation(&seen(shunned, until_ms)).offers.len();
+        let left = |host, until_ms| observation(&seen(host, until_ms)).offers.len();
         assert_eq!(
             [left("box-3", NOW_MS + 1), left("77", NOW_MS + 1), left("box-3", NOW_MS), left("x", NOW_MS + 1)],
             [0, 0, 1, 1]

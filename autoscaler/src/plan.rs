@@ -1,69 +1,67 @@
-//! What is to be done, and why. The printed plan is what operators, logs and goldens see.
+//! Plans: actions and their reasons. Operators, logs and goldens show the printed form.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::money::dollars;
 use crate::name::Name;
 
-/// What is to be done now. Empty: nothing is.
+/// Actions for one round; empty if there is nothing to do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// In the order in which they are to be done.
+    /// Steps in order of execution.
     pub steps: Vec<Step>,
-    /// What would be done if it could.
+    /// Rents that a limit or the market prevents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<Withheld>,
 }
 
-/// One thing to do, and why.
+/// An action and its reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// One thing to do.
+/// A change to one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Action {
-    /// Rent, or start, one machine of this offer.
+    /// Rents or starts one machine of an offer.
     Rent {
         /// [`crate::Offer::id`].
         offer: Name,
-        /// For an interruptible one: what to bid, dollars per hour.
+        /// Bid for an interruptible machine, dollars per hour.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bid_usd_per_hour: Option<f64>,
-        /// Why none is made, where the policy would have bids.
+        /// Reason for no bid, if the policy allows bids.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         no_bid: Option<NoBid>,
-        /// Endpoints whose weights it should fetch as soon as it is there, the most wanted first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        prefetch: Vec<Name>,
     },
-    /// Start a stopped machine.
+    /// Starts a stopped machine.
     Resume {
         /// [`crate::Machine::id`].
         machine: Name,
     },
-    /// Let it take no more jobs; it ends those it has.
+    /// Stops giving a machine new jobs; its current jobs run to their end.
     Drain {
         /// [`crate::Machine::id`].
         machine: Name,
     },
-    /// Take a draining machine back into service.
+    /// Puts a draining machine back into service.
     Undrain {
         /// [`crate::Machine::id`].
         machine: Name,
     },
-    /// Give its cards back and keep its disk.
+    /// Gives back the GPUs of a machine and keeps its disk.
     Stop {
         /// [`crate::Machine::id`].
         machine: Name,
     },
-    /// Give it back for good.
+    /// Gives a machine back for good.
     Release {
         /// [`crate::Machine::id`].
         machine: Name,
@@ -71,7 +69,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The machine that it is about; `None` for one that is not there yet.
+    /// Machine that the action changes; `None` for a rent.
     #[must_use]
     pub fn machine(&self) -> Option<&Name> {
         match self {
@@ -85,134 +83,177 @@ impl Action {
     }
 }
 
-/// Why a machine is rented that nobody can take away, though the policy would have bids.
+/// Reason to rent an on-demand machine although the policy allows bids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoBid {
-    /// Somebody waits for the work, and no machine that stays is there.
+    /// Interactive jobs wait, and there is no on-demand machine.
     Waited,
-    /// The work is almost too late.
+    /// The work is almost late.
     Late,
-    /// So many machines are to stay.
+    /// The machine is one of [`crate::Policy::min_machines`].
     Stays,
     /// The offer takes no bids.
     NotOffered,
-    /// Runs are so long that too many would be lost.
+    /// Runs are so long that too large a share would be lost.
     LongRuns,
-    /// With what a loss costs, it would cost no less.
+    /// A bid would save nothing after the expected losses.
     Dearer,
 }
 
 impl fmt::Display for NoBid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Waited => "jobs are waited for, and no machine that stays is there",
-            Self::Late => "the work is almost too late",
-            Self::Stays => "it is to stay",
-            Self::NotOffered => "the offer takes none",
-            Self::LongRuns => "runs are too long to be lost",
-            Self::Dearer => "with what a loss costs it would cost no less",
+            Self::Waited => "interactive jobs wait, and no on-demand machine is there",
+            Self::Late => "the work is almost late",
+            Self::Stays => "it is one of min_machines",
+            Self::NotOffered => "the offer takes no bids",
+            Self::LongRuns => "runs are too long to risk losing them",
+            Self::Dearer => "a bid would save nothing after the expected losses",
         })
     }
 }
 
-/// Why a step is taken. What `Display` says of it is for people.
+/// Reason of a step. `Display` is for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Reason {
-    /// There is more work than machines.
+    /// There is more work than the machines can do.
     Work(Shortage),
-    /// So many machines are to stay whatever there is to do.
+    /// A minimum number of machines stays on.
     Minimum {
         /// [`crate::Policy::min_machines`].
         machines: u32,
     },
-    /// It has nothing to do, and waiting for the next job costs more than starting it again.
+    /// The machine is idle, and waiting for the next job costs more than starting it again.
     Idle {
-        /// It has been idle for so long, seconds.
+        /// Idle time, seconds.
         idle_s: f64,
-        /// So many machines were last needed at once so long ago, seconds; `None`: never before.
+        /// Number of machines, including this one.
         level: usize,
-        /// See `level`.
+        /// Time since that many machines were last needed at once, seconds; `None`: never.
         #[serde(default)]
         unused_s: Option<f64>,
     },
-    /// It is stopped, and keeping its disk costs more than fetching everything again.
+    /// The machine is stopped, and keeping its disk costs more than a new boot.
     Forgotten {
-        /// So many machines were last needed at once so long ago, seconds; `None`: never before.
+        /// Number of machines, including this one.
         level: usize,
-        /// See `level`.
+        /// Time since that many machines were last needed at once, seconds; `None`: never.
         #[serde(default)]
         unused_s: Option<f64>,
     },
-    /// Its worker has not joined within the deadline.
+    /// The worker did not join within the deadline.
     BootFailed {
-        /// It was rented so long ago, seconds.
+        /// Time since the rent, seconds.
         after_s: f64,
     },
-    /// It was asked to resume, and has not within the deadline: somebody else has its cards.
+    /// The machine did not resume within the deadline because its GPUs are rented to another.
     ResumeFailed {
-        /// It was asked so long ago, seconds.
+        /// Time since the resume was requested, seconds.
         after_s: f64,
     },
-    /// It was taken away, and would be paid for again when it comes back.
+    /// The machine was taken away, and would cost money again when it comes back.
     Lost,
-    /// It was draining, and has ended its jobs.
+    /// The machine was draining, and its jobs have ended.
     Drained,
-    /// It was draining for too long, and its jobs go elsewhere.
+    /// The machine was draining for too long; its jobs run again elsewhere.
     DrainDeadline {
-        /// It was told to drain so long ago, seconds.
+        /// Time since the drain began, seconds.
         after_s: f64,
     },
-    /// A policy of another kind says so.
-    Policy {
-        /// What it goes by.
-        text: String,
+    /// The day's budget is spent, and the machine costs money.
+    BudgetSpent {
+        /// Cost of rented machines since midnight UTC, millionths of a dollar.
+        spent_usd_micros: u64,
+        /// [`crate::Policy::max_usd_per_day`], millionths of a dollar.
+        budget_usd_micros: u64,
     },
+    /// A baseline policy of the simulator decided it; the live autoscaler never gives this reason.
+    Baseline(Baseline),
 }
 
-/// Work of a group, and the machines there are for it.
+/// The rule by which a baseline policy of the simulator takes a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case")]
+pub enum Baseline {
+    /// A fleet of fixed size.
+    Fixed {
+        /// Machines in the fleet.
+        machines: usize,
+    },
+    /// A number of machines that follows the load.
+    Load {
+        /// Machines' worth of work.
+        load: f64,
+        /// Machines that it needs.
+        machines: usize,
+    },
+    /// A number of machines that follows the length of the queue in steps.
+    QueueSteps {
+        /// Machines that the queue needs.
+        machines: usize,
+    },
+    /// A number of machines that follows the number of jobs.
+    Jobs {
+        /// Jobs, now or on average.
+        jobs: f64,
+        /// Machines that they need.
+        machines: usize,
+    },
+    /// Jobs that waited for longer than a limit.
+    Waited {
+        /// Jobs that waited for longer.
+        jobs: usize,
+        /// The limit, seconds.
+        limit_s: f64,
+    },
+    /// A machine that was idle for longer than the policy keeps one.
+    Idle,
+}
+
+/// Work of a group and its machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// What machines must have, GB of a card.
+    /// Required memory of a GPU, GB.
     pub vram_gb: f64,
-    /// Machines that are on, or about to be.
+    /// Machines that run or start.
     pub have: usize,
     /// Machines that are needed.
     pub need: usize,
-    /// Of those: machines for interactive work, so that none queues for too long.
+    /// Of those, machines for interactive work, so that no job queues for too long.
     pub interactive: f64,
-    /// To work off what a burst has left.
+    /// Of those, machines that work off the backlog of a burst.
     pub burst: f64,
-    /// For deferrable work that has to begin now so that it starts in time.
+    /// Of those, machines for deferrable work that must begin now to start in time.
     pub deferred: f64,
-    /// For deferrable work that is almost too late.
+    /// Of those, machines for deferrable work that is almost late.
     pub urgent: f64,
-    /// Jobs that wait: interactive, and deferrable.
+    /// Waiting jobs: interactive and deferrable.
     pub waiting: (u64, u64),
 }
 
-/// What keeps a machine from being rented that is needed.
+/// Reason why a needed machine is not rented.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Withheld {
-    /// There are as many as there may be.
+    /// The number of machines is at its limit.
     MaxMachines {
         /// [`crate::Policy::max_machines`].
         machines: u32,
-        /// What they are needed for.
+        /// The unmet need.
         shortage: Shortage,
     },
-    /// They would cost more than they may.
+    /// The cost per hour would exceed its limit.
     MaxSpend {
         /// [`crate::Policy::max_usd_per_hour`].
         usd_per_hour: f64,
-        /// What they are needed for.
+        /// The unmet need.
         shortage: Shortage,
     },
-    /// Nobody offers one that would do.
+    /// No offer meets the requirements.
     NoOffer {
-        /// What they are needed for.
+        /// The unmet need.
         shortage: Shortage,
     },
 }
@@ -220,14 +261,14 @@ pub enum Withheld {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rent { offer, bid_usd_per_hour: None, no_bid: None, .. } => write!(f, "rent {offer}"),
-            Self::Rent { offer, bid_usd_per_hour: None, no_bid: Some(why), .. } => {
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: None } => write!(f, "rent {offer}"),
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: Some(why) } => {
                 write!(f, "rent {offer}, without a bid ({why})")
             }
             Self::Rent { offer, bid_usd_per_hour: Some(bid), .. } => write!(f, "rent {offer}, bidding ${bid:.3}/h"),
             Self::Resume { machine } => write!(f, "resume {machine}"),
             Self::Drain { machine } => write!(f, "drain {machine}"),
-            Self::Undrain { machine } => write!(f, "take {machine} back"),
+            Self::Undrain { machine } => write!(f, "undrain {machine}"),
             Self::Stop { machine } => write!(f, "stop {machine}"),
             Self::Release { machine } => write!(f, "release {machine}"),
         }
@@ -280,22 +321,39 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Work(shortage) => shortage.fmt(f),
-            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on"),
+            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on (min_machines)"),
             Self::Idle { idle_s, level, unused_s } => {
                 write!(f, "idle for {idle_s:.0} s, and ")?;
                 needed(f, *level, *unused_s)
             }
             Self::Forgotten { level, unused_s } => needed(f, *level, *unused_s),
-            Self::BootFailed { after_s } => write!(f, "its worker has not joined within {after_s:.0} s"),
+            Self::BootFailed { after_s } => write!(f, "its worker did not join within {after_s:.0} s"),
             Self::ResumeFailed { after_s } => {
-                write!(f, "it has not resumed within {after_s:.0} s: its cards are taken")
+                write!(f, "it did not resume within {after_s:.0} s: its GPUs are rented to another")
             }
             Self::Lost => f.write_str("it was taken away"),
-            Self::Drained => f.write_str("it has ended its jobs"),
+            Self::Drained => f.write_str("its jobs have ended"),
             Self::DrainDeadline { after_s } => {
-                write!(f, "it still holds jobs {after_s:.0} s after it was told to drain")
+                write!(f, "it still runs jobs {after_s:.0} s after its drain began")
             }
-            Self::Policy { text } => f.write_str(text),
+            Self::BudgetSpent { spent_usd_micros, budget_usd_micros } => {
+                let (spent_usd, budget_usd) = (dollars(*spent_usd_micros), dollars(*budget_usd_micros));
+                write!(f, "${spent_usd:.2} of today's budget of ${budget_usd:.2} is spent (max_usd_per_day)")
+            }
+            Self::Baseline(rule) => rule.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Baseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed { machines } => write!(f, "always {machines}"),
+            Self::Load { load, machines } => write!(f, "a load of {load:.1} needs {machines}"),
+            Self::QueueSteps { machines } => write!(f, "the queue needs {machines}"),
+            Self::Jobs { jobs, machines } => write!(f, "{jobs:.1} jobs need {machines}"),
+            Self::Waited { jobs, limit_s } => write!(f, "{jobs} jobs waited longer than {limit_s} s"),
+            Self::Idle => f.write_str("idle for long enough"),
         }
     }
 }
@@ -304,12 +362,12 @@ impl fmt::Display for Withheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MaxMachines { machines, shortage } => {
-                write!(f, "no more than {machines} machines may run (max_machines): {shortage}")
+                write!(f, "the limit is {machines} machines (max_machines): {shortage}")
             }
             Self::MaxSpend { usd_per_hour, shortage } => {
-                write!(f, "no more than ${usd_per_hour:.2}/h may be spent (max_usd_per_hour): {shortage}")
+                write!(f, "the limit is ${usd_per_hour:.2}/h (max_usd_per_hour): {shortage}")
             }
-            Self::NoOffer { shortage } => write!(f, "nobody offers a machine that would do: {shortage}"),
+            Self::NoOffer { shortage } => write!(f, "no offer meets the requirements: {shortage}"),
         }
     }
 }

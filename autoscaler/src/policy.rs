@@ -1,106 +1,112 @@
-//! What a decision must respect, and how it weighs what it sees.
+//! Limits and weights of decisions.
 
 use serde::{Deserialize, Serialize};
 use stokehold_queue::json_in_words;
 
-/// What becomes of rented machines when a day's budget is spent.
+/// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain
+/// them are still read.
+pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
+
+/// What happens to rented machines when the budget of a day is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtBudget {
-    /// They end the jobs that they have, and go.
+    /// They are given back when their jobs have ended.
     #[default]
     Drain,
-    /// They go at once; their jobs are run again, when there is money for it.
+    /// They are given back at once. Their jobs are queued again and run when a new day's budget allows it.
     Stop,
 }
 
-/// The settings of a decision. All figures in the documentation were taken with the defaults, on every trace.
+/// Settings of decisions. All figures in the documentation were taken with the defaults, on every trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// Machines that run at once, at most; stopped ones are not counted.
+    /// Maximum number of machines that run at once, without stopped ones.
     pub max_machines: u32,
-    /// Machines that stay on, whatever there is to do.
+    /// Number of machines that stay on even without jobs.
     pub min_machines: u32,
-    /// What all machines together may cost while they run, dollars per hour; 0: nothing.
+    /// Limit for the cost of all running machines together, dollars per hour; 0 allows none that cost anything.
     pub max_usd_per_hour: f64,
-    /// What all machines together may have cost in a day, UTC, dollars; 0: nothing. No limit without.
+    /// Limit for the cost of all rented machines per day (UTC), dollars; 0 allows none. `None`: no limit.
     pub max_usd_per_day: Option<f64>,
-    /// What becomes of rented machines when that is reached.
+    /// What happens to rented machines when `max_usd_per_day` is reached.
     pub at_budget: AtBudget,
-    /// Machines that cost something and are rented within one hour, at most: whatever goes wrong, no more are bought.
+    /// Maximum number of rents of machines with a price within one hour. Bounds the damage of any fault.
     pub max_rents_per_hour: u32,
-    /// Nothing is rented from a provider that is paid ahead and has less of our money left, dollars.
+    /// Minimum credit at a prepaid provider, dollars. Below it nothing is rented there.
     pub min_credit_usd: f64,
-    /// Kinds of card that may be rented, as offers name them; empty: any.
+    /// Kinds of GPU that may be rented, as offers name them; empty: any.
     pub kinds: Vec<String>,
     /// Whether machines may be stopped and resumed.
     pub may_stop: bool,
     /// Whether interruptible machines may be rented.
     pub may_bid: bool,
-    /// What is bid beyond the least that is asked for, as a share of it.
+    /// Margin of a bid over the minimum bid, as a share of it.
     pub bid_margin: f64,
-    /// Runs that may be lost with an interruptible machine, as a share of them, 0 to 1: longer runs go to others.
+    /// Share of runs that may be lost with an interruptible machine, 0 to 1. Endpoints with runs so long that more
+    /// would be lost get other machines.
     pub lost_share_max: f64,
-    /// Hosts that were reachable for a smaller share of the time are not rented from, 0 to 1.
+    /// Minimum reliability of a host, 0 to 1: the share of the time that it was reachable.
     pub min_reliability: f64,
 
-    /// Interactive jobs are to start within this time, seconds.
+    /// Target for the start of interactive jobs, seconds after the submit.
     pub interactive_target_s: f64,
-    /// Standard jobs are to start within this time, seconds.
+    /// Target for the start of standard jobs, seconds.
     pub standard_target_s: f64,
-    /// Batch jobs are to start within this time, seconds.
+    /// Target for the start of batch jobs, seconds.
     pub batch_target_s: f64,
-    /// The share of interactive jobs that may be late, 0 to 1: the price of a late job is steered towards it.
+    /// Share of interactive jobs that may be late, 0 to 1. The price of a late job is controlled so that this share is
+    /// reached.
     pub late_share: f64,
-    /// What a late interactive job is thought to cost at first, dollars.
+    /// Initial price of a late interactive job, dollars.
     pub late_usd: f64,
-    /// That price stays within so many times of where it began, either way: the most it may rise.
+    /// Maximum factor by which that price may rise above its initial value.
     pub late_rise_max: f64,
-    /// And the most it may fall.
+    /// Maximum factor by which that price may fall below its initial value.
     pub late_fall_max: f64,
-    /// How fast it follows: its logarithm rises by so much with each late job.
+    /// Gain of the control: the logarithm of the price rises by this with each late job.
     pub late_gain: f64,
-    /// The share of deferrable jobs that may be late, 0 to 1: how early they are started is steered towards it.
+    /// Share of deferrable jobs that may be late, 0 to 1. How early they are started is controlled so that this share
+    /// is reached.
     pub deferred_late_share: f64,
-    /// How fast that follows, per late job.
+    /// Gain of that control per late job.
     pub deferred_late_gain: f64,
 
-    /// How long an interactive job may queue, seconds; what is left of its target is for loading and for chance. Falls as the price of a late job
-    /// rises, by `queueing_gain`.
+    /// Time that an interactive job may queue, seconds; the rest of its target is for loading and for variation. It
+    /// falls by `queueing_gain` as the price of a late job rises.
     pub queueing_s: f64,
-    /// See `queueing_s`: its logarithm falls by so much when that of the price rises by one.
+    /// Decrease of the logarithm of `queueing_s` when the logarithm of the price of a late job rises by one.
     pub queueing_gain: f64,
-    /// What a burst leaves behind is worked off within this time once a new machine could help, seconds.
+    /// Time within which the backlog of a burst is worked off, counted from when a new machine could help, seconds.
     pub drain_s: f64,
-    /// A deferrable job is started so long before it would be late, beside what a boot and a load take, seconds.
+    /// Margin before the target at which a deferrable job is started, beside the time of a boot and a load, seconds.
     pub deferred_margin_s: f64,
-    /// How much of a machine interactive work must need before one more is switched on for it, 0 to 1.
+    /// Fraction of a machine that interactive work must need before another machine is started for it, 0 to 1.
     pub round_up_from: f64,
 
-    /// Late jobs that a boot from nothing leads to.
+    /// Number of late jobs that a boot of a new machine is assumed to cause.
     pub boot_late: f64,
-    /// Late jobs that a resume leads to.
+    /// Number of late jobs that a resume is assumed to cause.
     pub resume_late: f64,
-    /// Seconds that a run of an endpoint is thought to take before one has ended.
+    /// Assumed duration of a run of an endpoint before one has ended, seconds.
     pub run_prior_s: f64,
-    /// Seconds of loading per run, where many endpoints share a machine, before that has been measured.
+    /// Assumed loading time per run where endpoints share a machine, before it is measured, seconds.
     pub load_prior_s: f64,
-    /// Endpoints whose weights a new machine fetches ahead.
-    pub prefetch_max: usize,
-    /// What an hour of an owned machine is thought to cost, dollars: power, and what else could run there.
+    /// Assumed cost of an hour of an owned machine, dollars: power and other uses that it could have.
     pub owned_usd_per_hour: f64,
 
-    /// A boot that has not come to anything for so long never will, seconds.
+    /// Deadline of a boot, seconds. After it the machine is given back.
     pub boot_deadline_s: f64,
-    /// A resume that has not come to anything for so long never will, seconds.
+    /// Deadline of a resume, seconds. After it the machine is given back.
     pub resume_deadline_s: f64,
-    /// A machine that is draining has so long for the jobs that it holds, seconds.
+    /// Time that a draining machine has for its jobs, seconds.
     pub drain_deadline_s: f64,
-    /// A host on which a boot failed is left alone for so long, seconds.
+    /// Time during which nothing is rented from a host on which a boot failed, seconds.
     pub host_penalty_s: f64,
-    /// A machine that has been idle for so long goes, seconds, however soon the next job is thought to come: what came longer ago, and no longer
-    /// waits, asks for nothing. 0: at once. Without, as soon as it is not worth waiting for that.
+    /// Time after which an idle machine is given up even if a job is expected soon, seconds; 0: at once. Jobs that
+    /// arrived longer ago and no longer wait do not count as demand. `None`: a machine is given up when waiting for the
+    /// next job costs more than starting again.
     pub max_idle_s: Option<f64>,
 }
 
@@ -139,7 +145,6 @@ impl Default for Policy {
             resume_late: 0.5,
             run_prior_s: 15.0,
             load_prior_s: 4.0,
-            prefetch_max: 24,
             owned_usd_per_hour: 0.05,
             boot_deadline_s: 900.0,
             resume_deadline_s: 45.0,
@@ -150,7 +155,7 @@ impl Default for Policy {
     }
 }
 
-/// A setting that does not exist, or a value that does not fit it.
+/// A setting that does not exist, or a value that is not valid for it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set {key}: {why}")]
 pub struct NoSetting {
@@ -159,16 +164,19 @@ pub struct NoSetting {
 }
 
 impl Policy {
-    /// With one setting changed, as `--set key=value` has it. The value is JSON, or text that is none: `kinds` takes names with commas.
+    /// Returns the policy with one setting changed, as for `--set key=value`. The value is JSON or plain text; `kinds`
+    /// takes names separated by commas.
     ///
     /// # Errors
-    /// [`NoSetting`] names what is there.
+    /// [`NoSetting`] if the setting does not exist, with the names of all settings, or if the value is not valid.
     pub fn with(&self, key: &str, value: &str) -> Result<Self, NoSetting> {
         let no = |why: String| NoSetting { key: key.to_owned(), why };
         let mut all = serde_json::to_value(self).map_err(|error| no(error.to_string()))?;
         let known =
             || all.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>().join(", ")).unwrap_or_default();
-        let Some(place) = all.get(key) else { return Err(no(format!("there are {}", known()))) };
+        let Some(place) = all.get(key) else {
+            return Err(no(format!("no such setting; the settings are {}", known())));
+        };
         let new = if place.is_array() {
             serde_json::json!(value.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
         } else {
@@ -182,10 +190,10 @@ impl Policy {
         Ok(policy)
     }
 
-    /// What is wrong with it, if anything: the setting, and why.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// The first setting that is out of range, and its range.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let shares = [
             ("late_share", self.late_share),
@@ -225,16 +233,16 @@ impl Policy {
             ("max_idle_s", self.max_idle_s.unwrap_or_default()),
         ];
         if let Some((key, _)) = shares.iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
-            return Err((key, "it lies between 0 and 1"));
+            return Err((key, "must be between 0 and 1"));
         }
         if let Some((key, _)) = positive.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
-            return Err((key, "it is more than 0"));
+            return Err((key, "must be greater than 0"));
         }
         if let Some((key, _)) = not_negative.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-            return Err((key, "it is 0 or more"));
+            return Err((key, "must be 0 or greater"));
         }
         if self.min_machines > self.max_machines {
-            return Err(("min_machines", "it is at most max_machines"));
+            return Err(("min_machines", "must be at most max_machines"));
         }
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! Who has machines: what each way to get one must be able to do. Calls are made with a limit of time, and what they leave behind when they
-//! fail is part of their answer.
+//! Providers of machines. Every call has a timeout, and its failure says what it may have left behind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,206 +10,209 @@ use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
 use crate::snapshot::Needs;
 
-/// Somebody who has machines.
+/// A provider of machines.
 ///
-/// Whoever calls has written down what it is about to do. A call that is not answered in time is of unknown outcome: it may have been done,
-/// and may still be. Nothing is rented twice to find out; what was made is known by its label.
+/// The caller writes its intent to the ledger before each call. A call without a response in time has an unknown
+/// outcome: it may have been carried out, or may still be. A rent is never repeated to find out; a machine is
+/// recognized by its label.
 pub trait Provider: Send + Sync {
-    /// The word for it, as in [`Offer::provider`].
+    /// Name of the provider, as in [`Offer::provider`].
     fn name(&self) -> &'static str;
 
-    /// What could be had now.
+    /// Lists the offers that can be rented now.
     fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>>;
 
-    /// All that it has of ours, every page of it, by our labels; an error unless all were read. `None`: it keeps no list, and what we wrote
-    /// down is all that is known.
+    /// Lists all rentals of this installation, identified by their labels. Fails unless every page was read. `None`:
+    /// the provider keeps no list, and the ledger is the only record.
     fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>>;
 
-    /// Gets a machine. Its own id of it.
+    /// Rents a machine. Returns the provider's ID of it.
     fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
 
-    /// What an hour of a machine that was just made costs, dollars, where its provider says so at once; `None`: its list tells, or nothing does.
+    /// Price per hour of a machine that was just rented, dollars. `None`: the provider does not report it at once; its
+    /// list may.
     fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Gives its cards back and keeps its disk. Repeating it changes nothing.
+    /// Gives back the GPUs of a machine and keeps its disk. Idempotent.
     fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// Has a stopped one run again, when its cards are free.
+    /// Starts a stopped machine again if its GPUs are free.
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// Gives it back for good. Repeating it changes nothing, and one that is not there is given back already.
+    /// Gives a machine back for good. Idempotent; succeeds if the machine does not exist.
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// What it has charged for rentals of ours since then, unix seconds, also for those that are gone; an error unless all of it was read.
-    /// `None`: it sends no bills.
+    /// Charges for rentals since a moment in unix seconds, including rentals that have ended. Fails unless all charges
+    /// were read. `None`: the provider sends no bills.
     fn charges(&self, _since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// What it has charged for a machine so long after its end is all that it will.
+    /// Time after the end of a machine at which its charges are final.
     fn charges_settle_after(&self) -> Duration {
         Duration::from_secs(600)
     }
 
-    /// Whether the cards are paid for while a machine comes up; else only its disk is until it runs.
+    /// Whether GPUs are charged while a machine boots. Otherwise only its disk is.
     fn charges_boots(&self) -> bool {
         true
     }
 
-    /// What is left to spend there, dollars. `None`: nothing is paid ahead.
+    /// Credit left at the provider, dollars. `None`: the provider is not prepaid.
     fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// What a machine of this offer is to be called, other than those.
+    /// Chooses the ID of a new machine of an offer, different from the IDs in `_taken`.
     fn label(&self, _offer: &Offer, _taken: &BTreeSet<String>) -> String {
         format!("m-{}", nonce())
     }
 
-    /// The offer that a worker of this name stands for, when it is one of the provider's machines that nobody asked for: somebody else
-    /// started it.
+    /// Returns the offer behind a worker of this name if it runs on a machine of the provider that something else
+    /// started.
     fn adopts(&self, _worker: &str) -> Option<Offer> {
         None
     }
 
-    /// A call that takes longer is of unknown outcome.
+    /// Timeout of a call. After it the outcome is unknown.
     fn call_limit(&self) -> Duration {
         Duration::from_secs(30)
     }
 
-    /// A machine whose worker has not joined by then is given back.
+    /// Time that a worker has to join. After it the machine is given back.
     fn join_limit(&self) -> Duration;
 
-    /// What was rented shows in the list after this time at the latest, and what was given back no longer does.
+    /// Maximum time until a rented machine appears in the list and a released one disappears from it.
     fn settles_after(&self) -> Duration {
         Duration::from_secs(120)
     }
 
-    /// Whether [`Provider::rentals`] lists anything.
+    /// Whether [`Provider::rentals`] returns a list.
     fn keeps_list(&self) -> bool {
         true
     }
 
-    /// Ends what cannot outlive this process. Its names are free again.
+    /// Ends the machines that cannot outlive this process. Their names become free.
     fn leave(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Boxes, as [`Offer::host`] names them, that are left alone: what stands there need not be offered.
+    /// Sets the hosts, named as in [`Offer::host`], from which nothing is rented for now; their offers may be left out.
     fn avoid(&self, _hosts: &BTreeSet<String>) {}
 
-    /// What machines must have that may be needed, the most pressing first: offers of others need not be searched for. Nothing: any.
+    /// Sets the requirements that machines may have to meet, the most urgent first. Other offers need not be searched
+    /// for. Empty: any.
     fn look_for(&self, _needs: &[Needs]) {}
 
-    /// Whether its machines are told what to join with when they are rented: [`Order::join_token`].
+    /// Whether rented machines get a join token: [`Order::join_token`].
     fn takes_join_token(&self) -> bool {
         false
     }
 
-    /// Whether its machines end with this process.
+    /// Whether the machines of the provider end with this process.
     fn leaves_with_us(&self) -> bool {
         false
     }
 }
 
-/// Lets workers join.
+/// Issues join tokens.
 pub trait Invites: Send + Sync {
-    /// A token that one worker may join with, soon, and as this machine only.
+    /// Issues a token that is valid for a short time, for one worker, and for this machine only.
     fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>>;
 }
 
-/// What to rent, and what to call it.
+/// Order for one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// The machine's id, its label there, and the name of its worker.
+    /// ID of the machine, which is also its label at the provider and the name of its worker.
     pub label: String,
-    /// Of what.
+    /// Offer to rent.
     pub offer: Offer,
-    /// What to bid for an interruptible one, dollars an hour; `None` for one that is ours until given back.
+    /// Bid for an interruptible machine, dollars per hour; `None` for an on-demand machine.
     pub bid_usd_per_hour: Option<f64>,
-    /// Endpoints, `<tenant>/<name>`, whose weights are wanted there first.
-    pub prefetch: Vec<String>,
-    /// What its worker joins with: good for one worker of this label, and not for long. Empty where workers are given theirs otherwise.
+    /// Join token of the worker, valid for a short time and for one worker of this label. Empty if workers get their
+    /// token elsewhere.
     pub join_token: Secret,
 }
 
-/// What a provider has charged for one rental, all in all since the moment that was asked for.
+/// Total charge for one rental since the moment of the query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Charge {
-    /// The provider's id of it.
+    /// The provider's ID of the rental.
     pub rental: String,
-    /// What we called it, where the bill says.
+    /// Label of the rental, if the bill contains it.
     pub label: Option<String>,
-    /// For its cards, dollars.
+    /// Charge for GPUs, dollars.
     pub gpu_usd: f64,
-    /// For its disk, dollars.
+    /// Charge for the disk, dollars.
     pub disk_usd: f64,
-    /// For bytes, both ways, dollars.
+    /// Charge for traffic in both directions, dollars.
     pub traffic_usd: f64,
 }
 
-/// A machine of ours, as its provider tells of it.
+/// A rental of this installation, as the provider lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rental {
-    /// The provider's id.
+    /// The provider's ID.
     pub id: String,
-    /// What we called it.
+    /// Label of the machine.
     pub label: String,
-    /// How it is.
+    /// State of the machine.
     pub state: RentalState,
-    /// What an hour costs now, dollars, where it says.
+    /// Current price per hour, dollars, if the provider reports it.
     pub usd_per_hour: Option<f64>,
 }
 
-/// How a rented machine is.
+/// State of a rented machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RentalState {
-    /// On its way.
+    /// The machine boots.
     Starting,
-    /// It runs; whether its worker does is for the worker to say.
+    /// The machine runs. Whether its worker runs is known from heartbeats only.
     Running,
-    /// Its cards are given back, its disk is kept.
+    /// The GPUs are given back, the disk is kept.
     Stopped,
-    /// Taken away by somebody who pays more, or out of its provider's sight.
+    /// The machine was outbid, or the provider cannot reach its host.
     Lost,
-    /// It will never run.
+    /// The machine will never run.
     Broken,
 }
 
-/// What became of a call that failed.
+/// Outcome of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Certainly not done; it may be tried again later.
+    /// Not carried out. The call may be repeated later.
     #[error("{0}")]
     Refused(String),
-    /// Certainly not done, and what was asked for is not there any more.
-    #[error("not there any more: {0}")]
+    /// Not carried out, because its subject no longer exists.
+    #[error("no longer available: {0}")]
     Vanished(String),
-    /// It may have been done, now or later.
+    /// Perhaps carried out, now or later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// It failed and has left a machine behind, which costs money and is to be given back.
-    #[error("{why}; it has left {rental} behind")]
+    /// Failed, but created a machine, which costs money and must be given back.
+    #[error("{why}; instance {rental} was created nevertheless")]
     Made {
-        /// The provider's id.
+        /// The provider's ID of the machine.
         rental: String,
-        /// Why it failed.
+        /// Reason of the failure.
         why: String,
     },
 }
 
-/// A call with the provider's limit of time.
+/// Runs a call with the timeout of its provider.
 pub(crate) async fn in_time<T>(
     provider: &dyn Provider,
     call: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let limit = provider.call_limit();
     tokio::select! {
-        // Before the call: one that stood still for longer than that goes no further, for by now its intent may have been struck off.
+        // Checked before the call: after a pause longer than the timeout its intent may have been struck off the
+        // ledger, so the call must not start.
         biased;
-        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no answer within {} s", limit.as_secs()))),
+        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no response within {} s", limit.as_secs()))),
         answer = call => answer,
     }
 }

@@ -1,4 +1,4 @@
-//! Ways to get a machine.
+//! The providers of machines.
 
 pub mod bootstrap;
 pub mod kubernetes;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use crate::provider::Provider;
 
-/// The providers that are in use.
+/// The configured providers.
 #[derive(Clone, Default)]
 pub struct Providers(Vec<Arc<dyn Provider>>);
 
 impl Providers {
-    /// The one of this name.
+    /// Returns the provider of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Provider> {
         self.iter().find(|provider| provider.name() == name)
     }
 
-    /// In the order in which they were given.
+    /// Iterates in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Provider> {
         self.0.iter().map(|provider| &**provider)
     }

@@ -1,43 +1,43 @@
-//! Which offers cost the least per job.
+//! Ranking of offers by their cost per job.
 
 use crate::observation::{Machine, Offer};
 use crate::plan::NoBid;
 use crate::policy::Policy;
 use crate::snapshot::{Group, Learned, Snapshot};
 
-/// A machine is thought to be of use for so long, where what it takes to get it going is spread over its time, hours.
+/// Assumed time that a machine is used, over which the cost of starting it is spread, hours.
 const STAY_HOURS: f64 = 1.0;
-/// What a worker's image is, GB, until a provider says.
+/// Assumed size of a worker's image, GB, unless a provider knows it.
 const IMAGE_GB: f64 = 1.0;
-/// A listing that ends within this time after the boot is not worth it, seconds.
+/// Minimum time of a listing after the boot, seconds.
 const LISTED_MIN_S: f64 = 900.0;
-/// Where there are others, so much of a lost machine's work comes too late.
+/// Share of a lost machine's work that is late if there are other machines.
 const LATE_BESIDE_OTHERS: f64 = 0.3;
 
-/// An offer, and how to take it.
+/// An offer, and a way to rent it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice<'a> {
     pub(crate) offer: &'a Offer,
     pub(crate) bid_usd_per_hour: Option<f64>,
-    /// Dollars per hour of what is paid.
+    /// Price, dollars per hour.
     pub(crate) usd_per_hour: f64,
-    /// Dollars per 3,600 jobs, all told.
+    /// Total cost of 3,600 jobs, dollars.
     cost: f64,
 }
 
-/// What is asked when an offer is chosen.
+/// Input of a ranking.
 pub(crate) struct Ranking<'a, 'b> {
     pub(crate) snapshot: Snapshot<'a>,
     pub(crate) policy: &'a Policy,
     pub(crate) group: &'b Group,
-    /// The machines of this group that are on.
+    /// Running machines of the group.
     pub(crate) on: &'b [&'a Machine],
-    /// Why an interruptible machine would not do; `None`: it would.
+    /// Reason against an interruptible machine; `None` if there is none.
     pub(crate) no_bid: Option<NoBid>,
 }
 
 impl<'a> Ranking<'a, '_> {
-    /// All ways to take an offer that would do, the one with the least cost per job first; ties: the lowest id.
+    /// All ways to rent a suitable offer, sorted by cost per job, then by ID.
     pub(crate) fn ranked(&self) -> Vec<Choice<'a>> {
         let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer));
         let choices = able.flat_map(|offer| {
@@ -57,7 +57,7 @@ impl<'a> Ranking<'a, '_> {
         choices
     }
 
-    /// Why no bid was made for this offer, which is the best without one.
+    /// Reason for no bid on this offer, which is the best without one.
     pub(crate) fn why_no_bid(&self, offer: &Offer) -> Option<NoBid> {
         let of_offer = || match offer.min_bid_usd_per_hour {
             None => NoBid::NotOffered,
@@ -74,7 +74,7 @@ impl<'a> Ranking<'a, '_> {
         (kinds.is_empty() || kinds.iter().any(|kind| **kind == *offer.kind))
             && offer.reliability >= *min_reliability
             && offer.listed_for_s.is_none_or(|listed_s| listed_s > boot_s + LISTED_MIN_S)
-            && !self.learned().shunned.contains_key(&offer.host)
+            && !self.learned().cooldowns.contains_key(&offer.host)
             && self.group.needs.are_met_by_offer(offer)
     }
 
@@ -89,7 +89,7 @@ impl<'a> Ranking<'a, '_> {
         let usd_per_hour = bid_usd_per_hour.unwrap_or(offer.usd_per_hour);
         let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour };
         let run_s = self.group.run_s / speed;
-        // What it takes until it is of use: the boot, and fetching what it is to run.
+        // Time until the machine is of use: the boot and the download of what it runs.
         let fetched_gb = IMAGE_GB + offer.vram_gb.min(self.group.working_set_gb);
         let fetch_s =
             if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
@@ -104,7 +104,7 @@ impl<'a> Ranking<'a, '_> {
         Choice { offer, bid_usd_per_hour, usd_per_hour, cost: per_hour * (run_s + self.swap_s(offer)) / jobs_at_once }
     }
 
-    /// Whether so few runs are lost with an interruptible machine of this offer that they may be.
+    /// Whether the share of runs lost with an interruptible machine of this offer is within the limit.
     fn outlasts(&self, offer: &Offer) -> bool {
         let known = self.learned().kinds.get(&offer.kind);
         let (speed, per_hour) =
@@ -112,14 +112,14 @@ impl<'a> Ranking<'a, '_> {
         per_hour * self.group.run_s / speed / 3_600.0 <= self.policy.lost_share_max
     }
 
-    /// Interactive jobs that are late when one machine is lost, until another is there.
+    /// Interactive jobs that are late if one machine is lost, until it is replaced.
     fn late_if_lost(&self, boot_s: f64) -> f64 {
         let machines = self.on.len() as f64 + 1.0;
         let share = if self.on.is_empty() { 1.0 } else { LATE_BESIDE_OTHERS };
         self.group.jobs_per_s / machines * boot_s * share
     }
 
-    /// Seconds of loading per run: a larger card keeps more models loaded.
+    /// Loading time per run, seconds. A GPU with more memory keeps more models loaded.
     fn swap_s(&self, offer: &Offer) -> f64 {
         let set_gb = self.group.working_set_gb;
         let miss = |vram_gb: f64| if set_gb > 0.0 { (1.0 - vram_gb / set_gb).clamp(0.05, 1.0) } else { 1.0 };

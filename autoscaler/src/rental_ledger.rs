@@ -1,5 +1,5 @@
-//! Where it is written down what was rented, or is about to be: before anybody is asked, so that whoever comes after a crash finds each, and
-//! ends it.
+//! The ledger of rented machines. Each rent is written before it is requested, so that the next leader finds every
+//! machine after a crash.
 
 #[cfg(test)]
 pub(crate) mod memory;
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use stokehold_queue::Error;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Registry, Term};
 
-/// The ledger of machines. One autoscaler leads; what another writes in an older term is refused.
+/// Writes of the ledger of machines. One autoscaler leads; writes in an older term are refused.
 pub(crate) trait RentalLedger: Send + Sync {
     /// See [`Registry::rent`].
     fn rent<'a>(&'a self, term: Term, machine: &'a MachineRecord, caps: Caps) -> BoxFuture<'a, Result<Granted, Error>>;
@@ -23,7 +23,7 @@ pub(crate) trait RentalLedger: Send + Sync {
     fn drain<'a>(&'a self, term: Term, worker: &'a str, since_ms: Option<u64>) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// See [`Registry::shun`].
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>>;
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// See [`Registry::drop_workers`].
     fn drop_workers<'a>(&'a self, ids: &'a [&'a str]) -> BoxFuture<'a, Result<(), Error>>;
@@ -46,7 +46,7 @@ impl RentalLedger for Registry {
         Box::pin(self.drain(term, worker, since_ms))
     }
 
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.shun(term, host, until_ms))
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let few = Caps { machines: 1, ..CAPS };
         assert_eq!(ledger.rent(term, &machine("m-5", "running"), few).await.unwrap(), Granted::Machines(1));
         assert!(ledger.drain(term, "m-1", Some(7)).await.unwrap() && !ledger.drain(stale, "m-1", None).await.unwrap());
-        assert!(ledger.shun(term, "box", 9).await.unwrap() && !ledger.shun(stale, "box", 0).await.unwrap());
+        assert!(ledger.cool_down(term, "box", 9).await.unwrap() && !ledger.cool_down(stale, "box", 0).await.unwrap());
     }
 
     #[tokio::test]
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(ledger.lead("one", 5), None);
         suite(&ledger, term, stale).await;
         let rows = ledger.rows();
-        assert_eq!((rows.machines.len(), rows.drains["m-1"], rows.shunned["box"]), (2, 7, 9));
+        assert_eq!((rows.machines.len(), rows.drains["m-1"], rows.cooldowns["box"]), (2, 7, 9));
     }
 
     #[tokio::test]

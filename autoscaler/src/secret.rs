@@ -1,10 +1,10 @@
-//! What must not be printed.
+//! Texts that must not be printed.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// A text that never prints itself.
+/// A secret text. Its `Debug` output hides it.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -16,7 +16,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// It.
+    /// The text.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -26,8 +26,8 @@ pub use scaler::Scaler;
 use offers::Kind;
 use trace::Job;
 
-/// Runs a trace, whose jobs are in order of arrival, from its beginning until its last job has ended: what it came to beside what nobody can
-/// stay below, and how things stood in between.
+/// Runs a trace, whose jobs are in order of arrival, from its beginning until its last job has ended: what it came to
+/// beside what nobody can stay below, and how things stood in between.
 pub fn run(
     jobs: &[Job],
     kinds: &[Kind],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stokehold_autoscaler::simulate::replay;
-use stokehold_autoscaler::{Mind, history};
+use stokehold_autoscaler::{Planner, history};
 use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
@@ -66,7 +66,7 @@ async fn workers_come_with_the_work_and_go_when_it_is_done() {
     assert!((2..=3).contains(&at_once), "{at_once} at once");
     // What decides in simulations decides the same of it.
     let rounds = history.rounds.into_iter().map(|round| (round.seen, round.plan));
-    let decided = replay(rounds, &mut Mind::new(history.policy));
+    let decided = replay(rounds, &mut Planner::new(history.policy));
     assert!(decided.is_ok_and(|rounds| rounds > 10), "it decides otherwise");
     let log = stack.log();
     for word in ["rent: ", "gone: "] {

@@ -20,7 +20,7 @@ const SELDOM: [(&str, &str, &str); 6] = [
     (
         "stokehold_autoscaler_notices",
         "the autoscaler sees all, and lacks nothing",
-        "stokehold_autoscaler_notices{kind=\"blind vast\"} 1",
+        "stokehold_autoscaler_notices{kind=\"provider_unreachable vast\"} 1",
     ),
     (
         "stokehold_worker_environment_build_seconds_bucket",

@@ -36,7 +36,7 @@ pub(crate) struct FleetView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notice)]
 pub(crate) struct NoticeView {
-    /// What it is about, as `max_usd_per_hour` or `blind vast`.
+    /// What it is about, e.g. `max_usd_per_hour` or `provider_unreachable vast`.
     kind: String,
     /// In words, with what to do.
     text: String,

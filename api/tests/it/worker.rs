@@ -463,7 +463,7 @@ async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
     let machine = &fleet["machines"][0];
     assert_eq!((&machine["provider"], &machine["state"]), (&json!("joined"), &json!("draining")), "{fleet}");
 
-    let notice = Notice { kind: "deaf".to_owned(), text: "no worker is heard".to_owned(), since_ms: 1 };
+    let notice = Notice { kind: "gateway_unreachable".to_owned(), text: "no worker is heard".to_owned(), since_ms: 1 };
     let eta = Eta { endpoint: "acme/echo".to_owned(), priority: Priority::Standard.digit(), seconds: Some(90) };
     let decision = Decision {
         at_ms: 1,

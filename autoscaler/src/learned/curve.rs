@@ -1,25 +1,25 @@
-//! How many jobs came within each of the last stretches of time: what decides how many machines are needed so that none of them queues for
-//! too long.
+//! Arrival curves: the number of jobs that came within each recent stretch of time. They give the number of machines
+//! with which no job queues for too long.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// Points that are kept, at most.
+/// Maximum number of points.
 const POINTS_MAX: usize = 512;
 
-/// Jobs that ever came, at moments of the last while.
+/// Arrivals over a recent time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Curve {
-    /// When, unix seconds, and how many had come before.
+    /// Times in unix seconds, and the number of jobs that had come before.
     points: VecDeque<(f64, f64)>,
     total: f64,
 }
 
 impl Curve {
-    /// So many jobs have come since the last look; what is older than `memory_s` is forgotten.
+    /// Adds the jobs since the last observation and forgets points older than `memory_s`.
     pub(super) fn note(&mut self, now_s: f64, jobs: f64, memory_s: f64) {
-        // A moment at which nothing came adds nothing to the greatest need of any stretch.
+        // A moment without arrivals adds nothing to the greatest need of any stretch.
         if jobs > 0.0 {
             self.points.push_back((now_s, self.total));
             self.total += jobs;
@@ -29,10 +29,10 @@ impl Curve {
         }
     }
 
-    /// Machines that are needed so that a job, which takes `job_s` on a `share` of one, queues for `queueing_s` at the most: over any stretch
-    /// of length w at whose end jobs A came, n machines have w and the time of queueing, and each ends one more job after that:
-    /// A job_s share <= n (w + queueing_s + job_s). 10 jobs of 20 s at once, which may queue for 30: 4. (An arrival curve, as in Le Boudec
-    /// and Thiran, "Network Calculus", 2001.)
+    /// Machines needed so that a job that takes `job_s` on a `share` of a machine queues for at most `queueing_s`. In
+    /// any stretch of length w with A arrivals up to its end, n machines have the time w + queueing_s, and each ends
+    /// one more job after that: A job_s share <= n (w + queueing_s + job_s). E.g. 10 jobs of 20 s at once that may
+    /// queue for 30 s: 4 machines. (An arrival curve as in Le Boudec and Thiran, "Network Calculus", 2001.)
     #[must_use]
     pub(super) fn machines(&self, now_s: f64, job_s: f64, share: f64, queueing_s: f64) -> f64 {
         let of =

@@ -1,4 +1,4 @@
-//! What is remembered of one endpoint.
+//! Statistics of one endpoint.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,38 +7,39 @@ use crate::name::Name;
 use crate::observation::Endpoint;
 use crate::snapshot::KindLearned;
 
-/// Runs that an estimate rests on, at most.
+/// Maximum number of runs that an estimate is based on.
 const RUNS_MAX: f64 = 50.0;
-/// Runs on each of two kinds of card, before their speeds are compared, and how far what is measured must be from what is said.
+/// Minimum number of runs on each of two kinds of GPU before their speeds are compared, and the minimum deviation from
+/// the expected speed.
 const SURE: f64 = 200.0;
 const FAR: f64 = 1.25;
-/// Arrivals fade within this time where it is asked what is in demand lately.
+/// Time constant of the recent demand, seconds.
 const LATELY_S: f64 = 1_200.0;
-/// Moments at which deferrable jobs came, at most; closer ones are put together.
+/// Maximum number of recorded arrival times of deferrable jobs; close ones are merged.
 const MOMENTS_MAX: usize = 1_024;
 
-/// What is remembered of one endpoint.
+/// Statistics of one endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
     pub(super) name: Name,
-    /// Seconds of a run on a machine of speed 1.
+    /// Duration of a run on a machine of speed 1, seconds.
     run_s: Mean,
     /// Runs that share the slot of their process.
     at_once: f64,
-    /// By kind: runs that had ended, and the seconds they had taken.
+    /// Ended runs and their total duration, by kind of GPU.
     runs: BTreeMap<Name, (u64, f64)>,
-    /// By kind: seconds of a run there.
+    /// Duration of a run in seconds, by kind of GPU.
     on: BTreeMap<Name, Mean>,
-    /// How many times faster than is said this endpoint was seen to run on a kind; what is about as fast is not here.
+    /// Factor by which the endpoint ran faster on a kind of GPU than its speed predicts. Factors near 1 are left out.
     pub(super) faster: BTreeMap<Name, f64>,
     arrived: [u64; 3],
-    /// Interactive and deferrable arrivals, fading.
+    /// Recent interactive and deferrable arrivals, fading.
     pub(super) lately: (f64, f64),
-    /// Of standard and of batch: when jobs came, and how many had come by then.
+    /// Arrival times of standard and of batch jobs, with the number of jobs that had come by then.
     came: [VecDeque<(f64, u64)>; 2],
 }
 
-/// What has come since the last look.
+/// Arrivals since the last observation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct New {
     pub(super) interactive: u64,
@@ -60,12 +61,12 @@ impl Memory {
         }
     }
 
-    /// Seconds that a job takes of a slot on a machine of speed 1: while enough of them wait, as many as can share it.
+    /// Slot time of a job on a machine of speed 1, seconds, assuming that enough jobs wait to share the slot.
     pub(super) fn run_s(&self) -> f64 {
         self.run_s.get() / self.at_once
     }
 
-    /// Looks at it again, after so many seconds.
+    /// Learns from an observation, this many seconds after the previous one.
     pub(super) fn note(
         &mut self,
         seen: &Endpoint,
@@ -97,7 +98,7 @@ impl Memory {
             let (total, waiting) = (arrived[n], seen.work[n].waiting);
             if total > self.arrived[n] {
                 if moments.len() == MOMENTS_MAX {
-                    // The later moment stands for both: its jobs are then thought to have come later, and the earlier ones are counted by their age.
+                    // The later time stands for both. Its jobs then count as later, and the earlier ones by their age.
                     moments.pop_back();
                 }
                 moments.push_back((now_s, total));
@@ -106,7 +107,7 @@ impl Memory {
             while moments.front().is_some_and(|(_, upto)| *upto <= gone) {
                 moments.pop_front();
             }
-            // Of jobs that came before this process looked, the age of the oldest is known.
+            // Of jobs that came before the first observation, the age of the oldest is known.
             if moments.is_empty() && waiting > 0 {
                 moments.push_back((now_s - seen.work[n].oldest_s, total));
             }
@@ -115,11 +116,11 @@ impl Memory {
         came
     }
 
-    /// How fast a kind is for this endpoint, beside the other kinds that it ran on.
+    /// Compares the speed of a kind of GPU for this endpoint with the other kinds that it ran on.
     fn compare(&mut self, kind: &Name, kinds: &BTreeMap<Name, KindLearned>) {
         let said = |kind: &Name| kinds.get(kind).map_or(1.0, |kind| kind.speed);
         let others = self.on.iter().filter(|(other, mean)| *other != kind && mean.weight() >= SURE);
-        // Seconds of a run at speed 1, as the others tell.
+        // Duration of a run at speed 1 according to the other kinds.
         let (runs, work_s) = others.fold((0.0, 0.0), |(runs, work_s), (other, mean)| {
             (runs + mean.weight(), work_s + mean.weight() * mean.get() * said(other))
         });
@@ -135,7 +136,7 @@ impl Memory {
         }
     }
 
-    /// The deferrable jobs that wait, the oldest first: since when, and how many. `n`: 1 is standard, 2 is batch.
+    /// Waiting deferrable jobs, the oldest first: the time of arrival and their number. `n`: 1 is standard, 2 is batch.
     pub(super) fn waiting<'a>(&'a self, seen: &Endpoint, n: usize) -> impl Iterator<Item = (f64, u64)> + 'a {
         let mut gone = seen.work[n].arrived.saturating_sub(seen.work[n].waiting);
         self.came[n - 1].iter().map(move |(at_s, upto)| {

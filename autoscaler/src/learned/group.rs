@@ -1,4 +1,4 @@
-//! What is learned of the endpoints that the same machines can run.
+//! Statistics of a group of endpoints that the same machines can run.
 
 use super::Level;
 use super::curve::Curve;
@@ -6,50 +6,50 @@ use super::means::{Mean, fade};
 use crate::policy::Policy;
 use crate::snapshot::Group;
 
-/// Levels that are told apart.
+/// Maximum number of levels.
 const LEVELS: usize = 128;
-/// Arrivals are remembered for so long, or for so many runs, whichever is longer.
+/// Time for which arrivals are remembered, seconds; longer if a number of runs takes longer.
 const MEMORY_S: f64 = 1_200.0;
 const MEMORY_RUNS: f64 = 4.0;
-/// A mean over the last while.
+/// Time constant of the load, seconds.
 const LOAD_S: f64 = 90.0;
 const STEADY_S: f64 = 900.0;
-/// Machines that a job which waits needs, at the least.
+/// Minimum fraction of a machine that a waiting job needs.
 const WAITS: f64 = 0.5;
-/// Quarters of an hour of a day.
+/// Number of quarters of an hour in a day.
 const QUARTERS: usize = 96;
 const QUARTER_S: f64 = 900.0;
-/// Days that the table of a day rests on, at most.
+/// Maximum number of days that the daily profile is based on.
 const DAYS_MAX: f64 = 14.0;
 
-/// What is remembered of a group.
+/// Statistics of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
     curve: Curve,
-    /// Interactive jobs per second, over two lengths of time.
+    /// Interactive jobs per second, averaged over two time constants.
     jobs_per_s: (f64, f64),
-    /// When an interactive job last came or waited, unix seconds.
+    /// Time at which an interactive job last came or waited, unix seconds.
     asked_s: f64,
     day: Vec<Mean>,
-    /// The quarter that is being counted, since when, and its jobs.
+    /// Current quarter of an hour: its index, its start and its jobs.
     quarter: (usize, f64, f64),
 }
 
-/// What a look at its endpoints came to.
+/// Summary of an observation for the group's endpoints.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Work {
-    /// Interactive jobs that came.
+    /// New interactive jobs.
     pub(super) came: f64,
-    /// Of what came lately: jobs, their machine seconds, and seconds.
+    /// Recent jobs, their machine seconds and their seconds.
     pub(super) lately: (f64, f64, f64),
-    /// Machine seconds of the interactive jobs that wait.
+    /// Machine seconds of the waiting interactive jobs.
     pub(super) backlog_s: f64,
     /// Machines that deferrable work needs: see [`Group`].
     pub(super) deferred: f64,
     pub(super) urgent: f64,
     pub(super) waiting: (u64, u64),
     pub(super) running: u64,
-    /// Seconds of machines that are ready, or about to be, until one that is rented now could help.
+    /// Machine seconds that ready and starting machines provide until a machine that is rented now could help.
     pub(super) could_s: f64,
     pub(super) boot_s: f64,
 }
@@ -65,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Brings what is told of the group up to now.
+    /// Updates the statistics of the group.
     pub(super) fn note(
         &mut self,
         work: &Work,
@@ -78,7 +78,7 @@ impl Memory {
         let (jobs, machine_s, alone_s) = work.lately;
         let (job_s, alone_s) = if jobs > 0.01 { (machine_s / jobs, alone_s / jobs) } else { (0.0, 0.0) };
         let share = if alone_s > 0.0 { job_s / alone_s } else { 1.0 };
-        // Who may not be idle for long is not kept for what came long ago.
+        // If machines may not be idle for long, arrivals of long ago do not count.
         let most_s = policy.max_idle_s.unwrap_or(f64::INFINITY);
         let (memory_s, load_s) = (MEMORY_S.min(most_s), LOAD_S.min(most_s));
         let load_s = load_s.max(MEMORY_RUNS * alone_s);
@@ -97,7 +97,7 @@ impl Memory {
         if work.waiting.0 > 0 {
             curve = curve.max(WAITS);
         }
-        // What of the backlog would be left when a machine that is rented now could begin.
+        // The backlog that would be left when a machine that is rented now could begin.
         let load = self.jobs_per_s.0 * job_s;
         let left_s = (work.backlog_s + load * work.boot_s - work.could_s).max(0.0);
         group.interactive = curve;
@@ -121,14 +121,14 @@ impl Memory {
             self.quarter.2 += came;
             return;
         }
-        // The first quarter that is looked at began before.
+        // The first observed quarter began before the observation.
         if since_s > 0.0 {
             self.day[counted].note(jobs, 1.0, DAYS_MAX);
         }
         self.quarter = (quarter, now_s, came);
     }
 
-    /// How much more often than on average jobs come in this quarter of an hour and the next; 1 until both have been seen.
+    /// Arrival rate in this and the next quarter of an hour relative to the average; 1 until both have been observed.
     fn hour_factor(&self, now_s: f64) -> f64 {
         let here = quarter_of(now_s);
         let both = [&self.day[here], &self.day[(here + 1) % QUARTERS]];
@@ -137,7 +137,7 @@ impl Memory {
         }
         let seen: Vec<f64> = self.day.iter().filter(|quarter| quarter.is_seen()).map(Mean::get).collect();
         let mean = seen.iter().sum::<f64>() / seen.len() as f64;
-        // One job more than was seen keeps a quiet table from saying never.
+        // One additional job keeps an empty quarter from predicting none at all.
         (both.iter().map(|quarter| quarter.get()).sum::<f64>() / 2.0 + 1.0) / (mean + 1.0)
     }
 }

@@ -1,25 +1,26 @@
-//! A level: so many machines at once. How long it goes unused, time and again, decides for how long a machine is kept for it.
+//! A level: a number of machines in use at once. The lengths of the gaps in its use decide how long a machine is kept
+//! for it.
 
 use serde::{Deserialize, Serialize};
 
-/// Gaps are counted by their length: up to this, up to twice this, and so on.
+/// Length of the shortest bin of gaps, seconds; each further bin is twice as long.
 const GAP_MIN_S: f64 = 4.0;
 
-/// Up to six days.
+/// Number of bins; the last ends at six days.
 const GAPS: usize = 17;
 
-/// What is thought of gaps before one has been seen: as many of each length, all lengths on a logarithmic scale, and in all so many.
+/// Prior weight of each bin before a gap was observed: uniform on a logarithmic scale, with this total.
 const PRIOR: f64 = 2.0 / GAPS as f64;
 
-/// With each gap the older ones count for so much.
+/// Factor by which the weight of older gaps falls with each new gap.
 const FADE: f64 = 0.985;
 
-/// A level, and its gaps: the times between two uses.
+/// A level and its gaps, i.e. the times between two uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// When it was last used, unix seconds.
+    /// Time of the last use, unix seconds.
     pub used_s: f64,
-    /// How often a gap was of this length, the older for less.
+    /// Number of gaps by bin, with older ones weighted less.
     pub gaps: [f64; GAPS],
 }
 
@@ -30,13 +31,13 @@ fn edge_s(bin: usize) -> f64 {
 }
 
 impl Level {
-    /// One that has not been used within memory.
+    /// A level that has not been used within memory.
     #[must_use]
     pub fn unused(now_s: f64) -> Self {
         Self { used_s: now_s - edge_s(GAPS), gaps: [PRIOR; GAPS] }
     }
 
-    /// It is in use now.
+    /// Notes that the level is in use now.
     pub fn use_at(&mut self, now_s: f64) {
         let gap_s = now_s - self.used_s;
         if gap_s >= GAP_MIN_S {
@@ -48,13 +49,13 @@ impl Level {
         self.used_s = now_s;
     }
 
-    /// Whether it was ever used: a gap counts for one, beside what is thought of them before.
+    /// Whether the level was ever used: an observed gap weighs 1 beside the prior.
     #[must_use]
     pub fn has_been_used(&self) -> bool {
         self.gaps.iter().sum::<f64>() > PRIOR * GAPS as f64 + 0.5
     }
 
-    /// How long it has gone unused, seconds; `None` where it was never used.
+    /// Time since the last use, seconds; `None` if it was never used.
     #[must_use]
     pub fn unused_s(&self, now_s: f64) -> Option<f64> {
         self.has_been_used().then(|| self.age_s(now_s))
@@ -64,19 +65,19 @@ impl Level {
         (now_s - self.used_s).max(0.0)
     }
 
-    /// As [`Level::gain_usd`]. Where it was never used, nothing is known but that nobody has asked for it since `since_s`: it is thought to come
-    /// again as any level is before a gap of it was seen.
+    /// Same as [`Level::gain_usd`]. A level that was never used has the prior, counted from `since_s`.
     #[must_use]
     pub fn gain_since_usd(&self, now_s: f64, since_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
         let age_s = self.unused_s(now_s).unwrap_or((now_s - since_s).max(0.0));
         self.gain_after_usd(age_s, value_usd, usd_per_s)
     }
 
-    /// The most that can be gained, in dollars on average, by keeping a machine for it for some time more: `value_usd` if it is used before
-    /// that time is over, less `usd_per_s` until then. Negative or zero: not a moment longer.
+    /// Maximum expected gain of keeping a machine for the level, dollars: `value_usd` if it is used before a horizon,
+    /// less `usd_per_s` until then. Zero or negative: the machine should go now.
     ///
-    /// This is the ski-rental problem with a known distribution (Karlin et al., "Competitive randomized algorithms for nonuniform problems",
-    /// Algorithmica 1994): of the gaps that are longer than the present one, so many end before each horizon, and the best horizon counts.
+    /// This is the ski-rental problem with a known distribution (Karlin et al., "Competitive randomized algorithms for
+    /// nonuniform problems", Algorithmica 1994): among the gaps longer than the present one, a share ends before each
+    /// horizon, and the best horizon counts.
     #[must_use]
     pub fn gain_usd(&self, now_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
         self.gain_after_usd(self.age_s(now_s), value_usd, usd_per_s)
@@ -89,7 +90,7 @@ impl Level {
                 return (0.0, 0.0);
             }
             let from_s = lo_s.max(age_s);
-            // Within a bin, gaps lie evenly on the logarithmic scale.
+            // Within a bin, gaps are uniform on the logarithmic scale.
             let share = (hi_s.ln() - from_s.ln()) / (hi_s.ln() - lo_s.ln());
             (self.gaps[bin] * share, (from_s * hi_s).sqrt() - age_s)
         };

@@ -1,4 +1,4 @@
-//! What is learned from how machines come and go.
+//! Statistics from the starts and losses of machines.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,25 @@ use crate::observation::{Machine, Observation, Phase};
 use crate::policy::Policy;
 use crate::snapshot::{KindLearned, Learned};
 
-/// Boots and resumes that an estimate rests on, at most; what is said of a kind counts for so many of them.
+/// Maximum number of boots and resumes that an estimate is based on. The advertised value of a kind counts as this
+/// many.
 const SEEN_MAX: f64 = 30.0;
 const SAID: f64 = 5.0;
 
-/// Of resumes that were never seen, so many of ten come to something, in so many seconds.
+/// Prior for resumes: the share that succeeds, and the duration in seconds.
 const RESUMES_WELL: f64 = 0.9;
 const RESUME_S: f64 = 30.0;
 
-/// Losses are thought to have been seen for so many hours at the rate that is said of a kind.
+/// Weight of the advertised rate of losses, in hours of observation.
 const SAID_HOURS: f64 = 10.0;
 
-/// What is remembered of machines.
+/// Statistics of machines.
 #[derive(Debug, Clone)]
 pub(super) struct Machines {
     last: BTreeMap<Name, (Phase, f64)>,
     boots: BTreeMap<Name, Mean>,
     speeds: BTreeMap<Name, f64>,
-    /// By kind: hours of interruptible machines, and losses.
+    /// Hours of interruptible machines and their losses, by kind of GPU.
     lost: BTreeMap<Name, (f64, f64)>,
     resumes_well: Mean,
     resume_s: Mean,
@@ -43,7 +44,7 @@ impl Machines {
         }
     }
 
-    /// Looks at them again, after so many seconds.
+    /// Learns from an observation, this many seconds after the previous one.
     pub(super) fn note(&mut self, seen: &Observation, since_s: f64, policy: &Policy, learned: &mut Learned) {
         for offer in &seen.offers {
             if !self.boots.contains_key(&offer.kind) {
@@ -53,7 +54,7 @@ impl Machines {
                 self.tell(&offer.kind, learned);
             }
         }
-        learned.shunned.retain(|_, until_s| *until_s > seen.at_s);
+        learned.cooldowns.retain(|_, until_s| *until_s > seen.at_s);
         for machine in &seen.machines {
             let before = self.last.insert(machine.id.clone(), (machine.phase, machine.since_s));
             if self.change(machine, before, since_s, seen.at_s, policy, learned) {
@@ -67,7 +68,7 @@ impl Machines {
         (learned.resumes_well, learned.resume_s) = (self.resumes_well.get(), self.resume_s.get());
     }
 
-    /// Learns from what has become of one machine; whether what is known of its kind has changed.
+    /// Learns from the change of one machine. Returns whether the statistics of its kind changed.
     fn change(
         &mut self,
         machine: &Machine,
@@ -84,7 +85,7 @@ impl Machines {
         let Some((phase, phase_since_s)) = before.filter(|(phase, _)| *phase != machine.phase) else {
             let is_late = |deadline_s: f64| now_s - machine.since_s > deadline_s;
             if machine.phase == Phase::Booting && is_late(policy.boot_deadline_s) && !machine.host.is_empty() {
-                learned.shunned.insert(machine.host.clone(), now_s + policy.host_penalty_s);
+                learned.cooldowns.insert(machine.host.clone(), now_s + policy.host_penalty_s);
             }
             if machine.phase == Phase::Resuming && is_late(policy.resume_deadline_s) {
                 self.resumes_well.note(0.0, 1.0, SEEN_MAX);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A mean over what came, of which the last so many count.
+/// Mean of the most recent values, up to a maximum number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mean {
     value: f64,
@@ -10,13 +10,13 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// One that is thought to be this, as if it had been seen so many times.
+    /// Creates a mean with a prior that counts as a number of values.
     #[must_use]
     pub(super) fn prior(value: f64, weight: f64) -> Self {
         Self { value, weight }
     }
 
-    /// `count` values came, `mean` on average; `most` count.
+    /// Adds `count` values with this mean. At most `most` values count.
     pub(super) fn note(&mut self, mean: f64, count: f64, most: f64) {
         if count > 0.0 {
             self.weight = (self.weight + count).min(most);
@@ -30,20 +30,20 @@ impl Mean {
         self.value
     }
 
-    /// On how much it rests.
+    /// Number of values that it is based on.
     #[must_use]
     pub(super) fn weight(&self) -> f64 {
         self.weight
     }
 
-    /// Whether anything has been seen.
+    /// Whether any value was added.
     #[must_use]
     pub(super) fn is_seen(&self) -> bool {
         self.weight > 0.0
     }
 }
 
-/// What `value` has faded to after `seconds`, where it falls to 1/e within `over_s`.
+/// Value after exponential decay for `seconds` with the time constant `over_s`.
 #[must_use]
 pub(super) fn fade(value: f64, seconds: f64, over_s: f64) -> f64 {
     value * (-seconds / over_s).exp()

@@ -1,4 +1,4 @@
-//! One observation after the other.
+//! The observer: learns from successive observations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,33 +12,31 @@ use crate::observation::{Endpoint, Observation, Phase};
 use crate::policy::Policy;
 use crate::snapshot::{Group, Learned, Needs};
 
-/// Starts that the mean time of loading rests on, at most.
+/// Maximum number of starts that the mean loading time is based on.
 const STARTS_MAX: f64 = 200.0;
-/// Jobs that a worker runs at once if it is not told otherwise, at the least.
+/// Minimum number of jobs that a worker runs at once by default.
 const SLOTS_MIN: f64 = 2.0;
-/// Arrivals that make an endpoint one of those in demand lately.
+/// Arrivals from which an endpoint has recent demand.
 const LATELY_MIN: f64 = 0.01;
-/// The place of the standard priority.
+/// Index of the standard priority.
 const STANDARD: usize = 1;
-/// Of a run that is in progress, so much is left on average.
+/// Average remainder of a run in progress, as a share of it.
 const LEFT_OF_RUN: f64 = 0.7;
-/// Deferrable work within its margin is to start in the first half of that.
+/// Share of the margin within which deferrable work should start.
 const OF_MARGIN: f64 = 0.5;
-/// The slowest boots take so much longer than the mean.
+/// Duration of the slowest boots relative to the mean.
 const SLOW_BOOT: f64 = 1.6;
-/// Deferrable jobs count for so much less where it is asked what to have at hand.
-const DEFERRABLE: f64 = 0.2;
 
-/// Folds observations into what can be learned from them. Live, in dry runs and in simulations it is the same.
+/// Learns statistics from observations, in the same way live, in `plan` and in simulations.
 pub struct Observer {
     policy: Policy,
     learned: Learned,
     at_s: Option<f64>,
     endpoints: Vec<Memory>,
     groups: Vec<GroupMemory>,
-    /// Which endpoints are of which group.
+    /// Indexes of the endpoints of each group.
     members: Vec<Vec<usize>>,
-    /// Cards that were ever seen, GB, the smallest first.
+    /// Memory of all kinds of GPU observed so far, GB, sorted.
     cards_gb: Vec<f64>,
     machines: Machines,
     interactive: Steer,
@@ -48,7 +46,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// One that has seen nothing.
+    /// Creates an observer without observations.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         Self {
@@ -67,13 +65,13 @@ impl Observer {
         }
     }
 
-    /// What has been learned so far.
+    /// Statistics learned so far.
     #[must_use]
     pub fn learned(&self) -> &Learned {
         &self.learned
     }
 
-    /// Takes note of what is seen now. Answers what has been learned.
+    /// Learns from an observation and returns the statistics.
     pub fn note(&mut self, seen: &Observation) -> &Learned {
         let now_s = seen.at_s;
         let since_s = self.at_s.map_or(0.0, |at_s| (now_s - at_s).max(0.0));
@@ -109,7 +107,7 @@ impl Observer {
         &self.learned
     }
 
-    /// Sorts endpoints into groups, when there are others than before.
+    /// Sorts endpoints into groups if the endpoints have changed.
     fn regroup(&mut self, seen: &Observation) {
         let known = self.cards_gb.len();
         let cards =
@@ -153,7 +151,7 @@ impl Observer {
         }
     }
 
-    /// What an endpoint needs, its memory rounded up to the smallest card that holds it.
+    /// Requirements of an endpoint, with its memory rounded up to the smallest GPU that has it.
     fn needs(&self, endpoint: &Endpoint) -> Needs {
         let card = self.cards_gb.iter().find(|card_gb| **card_gb >= endpoint.vram_gb);
         let vram_gb = if endpoint.vram_gb > 0.0 { card.copied().unwrap_or(endpoint.vram_gb) } else { 0.0 };
@@ -174,7 +172,7 @@ impl Observer {
         self.deferrable.note(late, started, policy.deferred_late_share, policy.deferred_late_gain, (-1.0, 2.5));
     }
 
-    /// How long loads take per run, on machines that have everything on their disks: the first loads pass.
+    /// Learns the loading time per run on machines that have everything on their disks. First loads do not count.
     fn swap(&mut self, seen: &Observation) {
         let (mut started, mut loaded_s) = (0, 0.0);
         for endpoint in &seen.endpoints {
@@ -186,18 +184,18 @@ impl Observer {
             self.swaps.note((loaded_s - self.loaded.1).max(0.0) / new, new, STARTS_MAX);
         }
         self.loaded = (started, loaded_s);
-        // One endpoint alone stays loaded.
+        // A single endpoint stays loaded.
         let in_demand = self.endpoints.iter().filter(|memory| memory.lately.0 + memory.lately.1 > LATELY_MIN).count();
         let prior_s = self.policy.load_prior_s * (1.0 - 1.0 / (in_demand as f64).max(1.0));
         self.learned.swap_s = if self.swaps.is_seen() { self.swaps.get() } else { prior_s };
     }
 }
 
-/// How fast a group's machines are, and when they could help.
+/// Speed of a group's machines, and the time until they could help.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     speed: f64,
-    /// What models may hold of one, GB, and slots.
+    /// Memory of a GPU that models may use, GB, and slots.
     vram_gb: f64,
     slots: u32,
     boot_s: f64,
@@ -217,7 +215,7 @@ impl Pace {
         let on = || seen.machines.iter().filter(|it| is_coming(it.phase) && group.needs.are_met_by(it));
         let is_allowed = |kind: &Name| policy.kinds.is_empty() || policy.kinds.iter().any(|it| **it == **kind);
         let offers = || seen.offers.iter().filter(|it| is_allowed(&it.kind) && group.needs.are_met_by_offer(it));
-        // The offer that costs the least per work stands for what could be had.
+        // The offer with the least cost per work represents the market.
         let best = offers()
             .min_by(|a, b| (a.usd_per_hour / speed_of(&a.kind)).total_cmp(&(b.usd_per_hour / speed_of(&b.kind))));
         let boot_s = best.map_or(0.0, |best| boot_of(&best.kind));
@@ -240,7 +238,7 @@ impl Pace {
         Self { speed, vram_gb, slots, boot_s, could_s: 0.0 }
     }
 
-    /// The share of a machine that a job of this endpoint takes.
+    /// Fraction of a machine that a job of an endpoint takes.
     fn share(&self, endpoint: &Endpoint) -> f64 {
         match self.slots {
             0 if self.vram_gb > 0.0 && endpoint.vram_gb > 0.0 => (endpoint.vram_gb / self.vram_gb).min(1.0),
@@ -251,7 +249,7 @@ impl Pace {
     }
 }
 
-/// A look at the endpoints of one group.
+/// Evaluation of the endpoints of one group.
 struct Look<'a> {
     seen: &'a Observation,
     policy: &'a Policy,
@@ -259,7 +257,7 @@ struct Look<'a> {
     members: &'a [usize],
     pace: Pace,
     swap_s: f64,
-    /// How early deferrable work is started.
+    /// Margin before the target at which deferrable work is started, seconds.
     margin_s: f64,
 }
 
@@ -293,7 +291,7 @@ impl Look<'_> {
             work.waiting.1 += standard.waiting + batch.waiting;
             let targets_s = [(1, self.policy.standard_target_s), (2, self.policy.batch_target_s)];
             for (n, target_s) in targets_s.into_iter().filter(|(n, _)| endpoint.work[*n].waiting > 0) {
-                // Only batch work is put off: who sends a standard job waits for it.
+                // Only batch work is deferred; a standard job starts a machine at once.
                 let lead_s =
                     if n == STANDARD { target_s } else { self.pace.boot_s * SLOW_BOOT + self.swap_s + self.margin_s };
                 for (at_s, jobs) in memory.waiting(endpoint, n) {
@@ -309,11 +307,10 @@ impl Look<'_> {
         group.faster = self.faster();
         work.deferred = machines_until(&mut due, running_s);
         group.run_s = if runs > LATELY_MIN { runs_s / runs } else { self.policy.run_prior_s };
-        self.popular(group);
         work
     }
 
-    /// By kind, how many times faster than is said these endpoints were seen to run there.
+    /// Factor by which these endpoints ran faster than predicted, by kind of GPU.
     fn faster(&self) -> BTreeMap<Name, f64> {
         let members = || self.members.iter().map(|place| &self.endpoints[*place]);
         let kinds: BTreeSet<&Name> = members().flat_map(|memory| memory.faster.keys()).collect();
@@ -325,29 +322,10 @@ impl Look<'_> {
         };
         kinds.into_iter().map(|kind| (kind.clone(), of(kind))).collect()
     }
-
-    /// The endpoints that were asked for lately, the most wanted first.
-    fn popular(&self, group: &mut Group) {
-        let score = |place: usize| {
-            let (interactive, deferrable) = self.endpoints[place].lately;
-            interactive + DEFERRABLE * deferrable
-        };
-        let mut wanted: Vec<(f64, usize)> =
-            self.members.iter().map(|place| (score(*place), *place)).filter(|(score, _)| *score > LATELY_MIN).collect();
-        let most = self.policy.prefetch_max.min(wanted.len());
-        let order = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if most > 0 && most < wanted.len() {
-            wanted.select_nth_unstable_by(most - 1, order);
-        }
-        wanted.truncate(most);
-        wanted.sort_unstable_by(order);
-        group.popular.clear();
-        group.popular.extend(wanted.iter().map(|(_, place)| self.endpoints[*place].name.clone()));
-    }
 }
 
-/// Deferrable jobs of one endpoint that came at the same time: until they must have started, how many, and the seconds that they take, of
-/// machines and each for itself.
+/// Deferrable jobs of one endpoint that came at the same time: the time until they must have started, their number, and
+/// the seconds that they take, of machines and one by one.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     left_s: f64,
@@ -356,8 +334,8 @@ struct Due {
     alone_s: f64,
 }
 
-/// Machines that are needed from now on so that all of this starts in time: by each moment, what is due until then has its machine seconds done
-/// but for the last job on each machine, which must only have begun. What runs comes first.
+/// Machines needed from now on so that all jobs start in time: by each deadline the work due until then must be done,
+/// except for the last job on each machine, which must only have started. Running jobs come first.
 fn machines_until(due: &mut [Due], running_s: f64) -> f64 {
     due.sort_by(|a, b| a.left_s.total_cmp(&b.left_s));
     let (mut need, mut work_s, mut jobs, mut alone_s): (f64, f64, f64, f64) = (0.0, running_s, 0.0, 0.0);

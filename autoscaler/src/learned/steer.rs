@@ -1,9 +1,9 @@
-//! What is steered by how many jobs were late.
+//! Control of a factor by the share of late jobs.
 
 use serde::{Deserialize, Serialize};
 
-/// The logarithm of a factor that rises with each late job and falls with each that was in time, so that in the long run the wanted share is
-/// late: an integral controller, held within bounds so that it cannot wind up.
+/// Logarithm of a factor that rises with each late job and falls with each job in time, so that in the long run the
+/// wanted share is late: an integral controller with bounds against windup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Steer {
     log: f64,
@@ -12,9 +12,9 @@ pub(super) struct Steer {
 }
 
 impl Steer {
-    /// So many jobs were ever started, and of those so many late.
+    /// Notes the total numbers of started and of late jobs.
     pub(super) fn note(&mut self, late: u64, started: u64, wanted: f64, gain: f64, bounds: (f64, f64)) {
-        // Counters that went back are another life of theirs.
+        // Counters that went back have restarted.
         let (new_late, new_started) = (late.saturating_sub(self.late), started.saturating_sub(self.started));
         (self.late, self.started) = (late, started);
         self.log += gain * (new_late as f64 - wanted * new_started as f64);

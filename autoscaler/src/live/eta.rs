@@ -1,4 +1,4 @@
-//! When what waits will have been done, as things are: with the machines that are here or come, and with nothing new to do. Pure.
+//! Estimated time until the waiting work is done, with the current and booting machines and without new jobs. Pure.
 
 use stokehold_queue::registry::Eta;
 
@@ -6,10 +6,11 @@ use crate::observation::{Endpoint, Machine, Observation, Phase};
 use crate::policy::Policy;
 use crate::snapshot::Needs;
 
-/// How much of a run that is under way is left on average.
+/// Average remainder of a run in progress, as a share of it.
 const LEFT_OF_RUN: f64 = 0.5;
 
-/// Of every endpoint and priority that has jobs waiting. Work of a higher priority goes first on the machines that several endpoints share.
+/// Estimates for every endpoint and priority with waiting jobs. On machines that endpoints share, higher priorities go
+/// first.
 pub(crate) fn etas(seen: &Observation, policy: &Policy) -> Vec<Eta> {
     let mut etas = Vec::new();
     for endpoint in &seen.endpoints {
@@ -37,7 +38,7 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
     if at_once == 0 {
         return None;
     }
-    // What those machines may be given before it.
+    // Jobs that these machines may get before.
     let shares = |other: &&Endpoint| machines.iter().any(|machine| self::needs(other).are_met_by(machine));
     let work_s = seen.endpoints.iter().filter(shares).map(|other| work_s(other, priority, policy)).sum::<f64>();
     let boots = machines.iter().all(|machine| machine.phase != Phase::Ready);
@@ -45,7 +46,7 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
     Some(whole(boot_s + work_s / f64::from(at_once)))
 }
 
-/// Seconds of a slot that an endpoint's jobs of this priority and of higher ones take.
+/// Slot seconds of an endpoint's jobs of this and of higher priorities.
 fn work_s(endpoint: &Endpoint, priority: usize, policy: &Policy) -> f64 {
     let (ended, ran_s) = endpoint.runs.iter().fold((0, 0.0), |(n, s), runs| (n + runs.ended, s + runs.run_s));
     let run_s = if ended > 0 { ran_s / count(ended) } else { policy.run_prior_s };

@@ -1,4 +1,4 @@
-//! Rounds that panic or never end are no end of the loop that runs them.
+//! Runs rounds so that a panic or a hang of one does not end the loop.
 
 use std::any::Any;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::metrics;
 
-/// Runs a round of a duty, for `most` at most. `None` of one that panicked or was cut off, which is logged and counted.
+/// Runs a round of a duty with a timeout. `None` if it panicked or timed out, which is logged and counted.
 pub(crate) async fn guarded<T>(duty: &'static str, most: Duration, round: impl Future<Output = T>) -> Option<T> {
     match timeout(most, AssertUnwindSafe(round).catch_unwind()).await {
         Ok(Ok(done)) => return Some(done),

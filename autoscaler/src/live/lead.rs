@@ -1,4 +1,4 @@
-//! Of several autoscalers one leads. The others watch, and take over when it has been silent for some seconds.
+//! Leader election: one of several autoscalers leads. The others stand by and take over some seconds after it fails.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::guard::guarded;
 
-/// A leader that was not heard of for so long leads no more.
+/// Duration of the leader's lease.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// The lease is renewed so often: three may fail.
+/// Interval at which the lease is renewed; three renewals may fail.
 const RENEW_EVERY: Duration = Duration::from_secs(4);
 
-/// The claim to lead, renewed in the background until this is dropped.
+/// Claim to lead, renewed in the background until it is dropped.
 pub(crate) struct Lead {
     registry: Registry,
     holder: String,
@@ -31,25 +31,25 @@ impl Lead {
         Self { registry, holder, term, task }
     }
 
-    /// The term of this one, while it leads. It may have ended by the time that anything is done: writes are refused then.
+    /// Current term, if this autoscaler leads. The term may end before a write; the write is refused then.
     pub(crate) fn term(&self) -> Option<Term> {
         *self.term.borrow()
     }
 
-    /// Completes when that may have changed.
+    /// Completes when the term may have changed.
     pub(crate) async fn changed(&mut self) {
         if self.term.changed().await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Lets another one lead at once.
+    /// Gives up the lead at once.
     pub(crate) async fn give_up(&self) {
         self.task.abort();
         if self.term().is_some()
             && let Ok(Err(error)) = timeout(RENEW_EVERY, self.registry.lead(&self.holder, 0)).await
         {
-            tracing::debug!(%error, "the lead could not be given up; it ends by itself");
+            tracing::debug!(%error, "cannot give up the lead; it expires by itself");
         }
     }
 }
@@ -70,8 +70,8 @@ async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Te
                 renewed = asked;
                 tell(&term, led);
             }
-            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "the lead cannot be renewed"),
-            // It has been logged: renewing it takes too long.
+            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the lead"),
+            // The timeout has been logged.
             None => {}
         }
         if renewed.elapsed() > LEASE {

@@ -1,49 +1,49 @@
-//! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it begins and when it
-//! is over.
+//! Notices for the operator: conditions that prevent work, and since when. Each is logged when it begins and when it is
+//! resolved.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 
-use crate::live::look::Unsold;
-use crate::observe::dollars;
+use crate::live::collect::NoOffers;
+use crate::money::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
 
-/// Of one round after the other.
+/// Notices and decisions, carried from round to round.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// By what they are about.
+    /// Current notices by kind.
     standing: BTreeMap<String, Notice>,
     round: BTreeMap<String, String>,
-    /// What was done last, the newest first.
+    /// Recent decisions, the newest first.
     decisions: VecDeque<Decision>,
-    /// Whether something was done since this was last told.
+    /// Whether a decision was added since the last report.
     is_news: bool,
 }
 
 impl Notices {
-    pub(crate) fn blind(&mut self, provider: &str, failure: &Failure) {
-        let text = format!("{provider} cannot be asked ({failure}): nothing is rented there and nothing given back");
-        self.say(format!("blind {provider}"), text);
+    pub(crate) fn provider_unreachable(&mut self, provider: &str, failure: &Failure) {
+        let text = format!("{provider} cannot be reached ({failure}); nothing is rented or given back there");
+        self.say(format!("provider_unreachable {provider}"), text);
     }
 
-    pub(crate) fn deaf(&mut self) {
-        let text = "no worker has been heard of for a while, as if the gateway were down: machines stay as they are";
-        self.say("deaf".to_owned(), text.to_owned());
+    pub(crate) fn gateway_unreachable(&mut self) {
+        let text = "no worker has sent a heartbeat for a while, so the gateway may be down; machines stay as they are";
+        self.say("gateway_unreachable".to_owned(), text.to_owned());
     }
 
-    pub(crate) fn unsold(&mut self, provider: &str, why: &Unsold) {
+    pub(crate) fn no_offers(&mut self, provider: &str, why: &NoOffers) {
         let (kind, text) = match why {
-            Unsold::Poor { credit_usd, least_usd } => (
+            NoOffers::Poor { credit_usd, least_usd } => (
                 "credit",
                 format!(
-                    "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): \
-                     add credit"
+                    "{provider} has ${credit_usd:.2} of credit left, and nothing is rented below ${least_usd:.2} \
+                     (min_credit_usd); add credit"
                 ),
             ),
-            Unsold::Failed(why) => ("offers", format!("nothing can be rented at {provider} ({why})")),
+            NoOffers::Failed(why) => ("no_offers", format!("cannot rent at {provider}: {why}")),
         };
         self.say(format!("{kind} {provider}"), text);
     }
@@ -51,8 +51,8 @@ impl Notices {
     pub(crate) fn unread(&mut self, machines: &[&str]) {
         if !machines.is_empty() {
             let text = format!(
-                "the recorded offer of {} cannot be read: until the worker of each has joined, its GPUs are not known; \
-                 it is paid for, counted and given up as others are",
+                "the recorded offer of {} cannot be read; the GPUs of each machine are unknown until its worker joins. \
+                 Costs, limits and idle times apply to it as to others",
                 machines.join(", ")
             );
             self.say("unread_offer".to_owned(), text);
@@ -67,7 +67,8 @@ impl Notices {
         if !machines.is_empty() {
             let all = machines.iter().map(of).collect::<Vec<_>>().join(", ");
             let text = format!(
-                "more is charged than was offered: {all}; the host is left alone, and max_usd_per_hour holds against what is charged"
+                "more is charged than was offered: {all}. Nothing is rented from these hosts for a while, and max_usd_per_hour \
+                 applies to the charged prices"
             );
             self.say("overcharged".to_owned(), text);
         }
@@ -75,17 +76,21 @@ impl Notices {
 
     pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {
         let most_usd = policy.max_usd_per_day.unwrap_or_default();
-        self.say("budget".to_owned(), format!("${spent_usd:.2} of today's ${most_usd:.2} are spent (max_usd_per_day)"));
+        self.say(
+            "budget".to_owned(),
+            format!("${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day)"),
+        );
     }
 
     pub(crate) fn spent(&mut self, spent_usd: f64, policy: &Policy) {
         let goes = match policy.at_budget {
-            AtBudget::Drain => "rented machines end their jobs and go",
-            AtBudget::Stop => "rented machines go at once",
+            AtBudget::Drain => "rented machines are given back when their jobs have ended",
+            AtBudget::Stop => "rented machines are given back at once",
         };
         let most_usd = policy.max_usd_per_day.unwrap_or_default();
         let text = format!(
-            "${spent_usd:.2} are spent today, and ${most_usd:.2} may be (max_usd_per_day): nothing is rented until 00:00 UTC, {goes}"
+            "${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day). Nothing is rented until \
+             00:00 UTC, and {goes}"
         );
         self.say("budget".to_owned(), text);
     }
@@ -103,19 +108,23 @@ impl Notices {
         let (kind, text) = match granted {
             Granted::Yes | Granted::Stale => return,
             Granted::Machines(machines) => {
-                let text = format!("{machines} machines are there or on their way out, and {} may be", caps.machines);
+                let text = format!(
+                    "{machines} machines exist or are being given back; the limit is {} (max_machines)",
+                    caps.machines
+                );
                 ("max_machines", text)
             }
             Granted::Spend(micros) => {
                 let (now, most) = (dollars(micros), dollars(caps.usd_micros_per_hour));
-                let text =
-                    format!("what is there, or on its way out, costs ${now:.2}/h, and ${most:.2}/h may be spent");
+                let text = format!(
+                    "machines that exist or are being given back cost ${now:.2}/h; the limit is ${most:.2}/h (max_usd_per_hour)"
+                );
                 ("max_usd_per_hour", text)
             }
             Granted::Rents(rents) => {
                 let text = format!(
-                    "{rents} machines were rented within the hour, as many as may be (max_rents_per_hour): \
-                     see whether they come to anything"
+                    "{rents} machines were rented within the last hour, which is the limit (max_rents_per_hour); \
+                     check whether their workers join"
                 );
                 ("max_rents_per_hour", text)
             }
@@ -123,7 +132,7 @@ impl Notices {
         self.say(kind.to_owned(), text);
     }
 
-    /// That something was done, or tried. What is tried again in each round, and fails the same way, is told of once.
+    /// Adds a decision. A step that fails in every round in the same way is added once.
     pub(crate) fn decided(&mut self, decision: Decision) {
         let same =
             |last: &Decision| Decision { at_ms: last.at_ms, reason: last.reason.clone(), ..decision.clone() } == *last;
@@ -135,7 +144,7 @@ impl Notices {
         self.is_news = true;
     }
 
-    /// What was done last, the newest first.
+    /// Recent decisions, the newest first.
     pub(crate) fn decisions(&self) -> Vec<Decision> {
         self.decisions.iter().cloned().collect()
     }
@@ -144,14 +153,14 @@ impl Notices {
         self.round.entry(kind).or_insert(text);
     }
 
-    /// What stands at the end of a round, and whether that has changed.
+    /// Ends a round. Returns the current notices and whether anything changed.
     pub(crate) fn end_round(&mut self, now_ms: u64) -> (Vec<Notice>, bool) {
         let round = std::mem::take(&mut self.round);
         let mut changed = std::mem::take(&mut self.is_news);
         self.standing.retain(|kind, notice| {
             let stands = round.contains_key(kind);
             if !stands {
-                tracing::info!(notice = kind, "over: {}", notice.text);
+                tracing::info!(notice = kind, "resolved: {}", notice.text);
                 changed = true;
             }
             stands
@@ -177,11 +186,11 @@ mod tests {
     #[test]
     fn a_notice_stands_for_as_long_as_it_is_said() {
         let mut notices = Notices::default();
-        let blind = Failure::Unknown("HTML".to_owned());
-        notices.blind("vast", &blind);
+        let unreachable = Failure::Unknown("HTML".to_owned());
+        notices.provider_unreachable("vast", &unreachable);
         let (standing, changed) = notices.end_round(1_000);
-        assert!(changed && standing[0].text.contains("nothing given back"));
-        notices.blind("vast", &Failure::Unknown("empty".to_owned()));
+        assert!(changed && standing[0].text.contains("nothing is rented or given back"));
+        notices.provider_unreachable("vast", &Failure::Unknown("empty".to_owned()));
         let (standing, changed) = notices.end_round(2_000);
         assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");
         assert!(standing[0].text.contains("empty"));

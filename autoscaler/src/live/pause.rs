@@ -1,37 +1,39 @@
-//! When silence is ours: while Redis or the gateway stood still, or nobody looked, no worker could be heard. Pure.
+//! Pauses: times in which no worker could be heard because Redis or the gateway was down, or because nothing polled.
+//! Pure.
 
-use crate::observe::{Pause, SILENT_MS, Seen};
+use crate::observe::{Pause, RawState, SILENT_MS};
 
-/// Workers say something every three seconds. When nothing has been heard of several for so long, the gateway stands still, milliseconds.
+/// Silence of several workers at once after which the gateway counts as down, milliseconds. Workers send a heartbeat
+/// every three seconds.
 const QUIET_MS: u64 = 9_000;
 
-/// Then everybody has so long to be heard again, and the usual time after it, milliseconds: a call that hung is given up after 15 s, and is
-/// made again a little later.
+/// Time that workers have to report again after a pause, beside the usual limit, milliseconds: a call that hung is
+/// given up after 15 s and repeated a little later.
 const RETURN_MS: u64 = 30_000;
 
-/// A gateway that is gone for longer is somebody's to mend, milliseconds.
+/// Maximum duration of a pause, milliseconds. A gateway that is down for longer needs an operator.
 const LASTS_MS: u64 = 600_000;
 
-/// Who begins to look does not know what was before: it goes by what was heard so long ago, milliseconds.
+/// Time before the first poll that counts as a pause, milliseconds, because nothing is known of it.
 const UNKNOWN_MS: u64 = 120_000;
 
-/// Remembers from one look to the next whether anybody could be heard.
+/// Tracks pauses from poll to poll.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    /// The last look at which all was well, unix milliseconds; `None` while it is not known what was.
+    /// Time of the last successful poll, unix milliseconds; `None` before the first.
     looked_ms: Option<u64>,
-    is_blind: bool,
+    is_unreachable: bool,
     pause: Option<Pause>,
 }
 
 impl Pauses {
-    /// Redis does not answer, or another one leads.
+    /// Marks the time until the next poll as a pause: Redis failed, or another autoscaler leads.
     pub(crate) fn lose_sight(&mut self) {
-        self.is_blind = true;
+        self.is_unreachable = true;
     }
 
-    /// Takes note of what is seen now, and says whether there is a pause.
-    pub(crate) fn note(&mut self, seen: &mut Seen) {
+    /// Notes a poll and sets its current pause.
+    pub(crate) fn note(&mut self, seen: &mut RawState) {
         let now_ms = seen.now_ms;
         let newest_ms = seen.workers.iter().map(|worker| worker.seen_ms).max().unwrap_or(0);
         let together = seen.workers.iter().filter(|worker| worker.seen_ms + SILENT_MS >= newest_ms).count();
@@ -39,17 +41,17 @@ impl Pauses {
         let stands_still = together > 1 && (QUIET_MS..LASTS_MS).contains(&quiet_ms);
         let from_ms = match self.looked_ms {
             None => Some(now_ms.saturating_sub(UNKNOWN_MS)),
-            Some(looked_ms) if self.is_blind => Some(looked_ms),
+            Some(looked_ms) if self.is_unreachable => Some(looked_ms),
             Some(_) => stands_still.then_some(newest_ms),
         };
         if let Some(from_ms) = from_ms {
-            // One that goes on, or follows at once, began when the first did.
+            // A pause that continues, or follows at once, began when the first one did.
             let goes_on = self.pause.filter(|pause| now_ms < pause.until_ms);
             let from_ms = goes_on.map_or(from_ms, |pause| pause.from_ms.min(from_ms));
             self.pause = Some(Pause { from_ms, until_ms: now_ms + RETURN_MS });
         }
         self.pause = self.pause.filter(|pause| now_ms < pause.until_ms);
-        (self.looked_ms, self.is_blind) = (Some(now_ms), false);
+        (self.looked_ms, self.is_unreachable) = (Some(now_ms), false);
         seen.pause = self.pause;
     }
 }
@@ -73,7 +75,7 @@ mod tests {
             .unwrap()
         };
         let workers = heard_s.iter().enumerate().map(worker).collect();
-        let mut seen = Seen { now_ms: BEGAN_MS + now_s * 1_000, workers, ..Seen::default() };
+        let mut seen = RawState { now_ms: BEGAN_MS + now_s * 1_000, workers, ..RawState::default() };
         pauses.note(&mut seen);
         seen.workers.iter().map(|worker| seen.is_silent(worker)).collect()
     }

@@ -1,4 +1,4 @@
-//! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of crashes runs the same.
+//! One round: corrections, plan, execution. The simulation of crashes runs the same code.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,83 +6,86 @@ use std::time::Duration;
 use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
-use crate::apply::{Hands, Outcome, Stop, adopted};
-use crate::live::chores::{self, Chore, Patience, chores};
-use crate::live::look::Look;
+use crate::apply::{Executor, Outcome, Stop, adopted};
+use crate::live::budget::{Standing, standing, without_money};
+use crate::live::collect::Poll;
 use crate::live::notices::Notices;
-use crate::live::purse::{Standing, standing, without_money};
+use crate::live::reconcile::{self, Correction, Patience, reconcile};
 use crate::metrics;
-use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
-use crate::observe::{self, SILENT_MS, Seen};
+use crate::observe::{self, RawState, SILENT_MS};
 use crate::plan::{Action, Plan, Reason, Step};
+use crate::planner::Planner;
 use crate::policy::AtBudget;
 
-/// No step of a round is begun after this time.
+/// Time after which a round starts no further step.
 const STEPS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
+/// Runs one round and returns the state at its end. `record` gets the observation and the plan before the plan is
+/// executed.
 pub(crate) async fn round(
-    hands: &Hands<'_>,
-    mind: &mut Mind,
+    executor: &Executor<'_>,
+    planner: &mut Planner,
     patience: Patience,
-    look: Look,
+    poll: Poll,
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
-) -> Result<Seen, Stop> {
-    let Look { mut seen, blind, unsold, spent_usd_micros } = look;
-    let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
-    hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
+) -> Result<RawState, Stop> {
+    let Poll { mut seen, unreachable, no_offers, spent_usd_micros } = poll;
+    let cooldowns: BTreeSet<String> = seen.cooldowns.keys().cloned().collect();
+    executor.providers.iter().for_each(|provider| provider.avoid(&cooldowns));
     let until = Instant::now() + STEPS_LIMIT;
-    blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
-    unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
-    housekeep(hands, patience, &mut seen).await?;
+    unreachable.iter().for_each(|(provider, failure)| notices.provider_unreachable(provider, failure));
+    no_offers.iter().for_each(|(provider, why)| notices.no_offers(provider, why));
+    housekeep(executor, patience, &mut seen).await?;
     notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
-    let mut plan = mind.plan(&observation);
+    let mut plan = planner.plan(&observation);
     record(&observation, &plan);
-    let mut hands = *hands;
-    match standing(mind.policy(), spent_usd_micros) {
+    let mut executor = *executor;
+    match standing(planner.policy(), spent_usd_micros) {
         Standing::Well => {}
-        Standing::Low { spent_usd } => notices.low(spent_usd, mind.policy()),
+        Standing::Low { spent_usd } => notices.low(spent_usd, planner.policy()),
         Standing::Spent { spent_usd } => {
-            notices.spent(spent_usd, mind.policy());
-            plan = without_money(plan, &observation, mind.policy(), spent_usd);
-            hands.is_urgent = mind.policy().at_budget == AtBudget::Stop;
+            notices.spent(spent_usd, planner.policy());
+            plan = without_money(plan, &observation, planner.policy(), spent_usd);
+            executor.is_urgent = planner.policy().at_budget == AtBudget::Stop;
         }
     }
-    if seen.is_deaf() {
-        // Whoever decides then would give every machine back, and rent as many again.
-        notices.deaf();
+    if seen.is_gateway_unreachable() {
+        // A plan made now would give back every machine and rent as many again.
+        notices.gateway_unreachable();
         plan.steps.clear();
     }
     if seen.is_paused() {
-        // Who came up meanwhile could not say so.
+        // Machines that came up during the pause could not report.
         let has_failed = |reason: &Reason| matches!(reason, Reason::BootFailed { .. } | Reason::ResumeFailed { .. });
         plan.steps.retain(|step| !has_failed(&step.reason));
     }
-    let dear: Vec<String> =
-        chores::too_dear(&seen, patience.most_usd_micros_per_hour).iter().map(|machine| machine.id.clone()).collect();
-    // Who decides knows of prices, and not of what was agreed: it would take them back.
+    let dear: Vec<String> = reconcile::too_dear(&seen, patience.most_usd_micros_per_hour)
+        .iter()
+        .map(|machine| machine.id.clone())
+        .collect();
+    // The planner knows the price, not the agreed price, and would undrain these machines.
     plan.steps
         .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
     let overcharged: Vec<_> = seen.machines.values().filter(|machine| machine.is_overcharged()).collect();
     notices.overcharged(&overcharged);
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
-        // A provider takes its time over each: what is left is decided anew, of what is seen then.
+        // Each step takes its time. The remaining ones are planned again from a newer state.
         if Instant::now() > until {
             break;
         }
-        if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
-            tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
+        if touches(&observation, step).is_some_and(|provider| unreachable.iter().any(|(name, _)| **name == provider)) {
+            tracing::info!(action = word(&step.action), reason = %step.reason, "skipped: its provider cannot be reached");
             continue;
         }
-        let outcome = hands.step(&mut seen, step).await?;
+        let outcome = executor.step(&mut seen, step).await?;
         if let Outcome::Withheld(granted) = outcome {
-            notices.limited(granted, hands.caps);
-            // What one may not have, the next may not either.
+            notices.limited(granted, executor.caps);
+            // This limit holds for the following rents, too.
             if matches!(granted, Granted::Rents(_)) {
                 break;
             }
@@ -95,23 +98,23 @@ pub(crate) async fn round(
     Ok(seen)
 }
 
-async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Result<(), Stop> {
-    adopt(hands, seen).await?;
-    for chore in chores(seen, patience, |name| hands.providers.get(name)) {
-        match chore {
-            Chore::Note(machine) => {
-                hands.write(&machine).await?;
+async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
+    adopt(executor, seen).await?;
+    for correction in reconcile(seen, patience, |name| executor.providers.get(name)) {
+        match correction {
+            Correction::Note(machine) => {
+                executor.write(&machine).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
-            Chore::Forget { id, why } => {
+            Correction::Forget { id, why } => {
                 tracing::info!(machine.id = id, "gone: {why}");
-                hands.forget(&id, &seen.workers).await?;
+                executor.forget(&id, &seen.workers).await?;
                 seen.machines.remove(&id);
                 seen.workers.retain(|worker| worker.name != id);
             }
-            Chore::Ask { machine, wanted, why } => {
+            Correction::Ask { machine, wanted, why } => {
                 let id = machine.id.clone();
-                let (after, failure) = hands.ended(machine, wanted).await?;
+                let (after, failure) = executor.ended(machine, wanted).await?;
                 match failure {
                     None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
                     Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
@@ -121,41 +124,41 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Re
                     None => seen.machines.remove(&id),
                 };
             }
-            Chore::Drain { machine, why } => {
-                tracing::warn!(machine.id = machine.id, "it takes no more jobs: {why}");
-                let machine = hands.drain(&machine, Some(Wanted::Gone)).await?;
+            Correction::Drain { machine, why } => {
+                tracing::warn!(machine.id = machine.id, "draining: {why}");
+                let machine = executor.drain(&machine, Some(Wanted::Gone)).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
-            Chore::Shun { host, until_ms } => {
-                hands.shun(&host, until_ms).await?;
-                seen.shunned.insert(host, until_ms);
+            Correction::CoolDown { host, until_ms } => {
+                executor.cool_down(&host, until_ms).await?;
+                seen.cooldowns.insert(host, until_ms);
             }
         }
     }
     Ok(())
 }
 
-/// Machines of ours that somebody else has started are ours from now on.
-async fn adopt(hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
+/// Adopts machines of providers that something else started.
+async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop> {
     let mut found = Vec::new();
     for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
         if seen.machines.contains_key(&worker.name) {
             continue;
         }
-        let offer = hands.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
+        let offer = executor.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
         found.extend(offer.map(|(provider, offer)| (worker.name.clone(), provider.name(), offer)));
     }
     for (id, provider, offer) in found {
-        tracing::info!(machine.id = id, provider, "runs already: one of ours from now on");
-        // Its worker was heard of before now.
+        tracing::info!(machine.id = id, provider, "adopted: the machine already runs");
+        // The worker has sent heartbeats before now.
         let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
-        hands.write(&machine).await?;
+        executor.write(&machine).await?;
         seen.machines.insert(id, machine);
     }
     Ok(())
 }
 
-/// The provider whose machine or offer a step is about.
+/// Name of the provider whose machine or offer a step concerns.
 fn touches(seen: &Observation, step: &Step) -> Option<String> {
     let of_machine =
         |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
@@ -178,7 +181,7 @@ fn word(action: &Action) -> &'static str {
     }
 }
 
-/// What is worth telling an operator of a step: not that it was left for another round.
+/// The decision to show to operators; `None` for a step that was left for another round.
 fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
     let (made, failure) = match outcome {
         Outcome::Done { machine } => (Some(machine.clone()), None),
@@ -190,7 +193,7 @@ fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
     Some(Decision { at_ms, action: word(&step.action).to_owned(), reason: step.reason.to_string(), machine, failure })
 }
 
-/// One line for each decision: what, why, and what became of it.
+/// Logs a step with its reason and outcome.
 fn tell(step: &Step, outcome: &Outcome) {
     let (action, reason) = (word(&step.action), &step.reason);
     let machine = step.action.machine().map(|machine| &**machine);
@@ -204,7 +207,7 @@ fn tell(step: &Step, outcome: &Outcome) {
             "done"
         }
         Outcome::AfterItsJobs => {
-            tracing::info!(machine.id = machine, "{action}, after the jobs that it has: {reason}");
+            tracing::info!(machine.id = machine, "{action} once its jobs have ended: {reason}");
             "after_its_jobs"
         }
         Outcome::Failed(why) => {
@@ -212,7 +215,7 @@ fn tell(step: &Step, outcome: &Outcome) {
             "failed"
         }
         Outcome::LeftAlone(why) => {
-            tracing::debug!(machine.id = machine, offer.id = offer, "{action} left, {why}: {reason}");
+            tracing::debug!(machine.id = machine, offer.id = offer, "{action} skipped, {why}: {reason}");
             "left"
         }
         Outcome::Withheld(limit) => {

@@ -1,10 +1,11 @@
-//! Autoscalers that are killed at every await, stand still in the middle of a round while another leads, and rent from somebody where
-//! everything goes wrong: what P12, I16 and I17 promise holds all the same. Seeded; time is simulated.
+//! Autoscalers that are killed at every await, stand still in the middle of a round while another leads, and rent from
+//! somebody where everything goes wrong: what P12, I16 and I17 promise holds all the same. Seeded; time is simulated.
 
 mod cloud;
 mod fleet;
 mod killed;
 mod mutants;
+mod planted;
 mod scaler;
 mod scenarios;
 mod stage;
@@ -37,8 +38,8 @@ const ENDPOINTS: [Endpoint; 3] = [
     Endpoint { name: "film", class: 48, priority: Priority::Batch },
 ];
 
-/// Rounds of one storm, and at most of the calm after it, in which everything is to end: a day or so, since a stopped machine that nobody asks for
-/// is kept for hours while its disk costs less than what a boot would.
+/// Rounds of one storm, and at most of the calm after it, in which everything is to end: a day or so, since a stopped
+/// machine that nobody asks for is kept for hours while its disk costs less than what a boot would.
 const ROUNDS: usize = 2_500;
 const CALM_ROUNDS: usize = 20_000;
 
@@ -72,11 +73,12 @@ fn market() -> fake::Settings {
 /// Rounds in which the same things go wrong.
 const WHILE_ROUNDS: usize = 50;
 
-/// Lists fail for no longer than this: nothing is given back unseen. A bound in time, since a list that hangs makes a round last a minute.
+/// Lists fail for no longer than this: nothing is given back unseen. A bound in time, since a list that hangs makes a
+/// round last a minute.
 const BLIND_MAX: Duration = Duration::from_secs(600);
 
-/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for minutes now and then, never
-/// for two whiles in a row.
+/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for
+/// minutes now and then, never for two whiles in a row.
 fn faults(random: &mut StdRng, may_be_blind: bool) -> Vec<Rule> {
     let after = |random: &mut StdRng| random.random_range(30.0..600.0);
     let mut rules = vec![

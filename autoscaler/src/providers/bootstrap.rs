@@ -1,29 +1,30 @@
-//! What a rented machine is started with: `deploy/vast/bootstrap.sh`, filled in.
+//! The start script of rented machines: `deploy/vast/bootstrap.sh` with the worker archives filled in.
 
-/// The script, with places for what is known of the worker's archives.
+/// The script with placeholders for the worker archives.
 const SCRIPT: &str = include_str!("../../../deploy/vast/bootstrap.sh");
 
-/// What providers take for sure: the least that any document of one says is 4,048 characters, and something may be put around it.
+/// Maximum size of the script, characters. The lowest limit that a provider documents is 4,048, and a wrapper may be
+/// added.
 pub const SCRIPT_CHARS_MAX: usize = 3_900;
 
-/// An archive of the worker that the gateway serves.
+/// A worker archive that the gateway serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerArchive {
-    /// For which machines, as `uname -m` says it.
+    /// Architecture as printed by `uname -m`.
     pub arch: String,
-    /// What it is called there; its folder is called so too, without `.tar.gz`.
+    /// File name of the archive; its folder has the same name without `.tar.gz`.
     pub name: String,
-    /// Of its bytes, hex: a machine runs nothing else.
+    /// SHA-256 of the archive, hex. Machines refuse another archive.
     pub sha256: String,
 }
 
-/// An archive whose name, kind or checksum would not stay one word in a script.
+/// An archive whose name, architecture or checksum is not a single word of a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot stand in a script")]
+#[error("{0:?} is not allowed in a script")]
 pub struct NoWord(String);
 
-/// The script for machines of these kinds, without what only people read: comment, and the space before a line. Without archives it runs only where the machine's own environment
-/// names a program (`STOKE_WORKER_PROGRAM`).
+/// Builds the script for machines of these architectures, without comments and indentation. Without archives it works
+/// only if the machine's environment names a program (`STOKE_WORKER_PROGRAM`).
 ///
 /// # Errors
 /// [`NoWord`].

@@ -11,7 +11,7 @@ pub mod settings;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, try_join_all};
@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::observation::Offer;
 use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::sync::lock;
 use answer::Fault;
 use call::{Calls, JOBS, PODS};
 use names::{DEPLOYMENT, MACHINE, MANAGED_BY, OWNER, POOL, Rented, STOKEHOLD};
@@ -66,7 +67,7 @@ impl Kubernetes {
     }
 
     fn taken(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 
     async fn listed(&self) -> Result<Vec<Rental>, Failure> {
@@ -138,13 +139,14 @@ fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, Failure> {
     Ok(rentals)
 }
 
-/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was asked for.
+/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was
+/// asked for.
 fn machine_of(meta: &ObjectMeta) -> Result<String, Failure> {
     names::label_of(meta, MACHINE).map(str::to_owned).ok_or_else(|| nameless("an object"))
 }
 
 fn nameless(what: &str) -> Failure {
-    Failure::Unknown(format!("{what} was listed that does not say whose it is"))
+    Failure::Unknown(format!("the list contains a {what} without the labels of its owner"))
 }
 
 impl Provider for Kubernetes {
@@ -166,10 +168,10 @@ impl Provider for Kubernetes {
         Box::pin(async {
             let name: &str = &order.offer.id;
             let label = order.label.clone();
-            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("no pool is called {name}")))?;
+            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("pool {name} is not configured")))?;
             let is_new = !self.taken().get(name).is_some_and(|taken| taken.contains(&label));
             if is_new && self.left(pool) == 0 {
-                return Err(Failure::Vanished(format!("the pool {name} has {} machines, its most", pool.max)));
+                return Err(Failure::Vanished(format!("pool {name} has {} machines, which is its limit", pool.max)));
             }
             // Whatever becomes of it, it may be there.
             self.taken().entry(name.to_owned()).or_default().insert(label.clone());
@@ -191,7 +193,7 @@ impl Provider for Kubernetes {
     }
 
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a pod does not resume"))) })
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a pod cannot be resumed"))) })
     }
 
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {

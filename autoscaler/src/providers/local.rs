@@ -1,14 +1,16 @@
-//! `local`: workers as processes of this machine. Autoscaling can be seen at work without an account, and `stoke dev` gets its workers so.
+//! `local`: workers that run as processes on this machine. It shows autoscaling without an account, and `stoke dev`
+//! gets its workers from it.
 //!
-//! A worker ends with this process, however that ends: it is tied to the thread that starts it (where the kernel can do that), and to a
-//! pipe that closes. So calls are to be made from the main thread, which lives as long as the process.
+//! A worker ends with this process, however that ends: it is tied to the thread that starts it (where the kernel
+//! supports that) and to a pipe that closes. Calls must therefore be made on the main thread, which lives as long as
+//! the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
@@ -23,38 +25,39 @@ use tokio::time::timeout;
 
 use crate::observation::{Offer, Traits};
 use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::sync::lock;
 
-/// The word for it.
+/// Name of the provider.
 pub const NAME: &str = "local";
 
-/// As long as a worker lets its jobs go on by itself, and some more.
+/// Timeout for ending workers: longer than a worker lets its jobs run on.
 const LEAVE_LIMIT: Duration = Duration::from_secs(40);
 
-/// A process that has not joined by then will not: it installs what it needs the first time.
+/// Time that a worker has to join, including the installation at its first start.
 const JOIN_LIMIT: Duration = Duration::from_secs(180);
 
-/// How a worker is started here.
+/// Options for starting workers.
 #[derive(Debug)]
 pub struct LocalConfig {
-    /// The program and its first arguments; the name of the worker comes behind them, after `--name`.
+    /// Program and its first arguments; `--name` and the name of the worker follow.
     pub program: Vec<OsString>,
-    /// Environment variables: the gateway's address and the join token among them.
+    /// Environment variables, including the gateway's address and the join token.
     pub set: BTreeMap<String, OsString>,
-    /// Variables of our environment that it sees, where we have them; no others.
+    /// Variables of this process that workers get; no others.
     pub inherits: Vec<&'static str>,
-    /// Below this each has a folder of its name.
+    /// Parent folder of the workers' folders.
     pub data_dir: PathBuf,
-    /// At most so many at once.
+    /// Maximum number of workers.
     pub max: u32,
-    /// The cards that each of them finds; none computes on the processors.
+    /// GPUs of each worker; empty computes on the CPU.
     pub gpus: Vec<Gpu>,
-    /// Jobs at once in each.
+    /// Jobs that each worker runs at once.
     pub slots: u32,
-    /// Where their log lines go; beside ours without.
+    /// File for their log lines; by default they go to the output of this process.
     pub log: Option<File>,
 }
 
-/// Workers as processes of this machine.
+/// Workers that run as processes on this machine.
 pub struct Local {
     config: LocalConfig,
     running: Mutex<BTreeMap<String, Process>>,
@@ -62,7 +65,7 @@ pub struct Local {
 }
 
 struct Process {
-    /// `None` once somebody waits for its end.
+    /// `None` while a task waits for its exit.
     child: Option<Child>,
     pid: Option<i32>,
     ended: watch::Receiver<bool>,
@@ -70,13 +73,13 @@ struct Process {
 }
 
 impl Local {
-    /// Nothing runs yet.
+    /// Creates the provider without workers.
     #[must_use]
     pub fn new(config: LocalConfig) -> Self {
         Self { config, running: Mutex::default(), hurry: watch::Sender::new(false) }
     }
 
-    /// Those that are told to end have no more time.
+    /// Kills workers that are being ended.
     pub fn hurry(&self) {
         self.hurry.send_replace(true);
     }
@@ -134,16 +137,16 @@ impl Local {
         Ok(Process { child: Some(child), pid, ended, ending })
     }
 
-    /// Tells one to end. What it has may go on for a while; then it is killed. Completes when it has ended.
+    /// Ends a worker with SIGTERM, and kills it after a while. The receiver changes when it has exited.
     fn end(&self, label: &str) -> Option<watch::Receiver<bool>> {
         let mut running = self.lock();
         let process = running.get_mut(label)?;
         if let Some(mut child) = process.child.take() {
             if let Some(pid) = process.pid {
-                // It may be gone already.
+                // It may have exited already.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
-            // Waiting for a child closes what is still in it.
+            // Waiting for a child closes its standard input.
             let tie = child.stdin.take();
             let (ending, mut hurry) = (process.ending.clone(), self.hurry.subscribe());
             tokio::spawn(async move {
@@ -162,19 +165,19 @@ impl Local {
         Some(process.ended.clone())
     }
 
-    /// Takes those off the list that have ended.
+    /// Removes workers that have exited from the list.
     fn tidy(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
         let mut running = self.lock();
         running.retain(|label, process| {
             let Some(child) = &mut process.child else { return !*process.ended.borrow() };
             match child.try_wait() {
                 Ok(Some(status)) => {
-                    tracing::warn!(machine.id = label, "a worker of this machine ended ({status})");
+                    tracing::warn!(machine.id = label, "local worker exited ({status})");
                     false
                 }
                 Ok(None) => true,
                 Err(error) => {
-                    tracing::warn!(machine.id = label, %error, "cannot tell whether a worker still runs");
+                    tracing::warn!(machine.id = label, %error, "cannot read the status of a local worker");
                     true
                 }
             }
@@ -183,7 +186,7 @@ impl Local {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 }
 
@@ -228,7 +231,7 @@ impl Provider for Local {
     }
 
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a process does not resume"))) })
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a process cannot be resumed"))) })
     }
 
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
@@ -236,7 +239,7 @@ impl Provider for Local {
         Box::pin(async { Ok(()) })
     }
 
-    /// The first free number: each has the folder and the caches of the one before it.
+    /// The first free number, so that a new worker gets the folder and caches of an earlier one.
     fn label(&self, _: &Offer, taken: &BTreeSet<String>) -> String {
         let names = (1_u32..).map(|number| format!("worker-{number}"));
         let mut free = names.filter(|name| !taken.contains(name));
@@ -287,10 +290,7 @@ mod tests {
         let offer = local.offers().await.unwrap().remove(0);
         let taken = local.lock().keys().cloned().collect();
         let label = local.label(&offer, &taken);
-        local
-            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
-            .await
-            .unwrap()
+        local.rent(&Order { label, offer, bid_usd_per_hour: None, join_token: Secret::default() }).await.unwrap()
     }
 
     async fn labels(local: &Local) -> Vec<String> {

@@ -1,5 +1,6 @@
-//! `static`: hosts that the operator owns, each with a command that starts it and one that stops it: wake-on-LAN, `systemctl suspend` over
-//! ssh. Nobody lists them: what was asked last stands, and a host is ready when the worker of its name is.
+//! `static`: hosts of the operator, each with a command that starts it and one that stops it, e.g. wake-on-LAN and
+//! `systemctl suspend` over ssh. There is no list of them: the last request counts, and a host is ready when the worker
+//! of its name has joined.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -15,11 +16,11 @@ use crate::name::Name;
 use crate::observation::{Offer, Traits};
 use crate::provider::{Failure, Order, Provider, Rental};
 
-/// What a command prints is kept so far, for the log.
+/// Maximum output of a command that is kept for the log, bytes.
 const OUTPUT_MAX: usize = 2 << 10;
 
-/// Variables of our environment that commands see, beside those that the settings name. Our own (keys of providers, tokens, Redis) are not
-/// for a script that somebody else may have written.
+/// Variables of this process that commands get beside those in the settings. Keys of providers, tokens and the address
+/// of Redis are not passed on, because a script may be third-party code.
 const INHERITED: [&str; 21] = [
     "PATH",
     "HOME",
@@ -44,47 +45,47 @@ const INHERITED: [&str; 21] = [
     "no_proxy",
 ];
 
-/// The word for it.
+/// Name of the provider.
 pub const NAME: &str = "static";
 
-/// A host that the operator owns.
+/// A host of the operator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Its name, and that of its worker (`STOKE_WORKER_NAME`).
+    /// Name of the host and of its worker (`STOKE_WORKER_NAME`).
     pub name: String,
-    /// What starts it: a program and its arguments; no shell.
+    /// Command that starts it: a program and its arguments, without a shell.
     pub start: Vec<String>,
-    /// What stops it; it may suspend it, or stop its worker only.
+    /// Command that stops it. It may suspend the host or stop only its worker.
     pub stop: Vec<String>,
-    /// Its kind of card, as `RTX 4090`; `CPU` has none.
+    /// Kind of GPU, e.g. `RTX 4090`; `CPU` for a host without GPUs.
     #[serde(default = "cpu")]
     pub kind: String,
-    /// How many it has.
+    /// Number of GPUs.
     #[serde(default)]
     pub cards: u32,
-    /// What one has of memory, GiB.
+    /// Memory of each GPU, GiB.
     #[serde(default)]
     pub vram_gb: f64,
-    /// Jobs at once on a card, or in all where it has none; 0: as many as their memory allows.
+    /// Jobs that run at once on a GPU, or on the whole host if it has none; 0: as many as the memory allows.
     #[serde(default)]
     pub slots: u32,
-    /// How fast it is, until that is measured; 1.0 is an RTX 4090.
+    /// Assumed speed until it is measured; 1.0 is an RTX 4090.
     #[serde(default = "one")]
     pub speed: f64,
-    /// How long it takes until its worker has joined, seconds, until that is measured.
+    /// Assumed time until its worker joins, seconds, until it is measured.
     #[serde(default = "half_a_minute")]
     pub boot_s: f64,
-    /// Where it stands.
+    /// Region of the host.
     #[serde(default)]
     pub region: String,
-    /// CUDA's, of its cards.
+    /// Compute capability of its GPUs.
     #[serde(default)]
     pub compute_capability: Option<Version>,
-    /// The newest CUDA that its driver serves.
+    /// Newest CUDA version that the driver supports.
     #[serde(default)]
     pub cuda: Option<Version>,
-    /// How far its worker shuts handlers in.
+    /// Sandbox level of its worker.
     #[serde(default)]
     pub sandbox: SandboxLevel,
 }
@@ -101,24 +102,24 @@ fn half_a_minute() -> f64 {
     30.0
 }
 
-/// The hosts.
+/// The configured hosts.
 #[derive(Debug)]
 pub struct Static {
     hosts: Vec<Host>,
     join_limit: Duration,
     command_limit: Duration,
-    /// Variables that commands see beside [`INHERITED`].
+    /// Variables that commands get beside [`INHERITED`].
     inherits: Vec<String>,
 }
 
 impl Static {
-    /// These hosts. A command that takes longer than `command_limit` is killed.
+    /// Creates the provider. A command that takes longer than `command_limit` is killed.
     #[must_use]
     pub fn new(hosts: Vec<Host>, join_limit: Duration, command_limit: Duration) -> Self {
         Self { hosts, join_limit, command_limit, inherits: Vec::new() }
     }
 
-    /// With more variables of our environment that commands see.
+    /// Adds variables of this process that commands get.
     #[must_use]
     pub fn inheriting(self, inherits: Vec<String>) -> Self {
         Self { inherits, ..self }
@@ -126,22 +127,22 @@ impl Static {
 
     fn host(&self, name: &str) -> Result<&Host, Failure> {
         let found = self.hosts.iter().find(|host| host.name == name);
-        found.ok_or_else(|| Failure::Vanished(format!("no host in the settings is called {name}")))
+        found.ok_or_else(|| Failure::Vanished(format!("host {name} is not configured")))
     }
 
     async fn command(&self, host: &Host, verb: &str, argv: &[String]) -> Result<(), Failure> {
         match self.output_of(argv).await {
             Ok(()) => Ok(()),
             Err(why) => {
-                tracing::warn!(machine.id = host.name, verb, "the command of a host failed: {why}");
-                // It may have worked all the same: wake-on-LAN says nothing, and ssh is cut off by what it suspends.
+                tracing::warn!(machine.id = host.name, verb, "command of a host failed: {why}");
+                // It may have worked nevertheless: wake-on-LAN confirms nothing, and a suspend cuts off ssh.
                 Err(Failure::Unknown(format!("the {verb} command of {}: {why}", host.name)))
             }
         }
     }
 
     async fn output_of(&self, argv: &[String]) -> Result<(), String> {
-        let Some((program, arguments)) = argv.split_first() else { return Err("it is empty".to_owned()) };
+        let Some((program, arguments)) = argv.split_first() else { return Err("the command is empty".to_owned()) };
         let inherited = INHERITED.into_iter().chain(self.inherits.iter().map(String::as_str));
         let spawned = Command::new(program)
             .args(arguments)
@@ -157,17 +158,17 @@ impl Static {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let done = async { tokio::join!(child.wait(), first_of(stdout), first_of(stderr)) };
         let Ok((status, stdout, stderr)) = tokio::time::timeout(self.command_limit, done).await else {
-            return Err(format!("{program} did not end within {} s and was killed", self.command_limit.as_secs()));
+            return Err(format!("{program} did not exit within {} s and was killed", self.command_limit.as_secs()));
         };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("{program} ended with {status}: {}", [stdout, stderr].join(" ").trim())),
+            Ok(status) => Err(format!("{program} exited with {status}: {}", [stdout, stderr].join(" ").trim())),
             Err(error) => Err(error.to_string()),
         }
     }
 }
 
-/// The start of what a stream says, to its end: who writes into a pipe that nobody reads stands still.
+/// Reads a stream to its end and keeps the start, because a process blocks on a pipe that is not read.
 async fn first_of(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
@@ -248,7 +249,7 @@ impl Provider for Static {
         Box::pin(async {
             match self.host(rental) {
                 Ok(host) => self.command(host, "stop", &host.stop).await,
-                // Taken out of the settings: nobody's business any more.
+                // The host was removed from the settings and is no longer managed.
                 Err(_) => Ok(()),
             }
         })
@@ -263,7 +264,7 @@ impl Provider for Static {
     }
 
     fn call_limit(&self) -> Duration {
-        // The command's own limit comes first.
+        // The timeout of the command ends it first.
         self.command_limit + Duration::from_secs(5)
     }
 
@@ -294,9 +295,7 @@ mod tests {
         let hosts = hosts(start);
         let offer = hosts.offers().await.unwrap().remove(0);
         let label = hosts.label(&offer, &BTreeSet::new());
-        hosts
-            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
-            .await
+        hosts.rent(&Order { label, offer, bid_usd_per_hour: None, join_token: Secret::default() }).await
     }
 
     #[tokio::test]

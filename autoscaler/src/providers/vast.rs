@@ -1,11 +1,10 @@
-//! `vast`: machines rented at Vast.ai, from whoever offers them there. Everything about them is believed only as far as it goes: lists may
-//! lack what is there, errors may leave machines behind, and a request without an answer may have been done.
+//! `vast`: machines rented at Vast.ai. Responses are trusted only as far as they can be: lists may lack machines,
+//! errors may leave machines behind, and a request without a response may have been carried out.
 
 mod api;
 mod ask;
 mod error;
 mod instances;
-mod logs;
 mod money;
 mod offers;
 mod pace;
@@ -19,7 +18,7 @@ pub mod transport;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -37,6 +36,7 @@ use crate::observation::Offer;
 use crate::policy::Policy;
 use crate::provider::{Charge, Failure, Order, Provider, Rental};
 use crate::snapshot::Needs;
+use crate::sync::lock;
 
 pub use self::api::NO_CREDIT;
 pub use self::rent::TooLong;
@@ -68,7 +68,8 @@ pub struct Vast {
 }
 
 impl Vast {
-    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented machine starts with.
+    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented
+    /// machine starts with.
     ///
     /// # Errors
     /// [`TooLong`] is the script.
@@ -90,35 +91,6 @@ impl Vast {
             classes: Mutex::new(Class::all(&[])),
             changes: AtomicU64::new(0),
         })
-    }
-
-    /// Bids another price for an interruptible machine, dollars an hour, without its disk.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`].
-    pub async fn change_bid(&self, rental: &str, usd_per_hour: f64) -> Result<(), Failure> {
-        let path = format!("/api/v0/instances/bid_price/{}/", id_of(rental)?);
-        let body = json!({"client_id": "me", "price": rent::bid(usd_per_hour)?});
-        self.change(Endpoint::Bid, request(Method::Put, path, Some(body))).await?;
-        Ok(())
-    }
-
-    /// Calls a machine something else: from now on it is this machine of ours.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`].
-    pub async fn relabel(&self, rental: &str, id: &str) -> Result<(), Failure> {
-        let body = json!({"label": self.lease.label(id)?});
-        self.change(Endpoint::State, request(Method::Put, instance(rental)?, Some(body))).await?;
-        Ok(())
-    }
-
-    /// The last lines that a machine has printed, 64 KiB at most.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`]; they may be there later.
-    pub async fn logs(&self, rental: &str, lines: u32) -> Result<String, Failure> {
-        Ok(logs::logs(&self.api, id_of(rental)?, lines, self.settings.base_url()).await?)
     }
 
     async fn set_state(&self, rental: &str, state: &str) -> Result<(), Failure> {
@@ -146,9 +118,7 @@ impl Vast {
                 let why = trouble.to_string();
                 match self.set_state(rental, "stopped").await {
                     Ok(()) => Err(Failure::Vanished(why)),
-                    Err(failure) => {
-                        Err(Failure::Unknown(format!("{why}; and it could not be stopped again: {failure}")))
-                    }
+                    Err(failure) => Err(Failure::Unknown(format!("{why}; stopping it again failed: {failure}"))),
                 }
             }
             answer => Ok(answer?),
@@ -164,7 +134,7 @@ impl Vast {
 }
 
 fn id_of(rental: &str) -> Result<u64, Failure> {
-    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is no instance of Vast.ai's")))
+    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is not an instance ID of Vast.ai")))
 }
 
 fn instance(rental: &str) -> Result<String, Failure> {
@@ -178,8 +148,8 @@ impl Provider for Vast {
 
     fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
         Box::pin(async {
-            let avoided = self.avoided.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let avoided = lock(&self.avoided).clone();
+            let classes = lock(&self.classes).clone();
             let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &classes, &avoided).await?;
             offers.retain(|offer| ask::machine_id(&offer.host).is_none_or(|id| !avoided.contains(&id)));
             Ok(offers)
@@ -256,11 +226,11 @@ impl Provider for Vast {
 
     fn avoid(&self, hosts: &BTreeSet<String>) {
         let boxes = hosts.iter().filter_map(|host| ask::machine_id(host)).collect();
-        *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) = boxes;
+        *lock(&self.avoided) = boxes;
     }
 
     fn look_for(&self, needs: &[Needs]) {
-        *self.classes.lock().unwrap_or_else(PoisonError::into_inner) = Class::all(needs);
+        *lock(&self.classes) = Class::all(needs);
     }
 
     fn takes_join_token(&self) -> bool {

@@ -1,7 +1,8 @@
-//! The ledger in memory, for simulations: it gives way before and after each call, so that whoever is killed there is killed in between.
+//! The ledger in memory, for simulations: it gives way before and after each call, so that whoever is killed there is
+//! killed in between.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use futures::future::BoxFuture;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
@@ -9,7 +10,7 @@ use stokehold_queue::{Clock, Error};
 use tokio::task::yield_now;
 
 use super::RentalLedger;
-use crate::planted::is;
+use crate::sync::lock;
 
 /// What is written down.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Rows {
     holder: String,
     until_ms: u64,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
-    pub(crate) shunned: HashMap<String, u64>,
+    pub(crate) cooldowns: HashMap<String, u64>,
     pub(crate) drains: HashMap<String, u64>,
     rents: BTreeMap<String, u64>,
 }
@@ -35,7 +36,7 @@ impl MemoryLedger {
     }
 
     pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rows)
     }
 
     /// As `lead.lua`.
@@ -57,8 +58,7 @@ impl MemoryLedger {
         yield_now().await;
         let answer = {
             let mut rows = self.rows();
-            let is_ours = term == Term::from(rows.term) || is("old-term-writes");
-            if is_ours { write(&mut rows) } else { stale }
+            if term == Term::from(rows.term) { write(&mut rows) } else { stale }
         };
         yield_now().await;
         Ok(answer)
@@ -67,14 +67,11 @@ impl MemoryLedger {
 
 /// As `rent.lua`.
 fn granted(rows: &Rows, machine: &MachineRecord, caps: Caps, now_ms: u64) -> Granted {
-    if is("limits-ignored") {
-        return Granted::Yes;
-    }
     let (mut machines, mut spend) = (0, 0);
     for known in rows.machines.values().filter(|known| known.id != machine.id) {
         match known.wanted {
             Wanted::Stopped if known.is_done => spend += known.stopped_usd_micros_per_hour,
-            Wanted::Gone if known.counted_usd_micros_per_hour() == 0 || is("given-back-not-counted") => {}
+            Wanted::Gone if known.counted_usd_micros_per_hour() == 0 => {}
             _ => (machines, spend) = (machines + 1, spend + known.counted_usd_micros_per_hour()),
         }
     }
@@ -136,9 +133,9 @@ impl RentalLedger for MemoryLedger {
         }))
     }
 
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.write(term, false, move |rows| {
-            set(&mut rows.shunned, host, (until_ms > 0).then_some(until_ms));
+            set(&mut rows.cooldowns, host, (until_ms > 0).then_some(until_ms));
             true
         }))
     }

@@ -1,7 +1,7 @@
 //! Rules that others scale by, as yardsticks: each as it comes, and with the settings that suited it best.
 //!
-//! All of them count machines of one kind, as their originals do: they rent what is cheapest for its speed among what holds every endpoint
-//! that waits, and know nothing of models, of prices over time, or of how long a boot takes.
+//! All of them count machines of one kind, as their originals do: they rent what is cheapest for its speed among what
+//! holds every endpoint that waits, and know nothing of models, of prices over time, or of how long a boot takes.
 
 mod fleet;
 mod keda;

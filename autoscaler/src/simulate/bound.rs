@@ -1,16 +1,19 @@
-//! What nobody can stay below: a proven lower bound, in dollars, of what any policy pays that starts every job of a trace in time.
+//! What nobody can stay below: a proven lower bound, in dollars, of what any policy pays that starts every job of a
+//! trace in time.
 //!
 //! # The schedules that it bounds
 //!
-//! They know all arrivals. A job `j` that arrives at `a`, with `s` seconds of service and a wait target of `T`, starts at some time in
-//! `[a, a + T]` on a machine of some kind `k` that holds it, and has that machine for the next `s / speed_k` seconds. On a card, one job
-//! runs at a time, or jobs whose memory fits side by side. Machines are whole, are rented on demand without a limit to their number, and
-//! cost `price_k (on + boot_k)` for each time they are on: `boot_k` is the mean boot, 0 where boots are not billed. Models load in no
-//! time. A policy that may miss some targets, or that rents interruptible machines, can stay below.
+//! They know all arrivals. A job `j` that arrives at `a`, with `s` seconds of service and a wait target of `T`, starts
+//! at some time in `[a, a + T]` on a machine of some kind `k` that holds it, and has that machine for the next `s /
+//! speed_k` seconds. On a card, one job runs at a time, or jobs whose memory fits side by side. Machines are whole, are
+//! rented on demand without a limit to their number, and cost `price_k (on + boot_k)` for each time they are on:
+//! `boot_k` is the mean boot, 0 where boots are not billed. Models load in no time. A policy that may miss some
+//! targets, or that rents interruptible machines, can stay below.
 //!
 //! # The program
 //!
-//! With a column `x[k, I] >= 0` for each kind and each interval in which a machine of it may be on, and starts `y[j, k, t]`:
+//! With a column `x[k, I] >= 0` for each kind and each interval in which a machine of it may be on, and starts `y[j, k,
+//! t]`:
 //!
 //! ```text
 //! minimise    sum over k, I of price_k (|I| + boot_k) x[k, I]
@@ -20,10 +23,10 @@
 //!             for each cut (slots W, weights w, need m): sum over k and I that have a slot of W of w_k x[k, I] >= m
 //! ```
 //!
-//! It relaxes the schedules above: machines and jobs may be split, and within a slot work may be anywhere. The cuts bring back a part of
-//! what that loses; each says something that is true of whole machines (`cuts`): that one is on at some time between a job's arrival and
-//! its latest end, that three are at some time in a burst. Without them quiet traces come to half as much. Likewise what a job takes of
-//! a card is what it leaves nobody else (`packing`).
+//! It relaxes the schedules above: machines and jobs may be split, and within a slot work may be anywhere. The cuts
+//! bring back a part of what that loses; each says something that is true of whole machines (`cuts`): that one is on at
+//! some time between a job's arrival and its latest end, that three are at some time in a burst. Without them quiet
+//! traces come to half as much. Likewise what a job takes of a card is what it leaves nobody else (`packing`).
 //!
 //! # Why it is proven
 //!
@@ -33,15 +36,16 @@
 //! sum over j of share_j  min over k, start of  speed_k (integral of p from start to start + s / speed_k)   +   sum over cuts of m u
 //! ```
 //!
-//! if at these prices no machine can earn more than it costs: `speed_k (integral of p over I) + sum over cuts seen in I of w_k u <=
-//! price_k (|I| + boot_k)` for every `k` and `I`. `prices` checks that with a recursion over the slots that looks at all intervals, and
-//! lowers prices where it does not hold. So where prices come from does not matter: `program` takes them from an interior-point solver
-//! that works on a compact form of the program, and whatever it comes back with is a bound, at worst a weak one. Where it comes back with
-//! nothing, the work at its cheapest by the second is the bound. All is deterministic; slots are as fine as the time for it allows.
+//! if at these prices no machine can earn more than it costs: `speed_k (integral of p over I) + sum over cuts seen in I
+//! of w_k u <= price_k (|I| + boot_k)` for every `k` and `I`. `prices` checks that with a recursion over the slots that
+//! looks at all intervals, and lowers prices where it does not hold. So where prices come from does not matter:
+//! `program` takes them from an interior-point solver that works on a compact form of the program, and whatever it
+//! comes back with is a bound, at worst a weak one. Where it comes back with nothing, the work at its cheapest by the
+//! second is the bound. All is deterministic; slots are as fine as the time for it allows.
 //!
-//! Against a mixed-integer solver on parts of the reference traces: with one kind it comes to 97 to 99 % of the optimum of the same
-//! program with whole machines; with several kinds to 97 to 99 % of the bound that the solver had proven after minutes, and to at least
-//! 85 % of the optimum, since a part of a slow machine is not a machine.
+//! Against a mixed-integer solver on parts of the reference traces: with one kind it comes to 97 to 99 % of the optimum
+//! of the same program with whole machines; with several kinds to 97 to 99 % of the bound that the solver had proven
+//! after minutes, and to at least 85 % of the optimum, since a part of a slow machine is not a machine.
 
 mod cuts;
 mod demand;
@@ -64,8 +68,8 @@ const SLOTS: usize = 32_000;
 
 /// What nobody can stay below who starts every job within its wait target, dollars; see the module.
 ///
-/// `share_gb`: jobs run side by side on a card while their `vram_gb` sum to at most this, each at the card's full speed; `None`: one at a
-/// time. Jobs that no kind can hold are left out.
+/// `share_gb`: jobs run side by side on a card while their `vram_gb` sum to at most this, each at the card's full
+/// speed; `None`: one at a time. Jobs that no kind can hold are left out.
 #[must_use]
 pub fn lower_bound_usd(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, boot_is_billed: bool) -> f64 {
     on_slots(&Demand::new(jobs, kinds, share_gb, boot_is_billed), SLOTS)

@@ -45,9 +45,10 @@ impl Case {
         Shape::ALL.into_iter().map(made_up).collect()
     }
 
-    /// The traces of jobs in a folder, by name. What a name begins with tells how it is simulated: `task` has jobs share cards up to 24 GB,
-    /// `llm` leaves the first ten minutes out of the figures on waits, since it begins at full load, and `img` comes twice, the second time
-    /// with all its days laid over each other. Files of another form are answered beside, with what is wrong with them.
+    /// The traces of jobs in a folder, by name. What a name begins with tells how it is simulated: `task` has jobs
+    /// share cards up to 24 GB, `llm` leaves the first ten minutes out of the figures on waits, since it begins at full
+    /// load, and `img` comes twice, the second time with all its days laid over each other. Files of another form are
+    /// answered beside, with what is wrong with them.
     ///
     /// # Errors
     /// The folder cannot be read.

@@ -11,8 +11,9 @@ use super::rules::Rules;
 use super::scaler::Scaler;
 use super::table::Row;
 use super::{Outcome, bound};
-use crate::mind::Mind;
+use crate::planner::Planner;
 use crate::policy::Policy;
+use crate::sync::lock;
 
 /// What our own policy is called.
 pub const OWN: &str = "stokehold";
@@ -36,10 +37,11 @@ pub fn policies() -> Vec<&'static str> {
 /// The policy of this name, with these settings if it is ours.
 #[must_use]
 pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
-    if name == OWN { Some(Box::new(Mind::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
+    if name == OWN { Some(Box::new(Planner::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
 }
 
-/// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is done.
+/// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is
+/// done.
 pub fn compare(
     names: &[&str],
     cases: &[Case],
@@ -116,7 +118,7 @@ fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T
                         return;
                     }
                     let it = work(place);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, it));
+                    lock(&done).push((place, it));
                 }
             });
         }

@@ -1,7 +1,8 @@
-//! Traces that are made up: for who has none to show, and so that a policy is judged on traces that it was not tuned on.
+//! Traces that are made up: for who has none to show, and so that a policy is judged on traces that it was not tuned
+//! on.
 //!
-//! Each shape resembles, in its figures, a public record of real work; no line of one is in here. The same shape and seed give the same
-//! jobs.
+//! Each shape resembles, in its figures, a public record of real work; no line of one is in here. The same shape and
+//! seed give the same jobs.
 
 mod bursts;
 mod draw;

@@ -7,6 +7,7 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::mib_of_gib;
 
 use super::rules::{cold_load_s, disk_load_s};
+use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
 
@@ -63,8 +64,6 @@ pub(super) struct Machine {
     pub(super) life: u32,
     /// It is to resume, and its card has been rented out.
     pub(super) is_taken: bool,
-    /// Endpoints whose weights are to be fetched ahead, the next one last.
-    pub(super) to_fetch: Vec<usize>,
     /// Charged until then.
     pub(super) billed_ms: u64,
 }
@@ -93,7 +92,6 @@ impl Machine {
             holds: None,
             life: 0,
             is_taken: false,
-            to_fetch: Vec::new(),
             billed_ms: now_ms,
         }
     }
@@ -168,9 +166,9 @@ impl Machine {
             self.ledger.reserve(&need, &CARD).expect("room was made")
         });
         let is_here = self.on_disk.contains(&wanted.endpoint);
-        let disk_ms = ms(disk_load_s(wanted.vram_gb));
+        let disk_ms = millis(disk_load_s(wanted.vram_gb));
         let (load, load_ms) =
-            if is_here { (Load::FromDisk, disk_ms) } else { (Load::Cold, ms(cold_load_s(wanted.vram_gb))) };
+            if is_here { (Load::FromDisk, disk_ms) } else { (Load::Cold, millis(cold_load_s(wanted.vram_gb))) };
         if !is_here {
             self.on_disk.push(wanted.endpoint);
         }
@@ -193,23 +191,6 @@ impl Machine {
         }
     }
 
-    /// The next endpoint to fetch ahead.
-    pub(super) fn next_fetch(&mut self) -> Option<usize> {
-        loop {
-            let next = self.to_fetch.pop()?;
-            if !self.on_disk.contains(&next) {
-                return Some(next);
-            }
-        }
-    }
-
-    /// An endpoint's weights are on its disk.
-    pub(super) fn fetched(&mut self, endpoint: usize) {
-        if !self.on_disk.contains(&endpoint) {
-            self.on_disk.push(endpoint);
-        }
-    }
-
     /// Endpoints whose models are loaded.
     pub(super) fn resident(&self) -> impl Iterator<Item = usize> {
         self.models.iter().map(|model| model.endpoint)
@@ -219,10 +200,4 @@ impl Machine {
     pub(super) fn on_disk(&self) -> &[usize] {
         &self.on_disk
     }
-}
-
-/// Seconds in whole milliseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a trace, never negative")]
-pub(super) fn ms(seconds: f64) -> u64 {
-    (seconds * 1_000.0).round() as u64
 }

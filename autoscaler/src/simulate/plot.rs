@@ -1,5 +1,5 @@
-//! The picture of a simulation, as SVG: what was asked for and what was rented, who waited, and what it cost, over one time axis. It brings
-//! its colours for light and for dark pages, and needs no font and no script.
+//! The picture of a simulation, as SVG: what was asked for and what was rented, who waited, and what it cost, over one
+//! time axis. It brings its colours for light and for dark pages, and needs no font and no script.
 
 mod merge;
 mod panel;
@@ -32,7 +32,8 @@ const HEIGHTS: [f64; 4] = [200.0, 150.0, 90.0, 110.0];
 const BOTTOM: f64 = 40.0;
 const STYLE: &str = include_str!("plot/style.css");
 
-/// Draws a simulation. Samples are in order of time; more than can be told apart are merged, so that the picture stays below 200 kB.
+/// Draws a simulation. Samples are in order of time; more than can be told apart are merged, so that the picture stays
+/// below 200 kB.
 #[must_use]
 pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
     let samples = merge(samples, MAX_POINTS);

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 
 /// The first moment of a history that is decided otherwise than it was.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("round {round}, at {at_s} s, was decided otherwise\nrecorded:\n{recorded}decided:\n{decided}")]
+#[error("round {round}, at {at_s} s, was decided differently\nrecorded:\n{recorded}decided:\n{decided}")]
 pub struct Mismatch {
     /// Its place, from 1 on.
     pub round: usize,
@@ -18,7 +18,8 @@ pub struct Mismatch {
     pub decided: Plan,
 }
 
-/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are decided as they were.
+/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are
+/// decided as they were.
 ///
 /// # Errors
 /// [`Mismatch`]: the settings are others than they were, rounds are missing, or the code decides otherwise by now.

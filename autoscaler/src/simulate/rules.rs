@@ -5,7 +5,8 @@
 pub struct Rules {
     /// Of the random numbers.
     pub seed: u64,
-    /// Jobs run side by side on a card while their models sum to at most so many GB; `None`: one job computes at a time.
+    /// Jobs run side by side on a card while their models sum to at most so many GB; `None`: one job computes at a
+    /// time.
     pub share_gb: Option<f64>,
     /// The first part of the trace is left out of the wait figures.
     pub skip_s: f64,
@@ -21,7 +22,8 @@ pub struct Rules {
     pub stopped_usd_per_hour: f64,
     /// Whether interruptible machines are offered.
     pub has_interruptible: bool,
-    /// Of interruptible machines: the price over the on-demand price, and losses per hour, instead of what the offers say.
+    /// Of interruptible machines: the price over the on-demand price, and losses per hour, instead of what the offers
+    /// say.
     pub interruptible: Option<(f64, f64)>,
     /// An interruptible machine that was lost comes back after this, on average.
     pub lost_s: f64,

@@ -1,8 +1,8 @@
 //! Whoever decides in a simulation.
 
-use crate::mind::Mind;
 use crate::observation::Observation;
 use crate::plan::Plan;
+use crate::planner::Planner;
 
 /// A policy, with what it remembers between its decisions.
 pub trait Scaler {
@@ -13,7 +13,7 @@ pub trait Scaler {
     fn plan(&mut self, seen: &Observation) -> Plan;
 }
 
-impl Scaler for Mind {
+impl Scaler for Planner {
     fn name(&self) -> &str {
         super::compare::OWN
     }

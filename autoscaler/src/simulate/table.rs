@@ -14,8 +14,9 @@ const NOTHING: &str = "-";
 /// A policy, and what it came to on each trace: by the trace's name.
 pub type Row = (String, Vec<(String, Outcome)>);
 
-/// One row for each policy, the best first, and one column for each trace; below, each policy's figures. A policy that met its targets on every
-/// trace goes before those that did not, those that missed fewer before those that missed more, and then the lower mean goes first.
+/// One row for each policy, the best first, and one column for each trace; below, each policy's figures. A policy that
+/// met its targets on every trace goes before those that did not, those that missed fewer before those that missed
+/// more, and then the lower mean goes first.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
     let traces = traces(rows);

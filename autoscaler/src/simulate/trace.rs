@@ -1,4 +1,5 @@
-//! Traces of jobs: CSV, gzipped or plain, with the header `arrival_s,endpoint,service_s,vram_gb,priority`, sorted by arrival.
+//! Traces of jobs: CSV, gzipped or plain, with the header `arrival_s,endpoint,service_s,vram_gb,priority`, sorted by
+//! arrival.
 
 mod error;
 mod read;
@@ -68,8 +69,8 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Lays every period over the first one, as if all its jobs arrived in that: with 86,400 s, days become one busy day. Jobs that then
-/// arrive together keep their order. A period that is not above 0 leaves the trace as it is.
+/// Lays every period over the first one, as if all its jobs arrived in that: with 86,400 s, days become one busy day.
+/// Jobs that then arrive together keep their order. A period that is not above 0 leaves the trace as it is.
 #[must_use]
 pub fn fold(mut jobs: Vec<Job>, period_s: f64) -> Vec<Job> {
     if period_s > 0.0 {

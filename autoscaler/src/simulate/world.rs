@@ -1,5 +1,6 @@
-//! The simulated world: a trace comes in, the queue hands its jobs to machines, and whoever decides rents and gives back machines. The queue
-//! with its lanes and shelves, and the ledger that packs models onto cards, are the product's own; machines, loads and runs are numbers.
+//! The simulated world: a trace comes in, the queue hands its jobs to machines, and whoever decides rents and gives
+//! back machines. The queue with its lanes and shelves, and the ledger that packs models onto cards, are the product's
+//! own; machines, loads and runs are numbers.
 
 mod machines;
 mod sight;
@@ -20,13 +21,14 @@ use stokehold_queue::vram::class_of_gib;
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
 use tokio::sync::mpsc;
 
-use super::machine::{Load, Machine, Wanted, ms};
+use super::machine::{Load, Machine, Wanted};
 use super::offers::Kind;
 use super::outcome::Sample;
 use super::rules::Rules;
 use super::scaler::Scaler;
 use super::tally::Tally;
 use super::trace::{Job, Priority};
+use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::{Endpoint, Observation, Phase, Runs, Work};
 
@@ -52,8 +54,6 @@ enum Event {
     Ready(usize, u32),
     /// A run is over: machine, life, ticket, job.
     Ends(usize, u32, Ticket, usize),
-    /// Weights that were fetched ahead are there: machine, life, endpoint.
-    Fetched(usize, u32, usize),
     /// Somebody outbid an interruptible machine.
     Lost(usize, u32),
     /// Nobody does any more.
@@ -155,7 +155,7 @@ impl<'a> World<'a> {
             left: jobs.len(),
         };
         if let Some(first) = jobs.first() {
-            world.at(ms(first.arrival_s), Event::Arrives(0));
+            world.at(millis(first.arrival_s), Event::Arrives(0));
             world.at(0, Event::Decide);
             world.at(0, Event::Sample);
         }
@@ -169,9 +169,9 @@ impl<'a> World<'a> {
     /// Runs until the last job has ended.
     pub(super) fn run(mut self, scaler: &mut dyn Scaler) -> (Tally, Vec<Sample>) {
         let span_s = self.jobs.last().map_or(0.0, |job| job.arrival_s);
-        let sample_ms = ms((span_s / SAMPLES).max(1.0));
-        let tick_ms = ms(self.rules.tick_s).max(1);
-        let end_ms = ms(span_s) + PATIENCE_MS;
+        let sample_ms = millis((span_s / SAMPLES).max(1.0));
+        let tick_ms = millis(self.rules.tick_s).max(1);
+        let end_ms = millis(span_s) + PATIENCE_MS;
         let mut samples = Vec::new();
         while self.left > 0 {
             let Some(Reverse((at_ms, event))) = self.events.pop() else { break };
@@ -184,7 +184,6 @@ impl<'a> World<'a> {
                 Event::Arrives(job) => self.arrive(job),
                 Event::Ready(machine, life) => self.get_ready(machine, life),
                 Event::Ends(machine, life, ticket, job) => self.end(machine, life, ticket, job),
-                Event::Fetched(machine, life, endpoint) => self.fetched(machine, life, endpoint),
                 Event::Lost(machine, life) => self.lose(machine, life),
                 Event::Back(machine, life) => self.come_back(machine, life),
                 Event::Decide if at_ms == self.decide_ms => {
@@ -229,7 +228,7 @@ impl<'a> World<'a> {
 
     fn arrive(&mut self, number: usize) {
         if let Some(next) = self.jobs.get(number + 1) {
-            self.at(ms(next.arrival_s), Event::Arrives(number + 1));
+            self.at(millis(next.arrival_s), Event::Arrives(number + 1));
         }
         let (request, place) = (&self.jobs[number], self.endpoint_of[number]);
         let known = &mut self.known[place];
@@ -258,7 +257,7 @@ impl<'a> World<'a> {
         work.waiting += 1;
         self.tally.arrived(request, self.rules);
         // In a quiet time decisions are far apart.
-        if self.decide_ms > self.now_ms + ms(self.rules.tick_s).max(1) {
+        if self.decide_ms > self.now_ms + millis(self.rules.tick_s).max(1) {
             self.decide_by(self.now_ms);
         }
     }
@@ -324,7 +323,7 @@ impl<'a> World<'a> {
         let (ticket, load, load_ms) = machine.place(&wanted, self.now_ms);
         let kind = &self.kinds[machine.kind];
         let request = &self.jobs[job];
-        let run_ms = ms(request.service_s / kind.speed);
+        let run_ms = millis(request.service_s / kind.speed);
         let priority = digit(request.priority);
         known.waiting[priority].retain(|waiting| *waiting != job);
         let endpoint = &mut self.seen.endpoints[place];

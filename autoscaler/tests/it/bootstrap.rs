@@ -1,4 +1,5 @@
-//! What a rented machine is started with, run by this machine's own sh against a gateway and a provider inside the test.
+//! What a rented machine is started with, run by this machine's own sh against a gateway and a provider inside the
+//! test.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

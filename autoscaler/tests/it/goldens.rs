@@ -360,7 +360,8 @@ fn prompts(at_once: u32) -> usize {
 
 #[test]
 fn prompts_that_run_64_at_once_are_not_taken_for_ones_with_a_slot_each() {
-    // 156 s of machines, of which each has ten until a prompt has waited for too long; and 10,000 s, for more machines than there may be.
+    // 156 s of machines, of which each has ten until a prompt has waited for too long; and 10,000 s, for more machines
+    // than there may be.
     let (shared, alone) = (prompts(64), prompts(1));
     assert!((10..30).contains(&shared) && alone >= 60, "{shared} machines where they share, {alone} where they do not");
 }

@@ -1,4 +1,5 @@
-//! The provider `kubernetes` against an API server of this process, which takes nothing that the published types of Kubernetes refuse.
+//! The provider `kubernetes` against an API server of this process, which takes nothing that the published types of
+//! Kubernetes refuse.
 
 mod cluster;
 mod deployment;
@@ -74,7 +75,7 @@ async fn order(provider: &Kubernetes, pool: &str, label: &str) -> Order {
     let offers = provider.offers().await.unwrap();
     let offer = offers.into_iter().find(|offer| *offer.id == *pool).unwrap();
     let (label, join_token) = (label.to_owned(), Secret::new(JOIN));
-    Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token }
+    Order { label, offer, bid_usd_per_hour: None, join_token }
 }
 
 async fn rent(provider: &Kubernetes, pool: &str, label: &str) -> Result<String, Failure> {

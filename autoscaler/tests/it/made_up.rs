@@ -126,7 +126,6 @@ impl Draw {
 
     fn group(&mut self, needs: Needs) -> Group {
         let levels = self.up_to(8);
-        let popular = self.up_to(3);
         Group {
             faster: Default::default(),
             needs,
@@ -142,7 +141,6 @@ impl Draw {
             working_set_gb: self.within(0.0, 200.0),
             hour_factor: self.within(0.2, 3.0),
             levels: (0..levels).map(|_| self.level()).collect(),
-            popular: (0..popular).map(|n| Name::from(format!("e{n}"))).collect(),
         }
     }
 
@@ -169,7 +167,7 @@ impl Draw {
             groups,
             late_usd: policy.late_usd * 1.5,
             kinds: kinds.collect(),
-            shunned: [(Name::from("h1"), NOW_S + 100.0)].into(),
+            cooldowns: [(Name::from("h1"), NOW_S + 100.0)].into(),
             swap_s: self.within(0.0, 10.0),
             resumes_well: self.within(0.0, 1.0),
             resume_s: self.within(10.0, 60.0),

@@ -1,5 +1,5 @@
-//! What is rented for an endpoint is what its jobs are leased to: the autoscaler's look at an offer and the gateway's look at the worker that
-//! joins from it agree, for every kind of GPU that is known.
+//! What is rented for an endpoint is what its jobs are leased to: the autoscaler's look at an offer and the gateway's
+//! look at the worker that joins from it agree, for every kind of GPU that is known.
 
 use proptest::prelude::*;
 use stokehold_autoscaler::Offer;

@@ -145,7 +145,7 @@ fn nothing_is_rented_that_may_not_be() {
             assert!(kinds.is_empty() || kinds.iter().any(|kind| **kind == *offer.kind), "{}", offer.kind);
             assert!(!is_bid || *may_bid && offer.min_bid_usd_per_hour.is_some(), "{} is bid for", offer.id);
             assert!(offer.reliability >= *min_reliability, "{} is unreliable", offer.id);
-            assert!(!case.learned.shunned.contains_key(&offer.host), "a boot failed on {}", offer.host);
+            assert!(!case.learned.cooldowns.contains_key(&offer.host), "a boot failed on {}", offer.host);
             let boot_s = case.learned.kinds[&offer.kind].boot_s;
             assert!(offer.listed_for_s.is_none_or(|listed_s| listed_s > boot_s), "{} is gone by then", offer.id);
         }
@@ -233,7 +233,8 @@ fn back<T: serde::Serialize + serde::de::DeserializeOwned>(told: &T) -> T {
     serde_json::from_str(&serde_json::to_string(told).unwrap()).unwrap()
 }
 
-/// Of machines with one card, and without a limit on what they cost: otherwise one large machine may stand for several small ones.
+/// Of machines with one card, and without a limit on what they cost: otherwise one large machine may stand for several
+/// small ones.
 #[test]
 fn more_work_never_leaves_fewer_machines_on() {
     of_all(Sort::Plain, |case, plan| {

@@ -3,13 +3,13 @@
 use stokehold_autoscaler::simulate::generate::Shape;
 use stokehold_autoscaler::simulate::trace::Job;
 use stokehold_autoscaler::simulate::{Outcome, Rules, Scaler, offers, run};
-use stokehold_autoscaler::{Mind, Observation, Plan, Policy};
+use stokehold_autoscaler::{Observation, Plan, Planner, Policy};
 
 /// What was seen and decided, round by round.
 pub(crate) type History = Vec<(Observation, Plan)>;
 
 struct Recorder {
-    own: Mind,
+    own: Planner,
     history: History,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn hours(shape: Shape, seed: u64, from: f64, until: f64) -> Vec<Job> 
 }
 
 pub(crate) fn simulated(jobs: &[Job], rules: &Rules, policy: &Policy) -> (Outcome, History) {
-    let mut recorder = Recorder { own: Mind::new(policy.clone()), history: Vec::new() };
+    let mut recorder = Recorder { own: Planner::new(policy.clone()), history: Vec::new() };
     let (outcome, _) = run(jobs, &offers::default(), rules, &mut recorder, 1.0);
     (outcome, recorder.history)
 }

@@ -2,7 +2,7 @@
 
 use stokehold_autoscaler::simulate::generate::Shape;
 use stokehold_autoscaler::simulate::{Rules, replay};
-use stokehold_autoscaler::{Action, Mind, Policy};
+use stokehold_autoscaler::{Action, Planner, Policy};
 
 use crate::recorded::{History, hours, simulated};
 
@@ -20,8 +20,8 @@ fn history() -> History {
         .collect()
 }
 
-fn own() -> Mind {
-    Mind::new(Policy::default())
+fn own() -> Planner {
+    Planner::new(Policy::default())
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_plan_that_was_tampered_with_is_told_with_its_place() {
 #[test]
 fn what_was_seen_otherwise_or_under_other_settings_is_told() {
     let mut history = history();
-    assert!(replay(history.clone(), &mut Mind::new(Policy { max_machines: 1, ..Policy::default() })).is_err());
+    assert!(replay(history.clone(), &mut Planner::new(Policy { max_machines: 1, ..Policy::default() })).is_err());
     let place = history.iter().position(|(_, plan)| !plan.steps.is_empty()).unwrap();
     history[place].0.offers.clear();
     assert_eq!(replay(history, &mut own()).unwrap_err().round, place + 1);

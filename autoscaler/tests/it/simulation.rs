@@ -101,7 +101,8 @@ fn an_hour_after_the_last_job_nothing_is_on() {
 
 #[test]
 fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
-    // Three hundred jobs of two seconds at once, for four models, and a straggler every fifteen seconds for a while; the next day one more.
+    // Three hundred jobs of two seconds at once, for four models, and a straggler every fifteen seconds for a while;
+    // the next day one more.
     let job = |arrival_s: f64, n: u32| Job {
         arrival_s,
         endpoint: Name::from(format!("m{}", n % 4)),
@@ -117,7 +118,8 @@ fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
         let (outcome, history) = simulated(&jobs, &Rules::default(), &policy);
         assert_no_job_is_lost(&history, &jobs, "a burst");
         let began_s = history[0].0.at_s;
-        // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the next day.
+        // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the
+        // next day.
         let on_until = |from_s: f64, until_s: f64| {
             let seen =
                 history.iter().map(|(seen, _)| seen).filter(|seen| (from_s..until_s).contains(&(seen.at_s - began_s)));

@@ -1,5 +1,5 @@
-//! Our client against the fake Vast.ai, over HTTP and with its limits on: what it sends is what the provider's own client sends, and it comes no
-//! faster than it may.
+//! Our client against the fake Vast.ai, over HTTP and with its limits on: what it sends is what the provider's own
+//! client sends, and it comes no faster than it may.
 
 use std::sync::Arc;
 
@@ -49,7 +49,6 @@ async fn what_is_sent_has_the_headers_bodies_slashes_and_pauses_that_the_provide
         label: label.to_owned(),
         offer: offers[n].clone(),
         bid_usd_per_hour: None,
-        prefetch: vec!["acme/draw".to_owned()],
         join_token: Secret::new("jt_once"),
     };
     let first = vast.rent(&order("m-1", 0)).await.unwrap();
@@ -98,7 +97,6 @@ async fn what_is_sent_has_the_headers_bodies_slashes_and_pauses_that_the_provide
         assert_eq!(&rent[member], value, "{member}");
     }
     assert_eq!(rent["env"]["STOKE_JOIN_TOKEN"], "jt_once");
-    assert_eq!(rent["env"]["STOKE_PREFETCH"], "acme/draw");
     let states: Vec<&Value> = calls
         .iter()
         .filter(|call| call.method == "PUT" && call.path.contains("/instances/"))

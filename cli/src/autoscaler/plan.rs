@@ -55,8 +55,8 @@ pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
 }
 
 fn show(round: &Round) -> Result<()> {
-    for blind in &round.blind {
-        output::note(format_args!("cannot be asked: {blind}"));
+    for unreachable in &round.unreachable {
+        output::note(format_args!("unreachable: {unreachable}"));
     }
     let Observation { endpoints, machines, offers, .. } = &round.seen;
     let mut work = output::table(["endpoint", "needs", "waiting", "oldest", "running", "arrived"]);

@@ -51,6 +51,9 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     }
     logging::to_stderr();
     let mut config = args.from.load()?;
+    for setting in &config.ignored {
+        tracing::warn!(setting, "setting ignored: it has no effect in this release; remove it from the configuration");
+    }
     config.record = args.record.or(config.record);
     let providers = providers(&config).await?;
     ensure!(

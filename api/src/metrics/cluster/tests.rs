@@ -91,7 +91,7 @@ fn house() -> Look {
         machines: vec![given_back(660_000)],
         autoscaler: Some(AutoscalerStatus {
             at_ms: NOW_MS,
-            notices: vec![Notice { kind: "blind vast".to_owned(), text: String::new(), since_ms: 0 }],
+            notices: vec![Notice { kind: "provider_unreachable vast".to_owned(), text: String::new(), since_ms: 0 }],
             etas: vec![],
             decisions: vec![],
         }),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -12,11 +12,13 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
-use crate::observe::Seen;
+use super::planted;
+use crate::observe::RawState;
 use crate::providers::vast::VastSettings;
-use crate::providers::vast::transport::{Answer, Lost, Place, Request, Transport};
+use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
 use crate::rental_ledger::memory::MemoryLedger;
 use crate::secret::Secret;
+use crate::sync::lock;
 
 /// When the simulation begins, unix milliseconds.
 const BEGAN_MS: u64 = 1_800_000_000_000;
@@ -24,7 +26,8 @@ const BEGAN_MS: u64 = 1_800_000_000_000;
 /// A machine that nobody knows is ended within this time after it could be seen.
 const ORPHAN_S: f64 = 600.0;
 
-/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is asked again.
+/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is
+/// asked again.
 const UNSERVING_S: f64 = 900.0 + 300.0;
 
 /// How Vast.ai is used here.
@@ -62,10 +65,6 @@ pub(super) struct Cloud {
     /// Its list says that there is nothing, in every way that it can.
     is_bare: AtomicBool,
     wrong: Mutex<Vec<String>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cloud {
@@ -141,7 +140,7 @@ impl Cloud {
     /// What a call does, which is written down before it.
     fn handle(&self, request: &Request) -> fake::Answer {
         let now_s = self.now_s();
-        let Place::Api(path) = &request.place else { return fake::Answer::text(404, "") };
+        let path = &request.path;
         if self.is_bare.load(Ordering::Relaxed) && path.starts_with("/api/v1/instances/") {
             let none = r#"{"success":true,"instances_found":0,"total_instances":0,"next_token":null,"instances":[]}"#;
             return fake::Answer {
@@ -212,6 +211,7 @@ pub(super) struct World {
     since_s: Arc<Mutex<HashMap<(u64, &'static str), f64>>>,
     limits: Limits,
     committed: Arc<Mutex<Committed>>,
+    pub(super) planted: Arc<planted::Shared>,
 }
 
 /// What is committed to, as of a moment of the provider's history.
@@ -243,7 +243,14 @@ impl World {
             is_bare: AtomicBool::new(false),
             wrong: Mutex::default(),
         };
-        Self { cloud: Arc::new(cloud), ledger, since_s: Arc::default(), limits, committed: Arc::default() }
+        Self {
+            cloud: Arc::new(cloud),
+            ledger,
+            since_s: Arc::default(),
+            limits,
+            committed: Arc::default(),
+            planted: Arc::default(),
+        }
     }
 
     /// What was found wrong when a call was made.
@@ -271,14 +278,14 @@ impl World {
     }
 
     /// What an autoscaler would read now.
-    pub(super) fn seen(&self, fleet: &Fleet) -> Seen {
+    pub(super) fn seen(&self, fleet: &Fleet) -> RawState {
         let now_ms = (self.cloud.now_s() * 1e3).round() as u64;
-        let (machines, shunned) = {
+        let (machines, cooldowns) = {
             let rows = self.ledger.rows();
-            (rows.machines.clone(), rows.shunned.clone())
+            (rows.machines.clone(), rows.cooldowns.clone())
         };
         let (flows, workers) = fleet.seen(now_ms);
-        Seen { now_ms, flows, workers, machines, shunned, ..Seen::default() }
+        RawState { now_ms, flows, workers, machines, cooldowns, ..RawState::default() }
     }
 
     /// What must be so at every moment.

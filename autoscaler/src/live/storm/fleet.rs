@@ -4,7 +4,7 @@ mod jobs;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -14,6 +14,7 @@ use stokehold_queue::registry::Wanted;
 
 use self::jobs::{Jobs, Slots};
 use super::cloud::{World, id_of};
+use crate::sync::lock;
 
 /// What a job takes, milliseconds.
 const RUN_MS: u64 = 20_000;
@@ -65,7 +66,7 @@ impl Fleet {
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Whether this machine's worker is here.

@@ -1,4 +1,5 @@
-//! A future that is dropped, or set aside, when it has been polled so often: at an await of its own, each of which gives way once.
+//! A future that is dropped, or set aside, when it has been polled so often: at an await of its own, each of which
+//! gives way once.
 
 use std::future::poll_fn;
 use std::pin::Pin;

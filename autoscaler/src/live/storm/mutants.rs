@@ -1,8 +1,8 @@
 //! Whether storms and scenarios can fail: each planted bug is to be caught by one of them.
 
+use super::planted::{MUTANTS, with};
 use super::scenarios::{lists, losses, money, rents};
 use super::{ROUNDS, run};
-use crate::planted::{MUTANTS, with};
 
 type Scenario = (&'static str, fn() -> Vec<String>);
 

@@ -8,33 +8,36 @@ use stokehold_queue::registry::{Eta, Notice, Term};
 
 use super::cloud::{self, World};
 use super::fleet::Fleet;
+use super::planted;
 use crate::live::Settings;
+use crate::live::collect::Asker;
 use crate::live::eta::etas;
-use crate::live::look::Asker;
 use crate::live::notices::Notices;
 use crate::live::round::round;
-use crate::mind::Mind;
 use crate::observation::Traits;
-use crate::observe::Seen;
+use crate::observe::RawState;
+use crate::planner::Planner;
 use crate::policy::Policy;
-use crate::provider::{Failure, Invites, Provider};
+use crate::provider::{Failure, Invites};
 use crate::providers::Providers;
 use crate::providers::vast::Vast;
+use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
 /// What it has in memory, and is gone with it.
 pub(super) struct Scaler {
     pub(super) holder: String,
-    mind: Mind,
+    planner: Planner,
     asker: Asker,
     notices: Notices,
+    ledger: Box<dyn RentalLedger>,
     providers: Providers,
     settings: Settings,
     /// What it said at the end of its last round.
     pub(super) said: Vec<Notice>,
     pub(super) etas: Vec<Eta>,
     /// What it knew then.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<RawState>,
 }
 
 struct Anybody;
@@ -50,10 +53,11 @@ impl Scaler {
         let settings = Settings { tick: Duration::from_secs(2), policy: policy.clone(), holder: None };
         let vast =
             Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
-        let vast: Arc<dyn Provider> = Arc::new(vast.unwrap());
+        let vast = planted::provider(Arc::new(vast.unwrap()), world);
         Self {
+            ledger: planted::ledger(world, vast.clone()),
             holder,
-            mind: Mind::new(settings.policy.clone()),
+            planner: Planner::new(settings.policy.clone()),
             asker: Asker::new(settings.policy.min_credit_usd),
             notices: Notices::default(),
             providers: std::iter::once(vast).collect(),
@@ -67,16 +71,17 @@ impl Scaler {
     /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
-        let look = self.asker.look(world.seen(&fleet), answers);
+        let poll = planted::poll(&mut self.asker, planted::read(world.seen(&fleet)), answers);
         let clock = world.cloud.clock();
-        let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
+        let executor = self.settings.executor(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
-        self.seen =
-            round(&hands, &mut self.mind, patience, look, &mut self.notices, |seen, _| *told = etas(seen, policy))
-                .await
-                .ok();
+        self.seen = round(&executor, &mut self.planner, patience, poll, &mut self.notices, |seen, _| {
+            *told = etas(seen, policy)
+        })
+        .await
+        .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());
         self
     }

@@ -1,4 +1,5 @@
-//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found to be wrong.
+//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found
+//! to be wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::LEASE_MS;
 use super::cloud::{Limits, World, id_of};
 use super::fleet::{Endpoint, Fleet};
 use super::scaler::Scaler;
-use crate::bills::{Charges, Entry, entries, note_there};
+use crate::cost_ledger::{Charges, Entry, entries, note_there};
 use crate::policy::Policy;
 
 /// Between two rounds, seconds.
@@ -103,11 +104,11 @@ impl Stage {
             Some(term) => scaler.round(self.world.clone(), self.fleet.clone(), term).await,
             None => scaler,
         });
-        self.keep_books();
+        self.keep_bills();
         self.world.check_limits(&mut self.wrong);
     }
 
-    fn keep_books(&mut self) {
+    fn keep_bills(&mut self) {
         let Some(seen) = self.scaler.as_ref().and_then(|scaler| scaler.seen.as_ref()) else { return };
         note_there(seen, &mut self.there_ms);
         for entry in entries(seen, &self.bills, &self.there_ms, &Charges::new()) {
@@ -118,7 +119,8 @@ impl Stage {
         }
     }
 
-    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged for them.
+    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged
+    /// for them.
     pub(super) fn claim_estimates(&mut self, what: &str, of: impl Fn(&Bill) -> bool) {
         let invoice: Vec<Bill> = self.world.cloud.invoice().into_iter().filter(of).collect();
         let charged: f64 = invoice.iter().map(|bill| (bill.items.gpu + bill.items.disk).usd()).sum();

@@ -75,9 +75,9 @@ pub(super) fn fault(
     let said = if call.is_secret() { reason.as_str() } else { cut(&message) };
     let why = if said.is_empty() { format!("{what}: {status}") } else { format!("{what}: {said}") };
     match status {
-        StatusCode::UNAUTHORIZED => Fault::Denied(format!("{what}: the cluster does not accept the credentials")),
+        StatusCode::UNAUTHORIZED => Fault::Denied(format!("{what}: the cluster rejected the credentials")),
         StatusCode::FORBIDDEN if message.contains("exceeded quota") => {
-            Fault::Denied(format!("{what}: a quota of the namespace is used up: {said}"))
+            Fault::Denied(format!("{what}: a quota of the namespace is exhausted: {said}"))
         }
         // Admission refuses with the same number as access control does, which alone says who may not.
         StatusCode::FORBIDDEN if message.contains(" cannot ") || message.is_empty() => {
@@ -119,7 +119,7 @@ mod tests {
         assert!(why.contains("the Role lacks the verb create on jobs of batch"), "{why}");
         let message = "pods \"m-1\" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1";
         let Fault::Denied(why) = of(&call, 403, message, "Forbidden") else { panic!() };
-        assert!(why.contains("quota of the namespace is used up"), "{why}");
+        assert!(why.contains("quota of the namespace is exhausted"), "{why}");
     }
 
     #[test]

@@ -121,7 +121,8 @@ fn env(gateway_url: &str, pool: &Pool, label: &str) -> Vec<EnvVar> {
     env
 }
 
-/// Cards, memory and disk are not shared with neighbours: what is asked for is also the limit. Of processors a worker takes what is free.
+/// Cards, memory and disk are not shared with neighbours: what is asked for is also the limit. Of processors a worker
+/// takes what is free.
 fn resources(pool: &Pool) -> ResourceRequirements {
     let settings = &pool.pod;
     let mut limits = BTreeMap::new();

@@ -164,8 +164,8 @@ impl Calls {
         &self.settings
     }
 
-    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated or patched the version
-    /// that was read.
+    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated
+    /// or patched the version that was read.
     pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Fault> {
         let (client, namespace) = self.client.get_or_try_init(|| connect(&self.settings)).await?;
         let (mut before, mut tries) = (None, 0);
@@ -200,7 +200,7 @@ impl Calls {
         let answered = async {
             let answer = client.send(request).await.map_err(|error| match error {
                 // What a plugin for credentials printed may hold them.
-                kube::Error::Auth(_) => Fault::Denied("there are no credentials that can be used".to_owned()),
+                kube::Error::Auth(_) => Fault::Denied("no usable credentials".to_owned()),
                 error => silent(&error.to_string()),
             })?;
             let (status, headers) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
@@ -213,7 +213,7 @@ impl Calls {
             Err(fault(call, namespace, status, seconds.map(Duration::from_secs), &body))
         };
         let limit = Duration::from_millis(self.settings.call_limit_ms);
-        let late = |_| Err(silent(&format!("no answer within {} ms", limit.as_millis())));
+        let late = |_| Err(silent(&format!("no response within {} ms", limit.as_millis())));
         timeout(limit, answered).await.unwrap_or_else(late)
     }
 }
@@ -221,13 +221,13 @@ impl Calls {
 /// What was answered; what cannot be read says nothing of what was done.
 fn decoded<T: DeserializeOwned>(call: &Call<'_>, namespace: &str, body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
-        let why = if call.is_secret() { "it makes no sense".to_owned() } else { error.to_string() };
-        Fault::Silent(format!("{}: the answer cannot be read: {why}", call.words(namespace)))
+        let why = if call.is_secret() { "unexpected content".to_owned() } else { error.to_string() };
+        Fault::Silent(format!("{}: unreadable response: {why}", call.words(namespace)))
     })
 }
 
 async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), Fault> {
-    let denied = |error: String| Fault::Denied(format!("there is no way into the cluster: {error}"));
+    let denied = |error: String| Fault::Denied(format!("cannot connect to the cluster: {error}"));
     let limit = Duration::from_millis(settings.call_limit_ms);
     let found = async {
         if settings.url.is_empty() {
@@ -266,5 +266,6 @@ fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, Fault> {
         "contexts": [{"name": "settings", "context": {"cluster": "settings", "user": "settings"}}],
         "current-context": "settings",
     });
-    serde_json::from_value(config).map_err(|_| Fault::Denied("url, token and ca_file make no kubeconfig".to_owned()))
+    serde_json::from_value(config)
+        .map_err(|_| Fault::Denied("url, token and ca_file are not a valid kubeconfig".to_owned()))
 }

@@ -1,12 +1,12 @@
 //! The mode `deployment`: machines are pods of a Deployment of the operator's, which is scaled.
 //!
-//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed by writing the machine's
-//! label on it and taking the gate away in one go, and its worker is called what the label says, through the downward API. A pod that nobody
-//! has claimed is a spare; it is on no node and costs nothing.
+//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed
+//! by writing the machine's label on it and taking the gate away in one go, and its worker is called what the label
+//! says, through the downward API. A pod that nobody has claimed is a spare; it is on no node and costs nothing.
 //!
-//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes when it is scaled
-//! down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before one that runs, whatever its
-//! `pod-deletion-cost`.
+//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes
+//! when it is scaled down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before
+//! one that runs, whatever its `pod-deletion-cost`.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
     let name = &pool.deployment;
     let deployment: Deployment = calls.call(&Call::new(Verb::Get, DEPLOYMENTS).named(name)).await?;
     if !is_gated(&deployment) {
-        return Err(Failure::Refused(format!("the pods of the Deployment {name} lack the scheduling gate {GATE}")));
+        return Err(Failure::Refused(format!("the pods of Deployment {name} lack the scheduling gate {GATE}")));
     }
     // Once it was asked for more, a failure may leave more there.
     let mut asked = false;
@@ -68,7 +68,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
         }
         sleep(Duration::from_millis(calls.settings().retry_ms * 4)).await;
     }
-    Err(Failure::Unknown(format!("the Deployment {name} has made no pod yet")))
+    Err(Failure::Unknown(format!("Deployment {name} has not created a pod yet")))
 }
 
 /// Gives a spare back, unless it has become a machine: one pod less is wanted, and it goes first.
@@ -100,7 +100,7 @@ pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Resul
             Err(fault) => return Err(fault.into()),
         }
     }
-    Err(Failure::Refused(format!("the Deployment {name} changes all the time")))
+    Err(Failure::Refused(format!("Deployment {name} changed on every attempt")))
 }
 
 /// The spares of a Deployment; none of one that is not there.
@@ -118,7 +118,7 @@ async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), Fault> {
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
     if selector.is_empty() {
         // That would be every pod.
-        return Err(Fault::Denied(format!("the Deployment {name} does not say which pods it has")));
+        return Err(Fault::Denied(format!("Deployment {name} has no usable selector")));
     }
     let pods = calls.list(PODS, &selector).await?;
     Ok((scale, pods))

@@ -22,7 +22,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, order: &Orde
         made => made?,
     };
     let left = |why: String| Failure::Made { rental: Rented::Job { label: order.label.clone() }.id(), why };
-    let Some(uid) = made.metadata.uid else { return Err(left("the cluster made a Job without an id".to_owned())) };
+    let Some(uid) = made.metadata.uid else { return Err(left("the cluster created a Job without a uid".to_owned())) };
     let secret = body::secret(&owner.prefix, pool, &order.label, &uid, &order.join_token);
     match calls.call::<IgnoredAny>(&Call::new(Verb::Create, SECRETS).sending(&secret)).await {
         Ok(_) | Err(Fault::Exists(_)) => Ok(()),
@@ -42,7 +42,7 @@ async fn ours(calls: &Calls, owner: &Owner, order: &Order, why: String) -> Resul
     if is(MACHINE, &order.label) && is(OWNER, &owner.prefix) && found.metadata.deletion_timestamp.is_none() {
         return Ok(found);
     }
-    Err(Failure::Refused(format!("{why}, and it is not ours")))
+    Err(Failure::Refused(format!("{why}; it belongs to another installation")))
 }
 
 /// Deletes a Job, and with it its pod and its Secret.

@@ -48,7 +48,7 @@ impl Calls {
             }
             let page: Page<T> = self.call(&call).await?;
             if !page.kind.ends_with("List") {
-                return Err(Fault::Silent(format!("a list was asked for, and a {} came", page.kind)));
+                return Err(Fault::Silent(format!("expected a list, got a {}", page.kind)));
             }
             items.extend(page.items);
             next = page.metadata.next;

@@ -174,19 +174,17 @@ impl KubernetesSettings {
             return None;
         }
         if !is_label(prefix) {
-            return Some(format!(
-                "machines are labelled with redis.prefix, and {prefix:?} cannot be the value of a label"
-            ));
+            return Some(format!("redis.prefix is the label of machines, and {prefix:?} is not a valid label value"));
         }
         if self.call_limit_ms == 0 || self.page == 0 {
-            return Some("call_limit_ms and page must be more than 0".to_owned());
+            return Some("call_limit_ms and page must be greater than 0".to_owned());
         }
         if self.url.is_empty() && !(self.token.expose().is_empty() && self.token_file.as_os_str().is_empty()) {
-            return Some("a token goes with a url".to_owned());
+            return Some("a token needs a url; set both or neither".to_owned());
         }
         let twice = |n: usize| self.pools[..n].iter().any(|pool| pool.name == self.pools[n].name);
         if let Some(twice) = (0..self.pools.len()).find(|n| twice(*n)) {
-            return Some(format!("there are two pools called {:?}", self.pools[twice].name));
+            return Some(format!("two pools have the name {:?}", self.pools[twice].name));
         }
         self.pools.iter().find_map(|pool| pool.fault().map(|fault| format!("pool {:?} {fault}", pool.name)))
     }
@@ -197,10 +195,10 @@ impl Pool {
         match self.mode {
             _ if !is_label(&self.name) => Some("needs a name of letters, digits and hyphens"),
             Mode::Jobs if self.pod.image.is_empty() => Some("needs an image"),
-            Mode::Jobs if !self.deployment.is_empty() => Some("names a deployment: its mode is `deployment`"),
+            Mode::Jobs if !self.deployment.is_empty() => Some("names a deployment; set its mode to `deployment`"),
             Mode::Deployment if !is_label(&self.deployment) => Some("needs a deployment"),
             Mode::Deployment if self.pod != PodSettings::default() => {
-                Some("describes a pod: in the mode `deployment` that is the Deployment's to say")
+                Some("describes a pod; in mode `deployment` the Deployment describes it")
             }
             Mode::Jobs | Mode::Deployment => None,
         }
@@ -273,6 +271,6 @@ mod tests {
         assert!(refused(format!("{pool}image = 'x'"), "a:b").contains("redis.prefix"));
         assert!(refused(format!("{pool}imgae = 'x'"), "stoke").contains("imgae"));
         let said_twice = format!("{pool}mode = 'deployment'\ndeployment = 'd'\nimage = 'x'");
-        assert!(refused(said_twice, "stoke").contains("the Deployment's to say"));
+        assert!(refused(said_twice, "stoke").contains("the Deployment describes it"));
     }
 }

@@ -1,4 +1,4 @@
-//! A request of ours, from its turn to what its answer means. Only what may be repeated is.
+//! Requests to Vast.ai, from their turn to the meaning of their response. Only idempotent requests are repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use tokio::time::{Instant, sleep};
 
 use super::error::{self, Problem, Refusal};
 use super::pace::{Endpoint, NoTurn, Pacer};
-use super::transport::{Answer, Lost, Method, Place, Request, Transport};
+use super::transport::{Lost, Method, Request, Transport};
 use crate::provider::Failure;
 use crate::secret::Secret;
 
-/// A call takes no longer, waiting for its turn and repetitions among it.
+/// Timeout of a call, including waiting for its turn and repetitions.
 const CALL_MAX: Duration = Duration::from_secs(52);
 
-/// An answer takes no longer.
+/// Timeout of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(25);
 
-/// So often is sent what may be repeated.
+/// Maximum number of tries of an idempotent request.
 const SENDS_MAX: u32 = 3;
 
-/// Before the second; doubles.
+/// Pause before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How a refusal for want of money begins, so that whoever rents can tell: the offer is not to blame.
-pub const NO_CREDIT: &str = "no credit is left at Vast.ai";
+/// Start of the message of a refusal for lack of credit, by which callers recognize that the offer is not the cause.
+pub const NO_CREDIT: &str = "no credit left at Vast.ai";
 
-/// An object that Vast.ai has answered.
+/// Object in a response of Vast.ai.
 pub(super) type Object = Map<String, Value>;
 
-/// Why there is no such object.
+/// Failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Trouble {
-    #[error("Vast.ai was not asked: {0}")]
+    #[error("no request sent to Vast.ai: {0}")]
     NoTurn(#[from] NoTurn),
     #[error("Vast.ai: {0}")]
     Lost(#[from] Lost),
@@ -43,7 +43,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// What Vast.ai has said, if it has.
+    /// The refusal of Vast.ai, if it responded.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Said(problem) => Some(problem.refusal),
@@ -51,14 +51,14 @@ impl Trouble {
         }
     }
 
-    /// Whether asking again may help.
+    /// Whether another try may help.
     fn passes(&self) -> bool {
         let refusal = self.refusal();
         matches!(self, Self::Lost(_)) || matches!(refusal, Some(Refusal::Transient | Refusal::TooFrequent))
     }
 }
 
-/// What it means for who asked that something be done.
+/// Translates the failure for callers of a provider.
 impl From<Trouble> for Failure {
     fn from(trouble: Trouble) -> Self {
         let why = trouble.to_string();
@@ -76,11 +76,11 @@ impl From<Trouble> for Failure {
     }
 }
 
-/// Asks Vast.ai.
+/// Client of Vast.ai.
 pub(super) struct Api {
     transport: Arc<dyn Transport>,
     pacer: Pacer,
-    /// Is not told on if it is quoted.
+    /// Removed from messages that quote it.
     key: Secret,
 }
 
@@ -100,7 +100,7 @@ impl Api {
         self.send(endpoint, request).await
     }
 
-    /// Sends a request, and again if that may help: it changes nothing the second time.
+    /// Sends an idempotent request, with repetitions if they may help.
     pub(super) async fn again(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
         let until = Instant::now() + CALL_MAX;
         let mut pause = PAUSE;
@@ -112,7 +112,7 @@ impl Api {
                 None => Err(NoTurn::TooLate(Duration::ZERO)),
             };
             if let Err(no_turn) = turn {
-                // What went wrong before tells more than that there was no other turn.
+                // The earlier failure is more useful than the lack of another turn.
                 return Err(last.unwrap_or(Trouble::NoTurn(no_turn)));
             }
             match self.send(endpoint, request.clone()).await {
@@ -124,12 +124,6 @@ impl Api {
             pause *= 2;
         }
         Err(last.unwrap_or(Trouble::NoTurn(NoTurn::TooLate(CALL_MAX))))
-    }
-
-    /// Fetches what lies at a URL of somebody else's, without the key: nobody waits for a turn there.
-    pub(super) async fn fetch(&self, url: String, timeout: Duration) -> Result<Answer, Lost> {
-        let place = Place::Keyless(url);
-        self.transport.send(Request { method: Method::Get, place, query: Vec::new(), body: None, timeout }).await
     }
 
     async fn send(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
@@ -152,9 +146,9 @@ impl Api {
     }
 }
 
-/// A request to a path of the provider's.
+/// Builds a request to a path of the API.
 pub(super) fn request(method: Method, path: impl Into<String>, body: Option<Value>) -> Request {
-    Request { method, place: Place::Api(path.into()), query: Vec::new(), body, timeout: ANSWER_MAX }
+    Request { method, path: path.into(), query: Vec::new(), body, timeout: ANSWER_MAX }
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! A row of a search: what it says, whether it is what was asked for, and the offer that it is to us. Units are Vast.ai's own here, and
-//! nowhere else.
+//! Rows of a search: parsing, checking and converting them to offers. The units of Vast.ai occur only here.
 
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
@@ -9,22 +8,23 @@ use super::NAME;
 use super::settings::Wishes;
 use crate::observation::{Offer, Traits};
 
-/// Storage is billed by a month of 30 days, hours.
+/// Billing period of storage, hours: a month of 30 days.
 const MONTH_H: f64 = 720.0;
 
-/// A boot beside fetching the image: making the container, unpacking, and the worker's start, seconds.
+/// Duration of a boot beside the download of the image, seconds: creating the container, unpacking and starting the
+/// worker.
 const BOOT_S: f64 = 60.0;
 
-/// Registries send no faster, whatever a host says it can take, megabits per second.
+/// Maximum rate at which registries send, megabits per second, whatever a host advertises.
 const IMAGE_MBIT_MAX: f64 = 1_000.0;
 
-/// Times per hour that an interruptible machine is thought to be outbid, until that has been measured.
+/// Assumed number of times per hour that an interruptible machine is outbid, until it is measured.
 const LOSSES_PER_HOUR: f64 = 0.3;
 
-/// What Vast.ai measures of an RTX 4090.
+/// DLPerf of an RTX 4090.
 const DLPERF_4090: f64 = 99.0;
 
-/// Kinds whose speed is known better, by how they begin; 1.0 is an RTX 4090.
+/// Kinds whose speed is known better, by prefix; 1.0 is an RTX 4090.
 const SPEEDS: [(&str, f64); 8] = [
     ("RTX 4090", 1.0),
     ("RTX 3090", 0.55),
@@ -36,23 +36,23 @@ const SPEEDS: [(&str, f64); 8] = [
     ("RTX PRO 6000", 1.8),
 ];
 
-/// A row of a search.
+/// Row of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ask {
     pub(super) id: u64,
     pub(super) machine_id: u64,
-    /// $/h, of all its cards.
+    /// $/h for all GPUs.
     dph_base: f64,
-    /// $/h as searched for: what pages are ordered by.
+    /// $/h as searched for, which orders the pages.
     pub(super) dph_total: f64,
-    /// $/h, of all its cards.
+    /// $/h for all GPUs.
     min_bid: Option<f64>,
     /// $ per GB and month.
     storage_cost: f64,
     gpu_name: String,
     num_gpus: u32,
     gpu_ids: Vec<u64>,
-    /// MB of a card.
+    /// MB per GPU.
     gpu_ram: u64,
     /// Mbit/s.
     inet_down: f64,
@@ -72,9 +72,9 @@ pub(super) struct Ask {
     is_external: bool,
 }
 
-/// A row, or `None` of one that lacks what an offer needs.
+/// Parses a row; `None` if it lacks members that an offer needs.
 pub(super) fn ask(row: &Value) -> Option<Ask> {
-    // Numbers come as texts, too.
+    // Numbers are sometimes sent as text.
     let number = |name: &str| {
         let value = row.get(name)?;
         let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
@@ -114,7 +114,7 @@ pub(super) fn ask(row: &Value) -> Option<Ask> {
 }
 
 impl Ask {
-    /// Whether it is what was asked for: not every filter is honoured, and boxes may be avoided since.
+    /// Whether the row meets the requirements. Not every filter is honored, and hosts may have to be avoided since.
     pub(super) fn meets(&self, wishes: &Wishes) -> bool {
         self.is_rentable
             && !self.is_external
@@ -130,10 +130,10 @@ impl Ask {
             && self.dph_base + self.storage_usd_per_hour(wishes) <= wishes.max_usd_per_hour
     }
 
-    /// The offer that it is. `bid`: the same, as a search for interruptible ones has it.
+    /// Converts the row to an offer. `bid`: the same row in a search for interruptible machines.
     pub(super) fn offer(&self, bid: Option<&Self>, wishes: &Wishes) -> Offer {
         let storage = self.storage_usd_per_hour(wishes);
-        // What such a search calls its base is the least bid.
+        // In such a search the base price is the minimum bid.
         let min_bid = bid.map(|bid| bid.min_bid.unwrap_or(0.0).max(bid.dph_base));
         let image_mbit = self.inet_down.clamp(1.0, IMAGE_MBIT_MAX);
         Offer {
@@ -172,13 +172,13 @@ impl Ask {
         }
     }
 
-    /// What its disk costs in every state.
+    /// Price of the disk, which is charged in every state.
     fn storage_usd_per_hour(&self, wishes: &Wishes) -> f64 {
         self.storage_cost * wishes.disk_gb / MONTH_H
     }
 
-    /// Vast.ai's figure spreads kinds further apart than models do: 2.0 of an RTX 5090, which is 1.4 times as fast, and 0.45 of an RTX 3090,
-    /// which is 0.55. To the power of 0.6 it is 1.5 and 0.62.
+    /// Speed derived from DLPerf. DLPerf spreads kinds further apart than models do: 2.0 for an RTX 5090, which is 1.4
+    /// times as fast, and 0.45 for an RTX 3090, which is 0.55. To the power of 0.6 they are 1.5 and 0.62.
     fn speed(&self) -> f64 {
         let known = SPEEDS.iter().find(|(kind, _)| self.gpu_name.starts_with(kind)).map(|(_, speed)| *speed);
         let measured = self.dlperf.filter(|dlperf| *dlperf > 0.0);
@@ -187,17 +187,17 @@ impl Ask {
     }
 }
 
-/// The name of a box, as it is remembered.
+/// Name of a host, as it is remembered.
 pub(super) fn host(machine_id: u64) -> String {
     format!("machine {machine_id}")
 }
 
-/// The box of that name.
+/// Number of the host of that name.
 pub(super) fn machine_id(host: &str) -> Option<u64> {
     host.strip_prefix("machine ")?.parse().ok()
 }
 
-/// `pl` of `Poland, PL` and of `, PL`.
+/// Country code, e.g. `pl` of `Poland, PL` and of `, PL`.
 fn country(geolocation: &str) -> String {
     let code = geolocation.rsplit(',').next().unwrap_or_default().trim().to_lowercase();
     if code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_lowercase()) { code } else { String::new() }
@@ -218,7 +218,7 @@ pub(super) mod tests {
     use super::*;
     use crate::policy::Policy;
 
-    /// Rows as Vast.ai sent them.
+    /// Rows as sent by Vast.ai.
     pub(in super::super) fn rows(search: &str) -> Vec<Value> {
         let all: Value = serde_json::from_str(include_str!("testdata/offers.json")).unwrap();
         all[search].as_array().unwrap().clone()

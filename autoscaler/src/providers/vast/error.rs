@@ -1,73 +1,73 @@
-//! What Vast.ai says when it does not do what it is asked. Bodies come in many shapes, and one status means many things: code and text are
-//! both looked at.
+//! Error responses of Vast.ai. Bodies have many shapes, and one status has several meanings, so code and text are both
+//! considered.
 
 use serde_json::{Map, Value};
 
 use super::transport::Answer;
 
-/// Of what is said, so much is told on, characters.
+/// Maximum length of a quoted message, characters.
 const SAID_MAX: usize = 200;
 
-/// What it comes down to.
+/// Meaning of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Something about the request is wrong.
+    /// The request is invalid.
     InvalidArgs,
-    /// The bid is, or too low.
+    /// The bid is invalid or too low.
     InvalidPrice,
-    /// The account has no money; the machine is not to blame.
+    /// The account lacks credit.
     InsufficientCredit,
     /// The offer is gone.
     NoSuchAsk,
-    /// The instance is gone. Never for its status alone: a wrong key is a 404 too.
+    /// The instance is gone. Never derived from the status alone, because a wrong key also returns 404.
     NoSuchInstance,
-    /// The key is wrong, or was deleted.
+    /// The key is wrong or was deleted.
     AuthFailed,
-    /// The account wants a second factor.
+    /// The account requires a second factor.
     TwoFactor,
-    /// The key is right and lacks a permission; the text says which.
+    /// The key lacks a permission; the text names it.
     MissingScope,
-    /// It is somebody else's.
+    /// The object belongs to another account.
     Forbidden,
-    /// The endpoint was asked too soon after the last time.
+    /// The request came too soon after the previous one.
     TooFrequent,
-    /// No more of this today.
+    /// The quota of the day is exhausted.
     QuotaExceeded,
-    /// It cannot start now, and will, and cost money, when it can.
+    /// The instance cannot start now, but will start and cost money when it can.
     Queued,
-    /// It may be done, or not, and asking again may help.
+    /// The outcome is unknown, and another try may help.
     Transient,
-    /// The status says that it was done, the body that it was not.
+    /// The status reports success, and the body failure.
     SuccessFalse,
-    /// The status says that it was done, and the body is not what it should be.
+    /// The status reports success, and the body is not as expected.
     Unreadable,
-    /// Something else, which asking again does not change.
+    /// Another error, which a repetition does not change.
     Other,
 }
 
-/// Why a request came to nothing.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Vast.ai answered {status}: {said}")]
 pub(super) struct Problem {
     pub(super) refusal: Refusal,
     pub(super) status: u16,
-    /// In its words, cut.
+    /// Message of the response, shortened.
     pub(super) said: String,
-    /// An instance that was made all the same, and costs money.
+    /// ID of an instance that was created nevertheless and costs money.
     pub(super) contract: Option<u64>,
 }
 
 impl Problem {
-    /// A body that says it is done, and does not hold what it should.
+    /// A response of success whose body lacks expected members.
     pub(super) fn unreadable(why: impl Into<String>) -> Self {
         Self { refusal: Refusal::Unreadable, status: 200, said: why.into(), contract: None }
     }
 }
 
-/// The answer's object, when it says that what was asked is done.
+/// Returns the object of a response that reports success.
 ///
 /// # Errors
-/// [`Problem`], of whatever bytes there are.
+/// [`Problem`], for any bytes.
 pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
     let Answer { status, body, content_type, .. } = answer;
     let problem = |refusal, said, contract| Problem { refusal, status: *status, said, contract };
@@ -78,13 +78,13 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
             _ => refusal(*status, "", &said),
         };
         let said =
-            if refusal == Refusal::Unreadable { format!("no JSON object ({content_type}): {said}") } else { said };
+            if refusal == Refusal::Unreadable { format!("not a JSON object ({content_type}): {said}") } else { said };
         return Err(problem(refusal, said, None));
     };
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
     let contract = number(object.get("new_contract"));
     let is_success = object.get("success").and_then(Value::as_bool);
-    // It is said with a success too.
+    // A response of success contains it, too.
     let is_queued = format!("{code} {text}").to_lowercase().contains("state change queued");
     if (200..300).contains(status) && is_success != Some(false) && !is_queued {
         return Ok(object);
@@ -94,18 +94,18 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
         (false, false) if code != text => format!("{code}: {text}"),
         (false, _) => code,
         (true, false) => text,
-        (true, true) => "no reason".to_owned(),
+        (true, true) => "no reason given".to_owned(),
     };
     Err(problem(refusal, cut(&said), contract))
 }
 
-/// A number, or a text of digits.
+/// Parses a number, or a text of digits.
 pub(super) fn number(value: Option<&Value>) -> Option<u64> {
     let value = value?;
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// The first of these members that is a text, or an object that holds one.
+/// The first of these members that is a text, or an object that contains one.
 fn word(object: &Map<String, Value>, members: &[&str]) -> String {
     let texts = members.iter().filter_map(|member| match object.get(*member)? {
         Value::String(text) => Some(text.clone()),
@@ -122,7 +122,7 @@ fn cut(text: &str) -> String {
     words.join(" ").chars().filter(|sign| !sign.is_control()).take(SAID_MAX).collect()
 }
 
-/// What a status, a code and a text come down to; the first that fits, the sure ones first.
+/// Derives the meaning from a status, a code and a text. The most certain rules come first.
 fn refusal(status: u16, code: &str, text: &str) -> Refusal {
     let said = format!("{code} {text}").to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -131,7 +131,7 @@ fn refusal(status: u16, code: &str, text: &str) -> Refusal {
     match status {
         _ if says(&["search_quota_exceeded"]) => Refusal::QuotaExceeded,
         429 => Refusal::TooFrequent,
-        // Before anything else it says: whether it was done is not known.
+        // Checked before the code: the outcome is unknown.
         408 | 500.. => Refusal::Transient,
         _ if says(&["too frequent"]) => Refusal::TooFrequent,
         _ if says(&["insufficient_credit", "insufficient credit", "lacks credit", "not enough credit"]) => {
@@ -156,7 +156,7 @@ fn refusal(status: u16, code: &str, text: &str) -> Refusal {
     }
 }
 
-/// An answer with this body, for tests.
+/// Response with this body, for tests.
 #[cfg(test)]
 pub(super) fn answer(status: u16, body: impl Into<bytes::Bytes>) -> Answer {
     let content_type = "application/json".to_owned();

@@ -1,4 +1,4 @@
-//! What is rented: every page of the list, or nothing. An answer that is not surely all of it is no list.
+//! The list of rentals: every page of it, or an error. A response that may be incomplete is not a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::pace::Endpoint;
 use super::transport::Method;
 use crate::provider::{Rental, RentalState};
 
-/// A list is good for so long: those who ask within a round cost one.
+/// Cache TTL of a list, so that several calls within a round cost one.
 const FRESH_FOR: Duration = Duration::from_secs(5);
 
-/// Rows of a page: Vast.ai gives no more.
+/// Maximum number of rows of a page at Vast.ai.
 const ROWS_MAX: usize = 25;
 
-/// A thousand rentals; one page a second is what a call has time for.
+/// Maximum number of pages: a thousand rentals, at one page a second within the timeout of a call.
 const PAGES_MAX: usize = 40;
 
-/// What a status message says of a container that will never run.
+/// Parts of status messages of containers that will never run.
 const BROKEN: [&str; 9] = [
     "oci runtime create failed",
     "pull access denied",
@@ -43,13 +43,13 @@ pub(super) struct Listed {
 #[derive(Debug)]
 struct Good {
     at: Instant,
-    /// How many changes had been asked for when it was asked for.
+    /// Number of changes requested before the list was.
     changes: u64,
     rentals: Vec<Rental>,
 }
 
 impl Listed {
-    /// What we have there. `changes`: a list from before the last one is old.
+    /// Returns the rentals. A list from before the last of the `changes` is read again.
     pub(super) async fn rentals(&mut self, api: &Api, prefix: &str, changes: u64) -> Result<Vec<Rental>, Trouble> {
         if let Some(good) = &self.good
             && good.at.elapsed() < FRESH_FOR
@@ -60,7 +60,8 @@ impl Listed {
         let mut found = all(api, prefix).await?;
         let before = self.good.as_ref().map(|good| good.rentals.as_slice()).unwrap_or_default();
         if before.iter().any(|rental| !found.contains_key(&rental.id)) {
-            // One list may lack what is there, and who is missing from it is given up: it must be missing from two.
+            // A list may lack a machine by mistake, and a missing machine is given up, so it must be missing from two
+            // lists.
             let again = all(api, prefix).await?;
             found.extend(again);
         }
@@ -70,7 +71,7 @@ impl Listed {
     }
 }
 
-/// Every page, by id.
+/// Reads all pages, sorted by ID.
 async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Trouble> {
     let (mut ids, mut ours) = (BTreeSet::new(), BTreeMap::new());
     let (mut token, mut tokens): (Option<String>, BTreeSet<String>) = (None, BTreeSet::new());
@@ -116,7 +117,7 @@ fn unsure(why: &str) -> Problem {
     Problem::unreadable(format!("the list of instances: {why}"))
 }
 
-/// A number of rows, where it is given; anything else in its place is no list.
+/// Reads a number of rows. Any other type makes the list invalid.
 fn count(page: &super::api::Object, member: &str) -> Result<Option<usize>, Problem> {
     match page.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -127,7 +128,7 @@ fn count(page: &super::api::Object, member: &str) -> Result<Option<usize>, Probl
     }
 }
 
-/// A row's id, and what it is to us, when it is ours. `None` of one that cannot be read: it may be ours.
+/// ID of a row, and the rental if the row is ours. `None` if the row cannot be read, because it may be ours.
 fn rental(row: &Value, prefix: &str) -> Option<(u64, Option<Rental>)> {
     let id = number(row.get("id"))?;
     let label = match row.get("label") {
@@ -144,13 +145,13 @@ fn rental(row: &Value, prefix: &str) -> Option<(u64, Option<Rental>)> {
     Some((id, rental))
 }
 
-/// What an hour of a row costs as it runs, its disk included, dollars.
+/// Price per hour of a running row with its disk, dollars.
 pub(super) fn usd_per_hour(row: &Value) -> Option<f64> {
     let number = |member: &str| row.get(member).and_then(Value::as_f64);
     number("dph_total").or_else(|| number("dph_base")).filter(|usd| usd.is_finite() && *usd >= 0.0)
 }
 
-/// How it is. Who stopped it cannot be told: it is for the caller to know whether we did.
+/// State of a row. It does not show who stopped the machine; callers know whether they did.
 fn state(row: &Value) -> RentalState {
     let word = |member: &str| row.get(member).and_then(Value::as_str).unwrap_or_default().trim().to_lowercase();
     let (intended, actual, contract) = (word("intended_status"), word("actual_status"), word("cur_state"));
@@ -159,19 +160,19 @@ fn state(row: &Value) -> RentalState {
         BROKEN.iter().any(|words| said.contains(words))
     };
     match actual.as_str() {
-        // Its host is not heard; whether it is wanted does not matter.
+        // The host is offline; the wanted state does not matter.
         "unknown" | "offline" => RentalState::Lost,
-        // The host may be the last to know.
+        // The host may report the change late.
         "running" if intended == "stopped" && contract == "stopped" => RentalState::Stopped,
         "running" => RentalState::Running,
         _ if intended == "stopped" => RentalState::Stopped,
-        // It holds its cards, at their price, for nothing.
+        // It occupies its GPUs at full price without use.
         "frozen" => RentalState::Broken,
-        // It is about to be resumed, or waits for its cards.
+        // It is about to resume, or waits for its GPUs.
         "stopped" | "exited" if contract == "stopped" => RentalState::Starting,
         "stopped" | "exited" => RentalState::Broken,
         _ if says_broken() => RentalState::Broken,
-        // Not there yet, or a word that nobody knows: there is a deadline to it.
+        // Not started yet, or an unknown word; the boot has a deadline.
         _ => RentalState::Starting,
     }
 }

@@ -1,4 +1,4 @@
-//! What is left to spend, and what was charged.
+//! Credit and charges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +11,24 @@ use super::pace::Endpoint;
 use super::transport::Method;
 use crate::provider::Charge;
 
-/// Charges are kept by the day, UTC, seconds.
+/// Granularity of charges: a day, UTC, seconds.
 const DAY_S: u64 = 86_400;
 
-/// Rows of a page: Vast.ai gives no more.
+/// Maximum number of rows of a page at Vast.ai.
 const ROWS_MAX: usize = 500;
 
-/// Twenty thousand rentals; who has more asks for fewer days.
+/// Maximum number of pages: twenty thousand rentals.
 const PAGES_MAX: usize = 40;
 
-/// What is left to spend, dollars; less than nothing, too.
+/// Credit of the account, dollars; may be negative.
 pub(super) async fn credit(api: &Api) -> Result<f64, Trouble> {
-    // This path has no slash at its end.
+    // This path has no trailing slash.
     let user = api.again(Endpoint::User, request(Method::Get, "/api/v0/users/current", None)).await?;
     let credit = user.get("credit").and_then(Value::as_f64).filter(|credit| credit.is_finite());
-    Ok(credit.ok_or_else(|| Problem::unreadable("the user has no credit that is a number"))?)
+    Ok(credit.ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
 }
 
-/// What was charged since the beginning of that day, for each rental that is ours, or that the bill has no label of.
+/// Charges since the start of that day, for rentals that are ours or that the bill has no label of.
 pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec<Charge>, Trouble> {
     let day = json!({"gte": since_s - since_s % DAY_S, "lte": now_ms() / 1_000});
     let filters = json!({"day": day, "type": {"in": ["instance"]}}).to_string();
@@ -77,7 +77,7 @@ fn total(page: &Object) -> Option<usize> {
     page.get("total").and_then(Value::as_u64).and_then(|total| usize::try_from(total).ok())
 }
 
-/// A row; `Some(None)` of one that is somebody else's, `None` of one that cannot be read.
+/// Parses a row; `Some(None)` for a rental of others, `None` if it cannot be read.
 fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
     let Some(rental) = row.get("source").and_then(Value::as_str)?.strip_prefix("instance-") else { return Some(None) };
     let label = match row.get("metadata").and_then(|metadata| metadata.get("label")).and_then(Value::as_str) {
@@ -96,7 +96,7 @@ fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
             _ => {}
         }
     }
-    // What is neither disk nor traffic is for the cards, whatever it is called: the sum is what was paid.
+    // Everything except disk and traffic counts as GPUs, whatever its name, so that the sum is what was paid.
     let gpu_usd = amount - disk_usd - traffic_usd;
     Some(Some(Charge { rental: rental.to_owned(), label, gpu_usd: gpu_usd.max(0.0), disk_usd, traffic_usd }))
 }

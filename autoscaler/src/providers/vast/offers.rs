@@ -1,5 +1,6 @@
-//! What is offered: searches, one for each class of what is looked for, page by page, and what has been found by them. There may be ten
-//! searches a minute, so that each look at the market takes many calls, and what the last one found stands meanwhile.
+//! What is offered: searches, one for each class of what is looked for, page by page, and what has been found by them.
+//! There may be ten searches a minute, so that each look at the market takes many calls, and what the last one found
+//! stands meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::observation::Offer;
 use crate::provider::Failure;
 use crate::snapshot::Needs;
 
-/// What has been found for one class stands for so long before it is looked at again; for several, so much longer: the day's searches are
-/// counted.
+/// What has been found for one class stands for so long before it is looked at again; for several, so much longer: the
+/// day's searches are counted.
 const FRESH_FOR: Duration = Duration::from_secs(30);
 
 /// And for so long when it cannot be.
@@ -32,7 +33,8 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(15);
 /// After a search that failed nothing is searched for.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Rows asked for at once. Some say that no more than 64 ever come, so that a multiple of that is a page that goes on, too.
+/// Rows asked for at once. Some say that no more than 64 ever come, so that a multiple of that is a page that goes on,
+/// too.
 const ROWS_MAX: usize = 512;
 const ROWS_CAP: usize = 64;
 
@@ -48,8 +50,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Classes that are searched for, at most: more would take longer than what is found stands.
 const CLASSES_MAX: usize = 8;
 
-/// Memory of a card that is asked for, MB, for each GiB that a model may need of it: a card with ECC holds 6 % less than it is sold with, and
-/// whoever decides looks at each card itself.
+/// Memory of a card that is asked for, MB, for each GiB that a model may need of it: a card with ECC holds 6 % less
+/// than it is sold with, and whoever decides looks at each card itself.
 const MB_PER_GIB: f64 = 1_024.0 * 0.92;
 
 /// The names of cards change so seldom; where they cannot be had, they are asked for again after this time.
@@ -63,7 +65,8 @@ enum Type {
     Bid,
 }
 
-/// What machines must have that are looked for, in Vast.ai's units: all of it is in the search, for the cheapest offers of all are small.
+/// What machines must have that are looked for, in Vast.ai's units: all of it is in the search, for the cheapest offers
+/// of all are small.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Class {
     /// MB of a card.
@@ -186,7 +189,8 @@ struct Pages {
 }
 
 impl Market {
-    /// What could be had, as far as it is known; at most one search when something is, or as many as it takes when nothing is.
+    /// What could be had, as far as it is known; at most one search when something is, or as many as it takes when
+    /// nothing is.
     pub(super) async fn offers(
         &mut self,
         api: &Api,
@@ -213,7 +217,7 @@ impl Market {
             };
             let most_pages = wishes.pages_max.div_ceil(self.searched(now)).max(1);
             if let Err(trouble) = self.parts[place].search(api, wishes, &kinds, avoided, most_pages).await {
-                tracing::warn!("a search for offers failed: {trouble}");
+                tracing::warn!("search for offers failed: {trouble}");
                 if is_quota(&trouble) {
                     // There is nothing to be had, and what is there can be looked after all the same.
                     return Ok(self.known(Instant::now(), wishes).unwrap_or_default());
@@ -233,7 +237,8 @@ impl Market {
         self.parts = classes.iter().map(part).collect();
     }
 
-    /// The part to be searched for next: one of which nothing is known, and then the one that was searched for the longest time ago.
+    /// The part to be searched for next: one of which nothing is known, and then the one that was searched for the
+    /// longest time ago.
     fn next(&self, now: Instant) -> Option<usize> {
         let fresh_for = FRESH_FOR.saturating_mul(self.searched(now)).min(KNOWN_FOR);
         let is_due = |part: &Part| {
@@ -284,7 +289,7 @@ impl Market {
         let names = match api.once(Endpoint::User, asked).await {
             Ok(answer) => answer.get("gpu_names").and_then(Value::as_array).cloned().unwrap_or_default(),
             Err(trouble) => {
-                tracing::debug!("the names of cards cannot be had: {trouble}");
+                tracing::debug!("cannot read the names of GPUs: {trouble}");
                 Vec::new()
             }
         };
@@ -323,7 +328,7 @@ impl Part {
         }
         if sweep.malformed > 0 {
             let Sweep { malformed, rows, .. } = sweep;
-            tracing::warn!(malformed, rows, "Vast.ai offers what cannot be read");
+            tracing::warn!(malformed, rows, "some offers of Vast.ai are malformed and ignored");
         }
         let is_all = !sweep.on_demand.is_cut && !sweep.bids.is_cut;
         self.found = Some(Found { at: Instant::now(), offers: sweep.offers(wishes), is_all });
@@ -359,7 +364,7 @@ impl Sweep {
         let asks = asks(&answer)?;
         let (rows, malformed) = (asks.len(), asks.iter().filter(|ask| ask.is_none()).count());
         if rows > 0 && rows == malformed {
-            return Err(Problem::unreadable(format!("none of {rows} offers can be read")).into());
+            return Err(Problem::unreadable(format!("all {rows} offers are malformed")).into());
         }
         (self.rows, self.malformed) = (self.rows + rows, self.malformed + malformed);
         pages.note(asks, wishes, avoided, most_pages);
@@ -389,8 +394,8 @@ impl Pages {
             }
         }
         let is_full = rows >= ROWS_MAX || (rows > 0 && rows.is_multiple_of(ROWS_CAP));
-        // A page of which every row costs what the page begins at says nothing of what is dearer; one that tells nothing new and ends where it
-        // began otherwise goes on for ever.
+        // A page of which every row costs what the page begins at says nothing of what is dearer; one that tells
+        // nothing new and ends where it began otherwise goes on for ever.
         let is_stuck = is_full && is_level && !self.is_beyond;
         let goes_on = is_full && (is_new || dearest > self.from || is_stuck);
         self.is_cut = goes_on && self.read >= most_pages;
@@ -402,7 +407,7 @@ impl Pages {
 /// The rows; `None` for each that cannot be read.
 fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, Problem> {
     let rows = answer.get("offers").and_then(Value::as_array);
-    let rows = rows.ok_or_else(|| Problem::unreadable("a search has no list of offers"))?;
+    let rows = rows.ok_or_else(|| Problem::unreadable("the search result has no list of offers"))?;
     Ok(rows.iter().map(ask).collect())
 }
 

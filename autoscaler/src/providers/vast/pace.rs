@@ -1,12 +1,14 @@
-//! Vast.ai wants a least time between two requests of a kind, each kind by itself, and counts refused ones too. Time is tokio's, so that
-//! tests and simulations have their own.
+//! Vast.ai wants a least time between two requests of a kind, each kind by itself, and counts refused ones too. Time is
+//! tokio's, so that tests and simulations have their own.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::{Instant, sleep_until};
+
+use crate::sync::lock;
 
 /// Two requests may come closer together on their way.
 const MARGIN: Duration = Duration::from_millis(100);
@@ -17,89 +19,84 @@ const BACK_OFF: Duration = Duration::from_secs(15);
 /// It doubles so far, and no answer makes us wait for longer.
 const BACK_OFF_MAX: Duration = Duration::from_secs(120);
 
-/// A used up quota is new at midnight; where nobody says how long that is, another try is made after this time.
+/// Time between two tries while the quota is exhausted. Quotas reset at midnight; this is used if the response does not
+/// say when.
 const QUOTA_RETRY: Duration = Duration::from_secs(3_600);
 
-/// Nobody is believed who says that a day is longer.
+/// Maximum time until a quota resets; longer times in a response are ignored.
 const QUOTA_MAX: Duration = Duration::from_secs(86_400);
 
-/// What is paced by itself.
+/// Kinds of request, each with its own interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Endpoint {
     /// `PUT /asks/{id}/`.
     Rent,
     /// `DELETE /instances/{id}/`.
     Destroy,
-    /// `PUT /instances/bid_price/{id}/`.
-    Bid,
     /// `GET /api/v1/instances/`.
     List,
     /// `GET /instances/{id}/`.
     Show,
-    /// `PUT /instances/{id}/`: run, stop, label.
+    /// `PUT /instances/{id}/`: run, stop.
     State,
     /// `GET /charges/`.
     Charges,
     /// `POST /bundles/`: ten a minute.
     Search,
-    /// `PUT /instances/request_logs/{id}/`.
-    Logs,
     /// `GET /users/current`.
     User,
 }
 
 impl Endpoint {
-    /// The least time between two.
+    /// Minimum interval between two requests.
     fn interval(self) -> Duration {
         Duration::from_millis(match self {
             Self::Rent => 4_500,
             Self::Destroy => 3_000,
-            Self::Bid => 5_500,
             Self::Show => 2_000,
             Self::List | Self::State | Self::Charges | Self::User => 1_000,
             Self::Search => 6_000,
-            Self::Logs => 1_500,
         })
     }
 }
 
-/// Why it is nobody's turn.
+/// Reason why a request may not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoTurn {
-    /// There is a turn, but too late.
-    #[error("its turn would come in {} s only", .0.as_secs())]
+    /// The next turn is too late.
+    #[error("rate limit: the next request may be sent in {} s", .0.as_secs())]
     TooLate(Duration),
-    /// There is none before the quota is new.
-    #[error("the quota is used up for another {} s", .0.as_secs())]
+    /// No turn before the quota resets.
+    #[error("the quota is exhausted for another {} s", .0.as_secs())]
     Quota(Duration),
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Lane {
-    /// Nobody's turn comes earlier.
+    /// Time of the next free turn.
     free_at: Option<Instant>,
-    /// Turns that were given out for earlier are not taken, and others asked for.
+    /// Turns given out for earlier than this are void.
     blocked_until: Option<Instant>,
-    /// Until then because the quota is used up.
+    /// Whether it is blocked because the quota is exhausted.
     is_quota: bool,
-    /// Refusals in a row.
+    /// Number of refusals in a row.
     refusals: u32,
 }
 
-/// Gives out turns.
+/// Schedules requests.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     lanes: Mutex<BTreeMap<Endpoint, Lane>>,
 }
 
 impl Pacer {
-    /// Completes when it is this caller's turn to send, within this time.
+    /// Completes when the caller may send, within this time.
     pub(super) async fn turn(&self, endpoint: Endpoint, within: Duration) -> Result<(), NoTurn> {
         let until = Instant::now() + within;
         loop {
             let at = self.take(endpoint, until)?;
             sleep_until(at).await;
-            // Somebody may have been refused meanwhile.
+            // Another request may have been refused meanwhile.
             let is_blocked = |lane: &Lane| lane.blocked_until.is_some_and(|blocked| blocked > at);
             if !self.lock().get(&endpoint).is_some_and(is_blocked) {
                 return Ok(());
@@ -107,18 +104,18 @@ impl Pacer {
         }
     }
 
-    /// Whether a request would not have to wait.
+    /// Whether a request could be sent at once.
     pub(super) fn is_free(&self, endpoint: Endpoint) -> bool {
         let now = Instant::now();
         self.lock().get(&endpoint).is_none_or(|lane| lane.next(now) <= now)
     }
 
-    /// One was answered, and was not refused for coming too soon.
+    /// Notes a response other than a refusal for sending too soon.
     pub(super) fn was_let_in(&self, endpoint: Endpoint) {
         self.lock().entry(endpoint).or_default().refusals = 0;
     }
 
-    /// One was refused for coming too soon.
+    /// Notes a refusal for sending too soon.
     pub(super) fn was_refused(&self, endpoint: Endpoint, retry_after_s: Option<f64>) {
         let mut lanes = self.lock();
         let lane = lanes.entry(endpoint).or_default();
@@ -129,13 +126,13 @@ impl Pacer {
         lane.block(wait, false);
     }
 
-    /// No more of these today.
+    /// Notes that the quota is exhausted.
     pub(super) fn is_used_up(&self, endpoint: Endpoint, resets_in_s: Option<f64>) {
         let wait = asked(resets_in_s).unwrap_or(QUOTA_RETRY).clamp(endpoint.interval(), QUOTA_MAX);
         self.lock().entry(endpoint).or_default().block(wait, true);
     }
 
-    /// When it is this caller's turn: nobody else's any more.
+    /// Reserves the next turn for the caller.
     fn take(&self, endpoint: Endpoint, until: Instant) -> Result<Instant, NoTurn> {
         let now = Instant::now();
         let mut lanes = self.lock();
@@ -154,7 +151,7 @@ impl Pacer {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Endpoint, Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 
@@ -175,7 +172,7 @@ impl Lane {
     }
 }
 
-/// A time that an answer names: any number will do, for it is bounded after.
+/// Duration given in a response. Any number is accepted, because it is bounded later.
 fn asked(seconds: Option<f64>) -> Option<Duration> {
     let seconds = seconds.filter(|seconds| !seconds.is_nan())?;
     Some(Duration::from_secs_f64(seconds.clamp(0.0, QUOTA_MAX.as_secs_f64())))
@@ -209,13 +206,11 @@ mod tests {
         let thresholds = [
             (Endpoint::Rent, 4_500),
             (Endpoint::Destroy, 3_000),
-            (Endpoint::Bid, 5_500),
             (Endpoint::List, 1_000),
             (Endpoint::Show, 2_000),
             (Endpoint::State, 1_000),
             (Endpoint::Charges, 1_000),
             (Endpoint::Search, 6_000),
-            (Endpoint::Logs, 1_500),
             (Endpoint::User, 1_000),
         ];
         let pacer = Pacer::default();

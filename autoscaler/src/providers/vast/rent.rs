@@ -1,5 +1,5 @@
-//! What is sent to rent a machine, and what its answer means. It is sent once: an offer that was taken by a request whose answer was lost
-//! looks like one that somebody else took.
+//! The request that rents a machine, and its outcome. It is sent once: an offer that was taken by a request without a
+//! response looks like one that another customer took.
 
 use serde_json::{Map, Value, json};
 
@@ -9,42 +9,39 @@ use super::settings::{DEFAULT_URL, VastSettings};
 use super::transport::{Method, Request};
 use crate::provider::{Failure, Order};
 
-/// What a machine starts with may be so long, bytes, its interpreter included.
+/// Maximum size of the start script with its interpreter, bytes.
 const SCRIPT_MAX: usize = 4_048;
 
-/// What interprets it.
+/// Interpreter of the start script.
 const SHELL: &str = "/bin/sh";
 
-/// Characters of a label.
+/// Maximum number of characters of a label.
 const LABEL_MAX: usize = 60;
 
-/// Characters of the names whose weights are wanted first: an environment is 32 KiB at most.
-const PREFETCH_MAX: usize = 8_000;
-
-/// Bids that Vast.ai takes, dollars an hour.
+/// Range of bids that Vast.ai accepts, dollars per hour.
 const PRICES: std::ops::RangeInclusive<f64> = 0.001..=128.0;
 
-/// What every machine is rented with.
+/// Parameters of every rent.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     image: String,
     disk_gb: f64,
     script: String,
     gateway_url: String,
-    /// Empty where it is what the machine assumes.
+    /// Empty if it is the default of the machine.
     vast_url: String,
-    /// Empty where it is what a worker has by itself.
+    /// Empty if it is the default of the worker.
     package_indexes: String,
     prefix: String,
 }
 
-/// The script is too long.
+/// The start script is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the script that rented machines start with has {0} characters; Vast.ai takes {SCRIPT_MAX}")]
+#[error("the start script of rented machines has {0} characters; Vast.ai accepts {SCRIPT_MAX}")]
 pub struct TooLong(usize);
 
 impl Lease {
-    /// `gateway_url`: where workers reach it, unless the settings say otherwise.
+    /// `gateway_url`: the address at which workers reach the gateway, unless the settings override it.
     pub(super) fn new(settings: &VastSettings, gateway_url: &str, bootstrap: String) -> Result<Self, TooLong> {
         let length = SHELL.len() + "-c".len() + bootstrap.len();
         if length > SCRIPT_MAX {
@@ -62,28 +59,28 @@ impl Lease {
         })
     }
 
-    /// How our labels begin.
+    /// Prefix of the labels of this namespace.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A machine's id, as its label.
+    /// Label of a machine's ID.
     pub(super) fn label(&self, id: &str) -> Result<String, Failure> {
         let label = format!("{}{id}", self.prefix);
         if id.is_empty() || label.chars().count() >= LABEL_MAX {
-            return Err(Failure::Refused(format!("{label:?} cannot be a label")));
+            return Err(Failure::Refused(format!("{label:?} is not a valid label")));
         }
         Ok(label)
     }
 
-    /// What is sent.
+    /// Builds the request of an order.
     pub(super) fn request(&self, order: &Order) -> Result<Request, Failure> {
         let offer = &order.offer;
         let Ok(ask) = offer.id.parse::<u64>() else {
-            return Err(Failure::Vanished(format!("{} is no offer of Vast.ai's", offer.id)));
+            return Err(Failure::Vanished(format!("{} is not an offer ID of Vast.ai", offer.id)));
         };
         let price = match order.bid_usd_per_hour {
-            // A bid is for the cards; the disk is paid for beside it.
+            // A bid covers the GPUs; the disk is charged in addition.
             Some(usd) => Some(bid(usd - offer.stopped_usd_per_hour.unwrap_or(0.0))?),
             None => None,
         };
@@ -112,19 +109,6 @@ impl Lease {
         set("STOKE_GATEWAY_URL", &self.gateway_url);
         set("STOKE_JOIN_TOKEN", order.join_token.expose());
         set("STOKE_WORKER_NAME", &order.label);
-        let mut prefetch = String::new();
-        for name in &order.prefetch {
-            if prefetch.len() + 1 + name.len() > PREFETCH_MAX {
-                break;
-            }
-            if !prefetch.is_empty() {
-                prefetch.push(',');
-            }
-            prefetch.push_str(name);
-        }
-        if !prefetch.is_empty() {
-            set("STOKE_PREFETCH", &prefetch);
-        }
         if !self.package_indexes.is_empty() {
             set("STOKE_PACKAGE_INDEXES", &self.package_indexes);
         }
@@ -135,21 +119,21 @@ impl Lease {
     }
 }
 
-/// A bid that Vast.ai takes: rounded up, for the least bid rounded down is too low.
+/// Rounds a bid up to the precision of Vast.ai, because the minimum bid rounded down is too low.
 pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
     let rounded = (usd * 1e6).ceil() / 1e6;
     if PRICES.contains(&rounded) {
         Ok(rounded)
     } else {
-        Err(Failure::Refused(format!("${usd} an hour is no bid that Vast.ai takes")))
+        Err(Failure::Refused(format!("Vast.ai does not accept a bid of ${usd} per hour")))
     }
 }
 
-/// The machine's id there, or what became of it.
+/// Returns the ID of the instance, or the failure.
 pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
     let answer = answer.and_then(|answer| {
         let contract = number(answer.get("new_contract"));
-        contract.ok_or_else(|| Problem::unreadable("it is rented, and nobody says what it is called").into())
+        contract.ok_or_else(|| Problem::unreadable("rented, but the response lacks the ID of the instance").into())
     });
     let failure = match answer {
         Ok(contract) => return Ok(contract.to_string()),

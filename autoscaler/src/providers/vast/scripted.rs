@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::error::answer;
-use super::transport::{Answer, Lost, Place, Request, Transport};
+use super::transport::{Answer, Lost, Request, Transport};
 
 pub(super) type Sent = Result<Answer, Lost>;
 
@@ -41,14 +41,13 @@ impl Scripted {
 }
 
 fn line(request: &Request) -> String {
-    let (Place::Api(place) | Place::Keyless(place)) = &request.place;
-    format!("{} {place}", request.method.as_str())
+    format!("{} {}", request.method.as_str(), request.path)
 }
 
 /// A request as goldens have it: all that goes over the wire.
 pub(super) fn shown(request: &Request) -> Value {
     let query: Vec<String> = request.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    serde_json::json!({"line": line(request), "query": query, "body": request.body, "keyless": matches!(request.place, Place::Keyless(_))})
+    serde_json::json!({"line": line(request), "query": query, "body": request.body})
 }
 
 impl Transport for Scripted {

@@ -1,4 +1,4 @@
-//! What the operator says about Vast.ai: `[vast]` in the settings.
+//! Settings of Vast.ai: `[vast]` in the configuration.
 
 use std::time::Duration;
 
@@ -8,66 +8,66 @@ use stokehold_queue::requirements_lock::listed_indexes;
 use crate::policy::Policy;
 use crate::secret::Secret;
 
-/// Where Vast.ai is.
+/// Address of Vast.ai.
 pub const DEFAULT_URL: &str = "https://console.vast.ai";
 
-/// Vast.ai rents no smaller disk, GB.
+/// Minimum size of a disk at Vast.ai, GB.
 const DISK_GB_MIN: f64 = 8.0;
 
-/// Characters of a namespace: with a machine's id it stays within what a label may be.
+/// Maximum number of characters of a namespace, so that labels stay within their limit.
 const NAMESPACE_MAX: usize = 24;
 
-/// What the operator says about Vast.ai.
+/// Settings of Vast.ai.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VastSettings {
-    /// The account's key; empty: nothing is rented there.
+    /// API key of the account; empty: nothing is rented there.
     pub api_key: Secret,
-    /// Where it is.
+    /// Address of the API.
     pub url: String,
-    /// What sets our rentals apart from others of the account.
+    /// Namespace of this autoscaler's rentals in the account.
     pub namespace: String,
-    /// What a rented machine runs.
+    /// Image that rented machines run.
     pub image: String,
-    /// How large that is, GB.
+    /// Size of the image, GB.
     pub image_gb: f64,
-    /// The disk to rent, GB; it cannot be changed later.
+    /// Disk of a rented machine, GB; it cannot be changed later.
     pub disk_gb: f64,
-    /// Where rented machines reach the gateway; empty: as others do.
+    /// Address at which rented machines reach the gateway; empty: as for other workers.
     pub gateway_url: String,
-    /// Package indexes that rented workers let locked requirements name; empty: those that a worker does by itself.
+    /// Package indexes that rented workers allow in locked requirements; empty: the default of workers.
     pub package_indexes: String,
-    /// The least CUDA that a host's driver serves.
+    /// Minimum CUDA version of a host's driver.
     pub min_cuda: f64,
-    /// The least compute capability of a card.
+    /// Minimum compute capability of a GPU.
     pub min_compute_capability: f64,
-    /// The least that a host says it fetches, megabits per second.
+    /// Minimum advertised download rate of a host, megabits per second.
     pub min_inet_down_mbit: f64,
-    /// Whether only hosts that Vast.ai has looked at are rented from.
+    /// Whether only hosts verified by Vast.ai are rented from.
     pub verified_only: bool,
-    /// Whether only those in data centres are.
+    /// Whether only hosts in data centers are rented from.
     pub datacenter_only: bool,
-    /// How long a host must be listed for yet, hours.
+    /// Minimum remaining time of a listing, hours.
     pub min_duration_h: f64,
-    /// A machine whose worker has not joined by then is given back, seconds.
+    /// Time that the worker of a rented machine has to join, seconds. After it the machine is given back.
     pub join_limit_s: u64,
-    /// What it has charged for a machine so long after its end is its last word, seconds.
+    /// Time after the end of a machine at which its charges are final, seconds.
     pub charges_settle_s: u64,
-    /// Searches of each type that one look at the market takes at most.
+    /// Maximum number of searches of each type per poll of the market.
     pub max_search_pages: u32,
 }
 
 impl VastSettings {
-    /// Whether anything is rented there.
+    /// Whether the provider is configured.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         !self.api_key.expose().trim().is_empty()
     }
 
-    /// What is wrong with it, if anything: the setting, and why.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first setting that cannot be meant.
+    /// The first invalid setting, and the required change.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let wrong = |setting, why: &str| Err((setting, why.to_owned()));
         let is_namespace = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '-';
@@ -78,7 +78,7 @@ impl VastSettings {
             || self.namespace.len() > NAMESPACE_MAX
             || !self.namespace.chars().all(is_namespace)
         {
-            return wrong("vast.namespace", "must be 1 to 24 of a-z, 0-9 and -");
+            return wrong("vast.namespace", "must be 1 to 24 characters of a-z, 0-9 and -");
         }
         if self.is_enabled() && (self.image.trim().is_empty() || self.image.len() > 1_024) {
             return wrong("vast.image", "must name the image that rented machines run");
@@ -94,21 +94,21 @@ impl VastSettings {
             ("vast.min_duration_h", self.min_duration_h),
         ];
         if let Some((setting, _)) = not_negative.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-            return wrong(setting, "must be 0 or more");
+            return wrong(setting, "must be 0 or greater");
         }
         if !(self.disk_gb.is_finite() && self.disk_gb >= DISK_GB_MIN) {
-            return wrong("vast.disk_gb", "must be 8 or more");
+            return wrong("vast.disk_gb", "must be 8 or greater");
         }
         if self.join_limit_s == 0 {
-            return wrong("vast.join_limit_s", "must be more than 0");
+            return wrong("vast.join_limit_s", "must be greater than 0");
         }
         if !(1..=20).contains(&self.max_search_pages) {
-            return wrong("vast.max_search_pages", "must be 1 to 20");
+            return wrong("vast.max_search_pages", "must be from 1 to 20");
         }
         Ok(())
     }
 
-    /// Without the last slash.
+    /// Address without a trailing slash.
     pub(super) fn base_url(&self) -> &str {
         self.url.trim_end_matches('/')
     }
@@ -118,7 +118,7 @@ impl VastSettings {
     }
 }
 
-/// What an offer must be like, by the operator's settings and policy.
+/// Requirements for offers from the settings and the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wishes {
     /// Empty: any.
@@ -127,7 +127,7 @@ pub(super) struct Wishes {
     pub(super) min_reliability: f64,
     pub(super) max_usd_per_hour: f64,
     pub(super) min_cuda: f64,
-    /// As Vast.ai counts it: 8.9 is 890.
+    /// Unit of Vast.ai: 8.9 is 890.
     pub(super) min_compute_cap: f64,
     pub(super) min_inet_down_mbit: f64,
     pub(super) min_duration_s: f64,
@@ -163,7 +163,7 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// The defaults, with a key.
+    /// Default settings with a key.
     pub(in super::super) fn settings() -> VastSettings {
         let table: toml::Table = toml::from_str(crate::config::DEFAULT).unwrap();
         let settings: VastSettings = table["vast"].clone().try_into().unwrap();

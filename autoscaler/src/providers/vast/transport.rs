@@ -1,4 +1,4 @@
-//! How requests reach Vast.ai: one request, at most one answer. A simulation puts itself in the place of [`Http`].
+//! Transport of requests to Vast.ai: one request, at most one response. Simulations replace [`Http`].
 
 use std::fmt;
 use std::time::Duration;
@@ -10,35 +10,37 @@ use reqwest::{Url, redirect};
 use serde_json::Value;
 use stokehold_queue::now_ms;
 
+use crate::durations::seconds;
 use crate::secret::Secret;
 
-/// More than the longest listing there is; who sends more is not read to the end.
+/// Maximum size of a response, larger than the longest listing. The rest is not read.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Long enough for a distant place, and no part of what an answer may take.
+/// Timeout for connecting; it does not count towards the response.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends a request once.
+/// Sends requests.
 pub trait Transport: Send + Sync {
-    /// Sends it, and reads its answer to the end, within its time. It is not sent again, and redirects are answers like others.
+    /// Sends a request once and reads the whole response within its timeout. Redirects are returned like other
+    /// responses.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>>;
 }
 
-/// What is done to what stands at a path.
+/// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
     Get,
-    /// Asks, with a body.
+    /// Queries with a body.
     Post,
     /// Changes.
     Put,
-    /// Ends.
+    /// Deletes.
     Delete,
 }
 
 impl Method {
-    /// As it is sent.
+    /// Name of the method in HTTP.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,50 +52,41 @@ impl Method {
     }
 }
 
-/// Where a request goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// A path of the provider's, from its first slash to its last: `/api/v0/bundles/`. The key goes with it.
-    Api(String),
-    /// A whole URL that the provider has named. The key does not go there.
-    Keyless(String),
-}
-
-/// What is asked. Its body may hold what a worker joins with, so that it never prints.
+/// A request. Its `Debug` output omits the body, which may hold a join token.
 #[derive(Clone, PartialEq)]
 pub struct Request {
-    /// Which verb.
+    /// HTTP method.
     pub method: Method,
-    /// Where to.
-    pub place: Place,
-    /// What follows the question mark, not yet escaped.
+    /// Path below the provider's address, from the first slash to the last, e.g. `/api/v0/bundles/`.
+    pub path: String,
+    /// Query parameters, not escaped.
     pub query: Vec<(&'static str, String)>,
-    /// Sent as JSON.
+    /// Body, sent as JSON.
     pub body: Option<Value>,
-    /// An answer that has not been read by then is lost.
+    /// Timeout for the whole response.
     pub timeout: Duration,
 }
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Request");
-        shown.field("method", &self.method).field("place", &self.place).field("query", &self.query);
+        shown.field("method", &self.method).field("path", &self.path).field("query", &self.query);
         shown.finish_non_exhaustive()
     }
 }
 
-/// What was answered. Listings quote what machines were given, so that bodies never print.
+/// A response. Its `Debug` output omits the body, because listings repeat the environment of machines.
 #[derive(Clone, PartialEq)]
 pub struct Answer {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// How long the answer says to wait, seconds.
+    /// Value of `Retry-After`, seconds.
     pub retry_after_s: Option<f64>,
-    /// In how many seconds a used up quota is new, where the answer says.
+    /// Time until an exhausted quota resets, seconds, if the response contains it.
     pub quota_resets_in_s: Option<f64>,
-    /// What its body is; empty where it does not say.
+    /// Content type; empty if missing.
     pub content_type: String,
-    /// All of it.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -105,37 +98,37 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Why there is no answer.
+/// Failure to get a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// It certainly never left.
-    #[error("it was not sent: {0}")]
+    /// The request was not sent.
+    #[error("not sent: {0}")]
     Unsent(String),
-    /// It may have arrived, and may have been done.
-    #[error("no answer: {0}")]
+    /// The request may have arrived and may have been carried out.
+    #[error("no response: {0}")]
     Unknown(String),
 }
 
-/// Over the network.
+/// Transport over the network.
 pub struct Http {
     client: reqwest::Client,
     url: String,
     authorization: HeaderValue,
 }
 
-/// Why nothing can be sent at all.
+/// Failure to create a transport.
 #[derive(Debug, thiserror::Error)]
 pub enum NoHttp {
-    /// The key holds what no header may.
-    #[error("the key for Vast.ai holds characters that no key has")]
+    /// The API key contains characters that a header may not.
+    #[error("the API key for Vast.ai contains invalid characters")]
     Key,
-    /// No secure connections can be made here.
-    #[error("cannot set up connections")]
+    /// No TLS client can be created.
+    #[error("cannot create an HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
 impl Http {
-    /// To this address, `https://console.vast.ai`, with this key.
+    /// Creates a transport to this address, e.g. `https://console.vast.ai`, with this key.
     ///
     /// # Errors
     /// [`NoHttp`], before anything is sent.
@@ -149,7 +142,7 @@ impl Http {
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
-            // A connection that is used again may just have been closed, and nobody knows what became of what was sent on it.
+            // A reused connection may just have been closed, and the outcome of a request on it would be unknown.
             .pool_max_idle_per_host(0)
             .http1_only()
             .build()
@@ -164,18 +157,13 @@ impl Http {
             Method::Put => reqwest::Method::PUT,
             Method::Delete => reqwest::Method::DELETE,
         };
-        let (place, is_ours) = match &request.place {
-            Place::Api(path) => (format!("{}{path}", self.url), true),
-            Place::Keyless(url) => (url.clone(), false),
-        };
-        let mut url = Url::parse(&place).map_err(|error| Lost::Unsent(format!("no URL: {error}")))?;
+        let mut url = Url::parse(&format!("{}{}", self.url, request.path))
+            .map_err(|error| Lost::Unsent(format!("invalid URL: {error}")))?;
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
         }
-        let mut sending = self.client.request(method, url).timeout(request.timeout);
-        if is_ours {
-            sending = sending.header(AUTHORIZATION, self.authorization.clone()).header(ACCEPT, "application/json");
-        }
+        let sending = self.client.request(method, url).timeout(request.timeout);
+        let mut sending = sending.header(AUTHORIZATION, self.authorization.clone()).header(ACCEPT, "application/json");
         if let Some(body) = &request.body {
             sending = sending.json(body);
         }
@@ -184,14 +172,13 @@ impl Http {
         let content_type = header(CONTENT_TYPE.as_str()).unwrap_or_default();
         let number = |text: String| text.trim().parse().ok().filter(|seconds: &f64| seconds.is_finite());
         let retry_after_s = header(RETRY_AFTER.as_str()).and_then(number);
-        #[expect(clippy::cast_precision_loss, reason = "a date in seconds")]
-        let now_s = now_ms() as f64 / 1e3;
+        let now_s = seconds(now_ms());
         let quota_resets_in_s = header("x-ratelimit-reset").and_then(number).map(|at_s| at_s - now_s);
         let status = answer.status().as_u16();
         let mut body = BytesMut::new();
         while let Some(piece) = answer.chunk().await.map_err(lost)? {
             if body.len() + piece.len() > BODY_BYTES_MAX {
-                return Err(Lost::Unknown(format!("status {status}, and then more than {BODY_BYTES_MAX} bytes")));
+                return Err(Lost::Unknown(format!("status {status} with a body of more than {BODY_BYTES_MAX} bytes")));
             }
             body.extend_from_slice(&piece);
         }
@@ -209,13 +196,13 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The URL is left out: that of a result is a key to it.
+/// Omits the URL from the error.
 fn lost(error: reqwest::Error) -> Lost {
     let error = error.without_url();
     let why = match (error.is_connect(), error.is_timeout()) {
-        (true, true) => "no connection in time".to_owned(),
-        (true, false) => "no connection".to_owned(),
-        (false, true) => "it took too long".to_owned(),
+        (true, true) => "connecting timed out".to_owned(),
+        (true, false) => "cannot connect".to_owned(),
+        (false, true) => "timed out".to_owned(),
         (false, false) => error.to_string(),
     };
     if error.is_connect() || error.is_builder() { Lost::Unsent(why) } else { Lost::Unknown(why) }
@@ -231,9 +218,9 @@ mod tests {
     use super::*;
 
     fn request(body: Option<Value>) -> Request {
-        let place = Place::Api("/api/v0/asks/7/".to_owned());
+        let path = "/api/v0/asks/7/".to_owned();
         let timeout = Duration::from_secs(20);
-        Request { method: Method::Put, place, query: vec![("q", "{\"a\":1}".to_owned())], body, timeout }
+        Request { method: Method::Put, path, query: vec![("q", "{\"a\":1}".to_owned())], body, timeout }
     }
 
     /// Answers one request with this, and gives what it was asked.
@@ -279,21 +266,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_key_does_not_go_elsewhere_and_redirects_are_not_followed() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/logs", listener.local_addr().unwrap());
-        let http = Http::new("http://127.0.0.1:9", &Secret::new("verysecret")).unwrap();
-        let served = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut read = vec![0; 64 << 10];
-            let length = stream.read(&mut read).await.unwrap();
-            let reply = "HTTP/1.1 308 There\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
-            stream.write_all(reply.as_bytes()).await.unwrap();
-            String::from_utf8_lossy(&read[..length]).into_owned()
-        };
-        let request = Request { method: Method::Get, place: Place::Keyless(url), query: vec![], ..request(None) };
-        let (seen, answer) = tokio::join!(served, http.send(request));
-        assert!(!seen.contains("verysecret"), "{seen}");
+    async fn redirects_are_not_followed() {
+        let reply = "HTTP/1.1 308 There\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
+        let (_, answer) = asked(Some(reply), request(None)).await;
         assert_eq!(answer.unwrap().status, 308);
     }
 

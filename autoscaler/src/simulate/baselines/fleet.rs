@@ -1,5 +1,6 @@
 //! From a number of machines to what is to be done.
 
+use crate::plan::Baseline;
 use crate::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
 
 /// A stopped machine is back within 45 s, or somebody else has its card: after this it is given up.
@@ -24,10 +25,10 @@ impl Fleet {
         Self { kind: Some(kind) }
     }
 
-    /// What makes so many machines of those that are there. More: draining ones are taken back, then stopped ones resumed, then others rented.
-    /// Fewer: those that are idle for longest go first, then the busy ones with the fewest jobs drain; booting ones stay. So many are stopped
-    /// rather than released.
-    pub(super) fn toward(&self, seen: &Observation, want: usize, keep_stopped: usize, why: &str) -> Plan {
+    /// What makes so many machines of those that are there. More: draining ones are taken back, then stopped ones
+    /// resumed, then others rented. Fewer: those that are idle for longest go first, then the busy ones with the fewest
+    /// jobs drain; booting ones stay. So many are stopped rather than released.
+    pub(super) fn toward(&self, seen: &Observation, want: usize, keep_stopped: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
         let need_gb = self.need_gb(seen);
         let up: Vec<&Machine> = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).collect();
@@ -42,13 +43,13 @@ impl Fleet {
     }
 
     /// So many more than there are.
-    pub(super) fn more(&self, seen: &Observation, count: usize, why: &str) -> Plan {
+    pub(super) fn more(&self, seen: &Observation, count: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
         self.grow(seen, count, self.need_gb(seen), &mut steps);
         steps.plan
     }
 
-    fn grow(&self, seen: &Observation, count: usize, need_gb: f64, steps: &mut Steps<'_>) {
+    fn grow(&self, seen: &Observation, count: usize, need_gb: f64, steps: &mut Steps) {
         let of = |phase: Phase| {
             seen.machines.iter().filter(move |machine| machine.phase == phase && machine.vram_gb >= need_gb)
         };
@@ -56,8 +57,7 @@ impl Fleet {
         let stopped = of(Phase::Stopped).map(|machine| Action::Resume { machine: machine.id.clone() });
         let offers = self.offers(seen, need_gb);
         let rented = offers.into_iter().flat_map(|offer| {
-            let rent =
-                Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, no_bid: None, prefetch: Vec::new() };
+            let rent = Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, no_bid: None };
             std::iter::repeat_n(rent, offer.count as usize)
         });
         drained.chain(stopped).chain(rented).take(count).for_each(|action| steps.push(action));
@@ -75,7 +75,8 @@ impl Fleet {
         seen.offers.iter().filter(|offer| offer.count > 0 && self.kind.as_ref().is_none_or(|kind| *kind == offer.kind))
     }
 
-    /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be helped.
+    /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be
+    /// helped.
     fn need_gb(&self, seen: &Observation) -> f64 {
         let largest_gb = self.of_kind(seen).map(|offer| offer.vram_gb).fold(0.0, f64::max);
         let most = |waits: bool| {
@@ -108,18 +109,18 @@ pub(super) fn idle_s(machine: &Machine, now_s: f64) -> Option<f64> {
 }
 
 /// A plan, and the reason that all its steps have.
-pub(super) struct Steps<'a> {
+pub(super) struct Steps {
     pub(super) plan: Plan,
-    why: &'a str,
+    why: Baseline,
 }
 
-impl<'a> Steps<'a> {
-    pub(super) fn new(why: &'a str) -> Self {
+impl Steps {
+    pub(super) fn new(why: Baseline) -> Self {
         Self { plan: Plan::default(), why }
     }
 
     pub(super) fn push(&mut self, action: Action) {
-        let reason = Reason::Policy { text: self.why.to_owned() };
+        let reason = Reason::Baseline(self.why);
         self.plan.steps.push(Step { action, reason });
     }
 
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     fn toward(seen: &Observation, want: usize, keep_stopped: usize) -> String {
-        said(&Fleet::cheapest().toward(seen, want, keep_stopped, "test"))
+        said(&Fleet::cheapest().toward(seen, want, keep_stopped, Baseline::Idle))
     }
 
     #[test]
@@ -197,12 +198,12 @@ mod tests {
         assert_eq!(toward(&large, 1, 0), "rent large");
         large.endpoints[0].vram_gb = 400.0;
         assert_eq!(toward(&large, 1, 0), "rent fast");
-        assert_eq!(said(&Fleet::of("card".into()).toward(&seen(0.0, 1, 0, vec![]), 1, 0, "test")), "rent card");
+        assert_eq!(said(&Fleet::of("card".into()).toward(&seen(0.0, 1, 0, vec![]), 1, 0, Baseline::Idle)), "rent card");
     }
 
     #[test]
     fn an_offer_that_is_used_up_is_followed_by_the_next() {
-        let plan = Fleet::cheapest().toward(&seen(0.0, 1, 0, vec![]), 5, 0, "test");
+        let plan = Fleet::cheapest().toward(&seen(0.0, 1, 0, vec![]), 5, 0, Baseline::Idle);
         assert_eq!(said(&plan), "rent fast, rent fast, rent fast, rent card, rent card");
     }
 

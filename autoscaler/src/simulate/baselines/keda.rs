@@ -3,6 +3,7 @@
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Plan};
 
@@ -97,7 +98,7 @@ impl Scaler for Keda {
             self.look(seen.at_s, total);
             self.next_s = seen.at_s + EVERY_S;
         }
-        self.fleet.toward(seen, self.machines, 0, &format!("{total} jobs ask for {}", self.machines))
+        self.fleet.toward(seen, self.machines, 0, Baseline::Jobs { jobs: total, machines: self.machines })
     }
 }
 

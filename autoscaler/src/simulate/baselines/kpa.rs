@@ -3,6 +3,7 @@
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Phase, Plan};
 
@@ -91,7 +92,7 @@ impl Scaler for Kpa {
     fn plan(&mut self, seen: &Observation) -> Plan {
         let ready = seen.machines.iter().filter(|machine| machine.phase == Phase::Ready).count();
         let wanted = self.wanted(seen.at_s, total(seen), ready);
-        self.fleet.toward(seen, wanted, 0, &format!("{:.1} jobs on average ask for {wanted}", self.stable.mean()))
+        self.fleet.toward(seen, wanted, 0, Baseline::Jobs { jobs: self.stable.mean(), machines: wanted })
     }
 }
 

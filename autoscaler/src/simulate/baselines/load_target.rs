@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Endpoint, Name, Observation, Plan};
 
@@ -18,10 +19,11 @@ const COLD_LEAST: usize = 5;
 /// What a job is thought to take until one has ended, seconds.
 const SERVICE_S: f64 = 10.0;
 
-/// `ceil(load / target)` machines. Those that are too many are stopped, up to some times the load; none is rented to be stopped.
+/// `ceil(load / target)` machines. Those that are too many are stopped, up to some times the load; none is rented to be
+/// stopped.
 ///
-/// One thing is added: no more machines than there were jobs at once in that minute. A job of half an hour that arrives is a load of 30 for a
-/// minute, and the rule alone rented 29,000 machines for a week of 1,100 long jobs.
+/// One thing is added: no more machines than there were jobs at once in that minute. A job of half an hour that arrives
+/// is a load of 30 for a minute, and the rule alone rented 29,000 machines for a week of 1,100 long jobs.
 #[derive(Debug, Clone)]
 pub struct LoadTarget {
     name: &'static str,
@@ -89,7 +91,7 @@ impl Scaler for LoadTarget {
         self.wanted.push(seen.at_s, whole((load / self.target).min(most)) as f64);
         let wanted = self.wanted.max() as usize;
         let stopped = whole(load * COLD_FACTOR).max(COLD_LEAST);
-        self.fleet.toward(seen, wanted, stopped, &format!("a load of {load:.1} asks for {wanted}"))
+        self.fleet.toward(seen, wanted, stopped, Baseline::Load { load, machines: wanted })
     }
 }
 

@@ -1,16 +1,19 @@
-//! One more machine for each job that has waited for too long, and one less when it has been idle: as serverless platforms do.
+//! One more machine for each job that has waited for too long, and one less when it has been idle: as serverless
+//! platforms do.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::fleet::{Fleet, Steps, idle_s, is_coming, is_up};
 use crate::observation::Work;
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Action, Name, Observation, Plan};
 
 /// A job has waited for too long after this, seconds.
 const DELAY_S: f64 = 4.0;
 
-/// One more for each job that waited above 4 s and that no machine to come is for; released after a while without a job.
+/// One more for each job that waited above 4 s and that no machine to come is for; released after a while without a
+/// job.
 #[derive(Debug, Clone)]
 pub struct QueueDelay {
     name: &'static str,
@@ -49,7 +52,7 @@ impl QueueDelay {
 
     /// Those that have been idle for long enough, the longest first, while more than the least are there.
     fn release(&self, seen: &Observation) -> Plan {
-        let mut steps = Steps::new("idle for long enough");
+        let mut steps = Steps::new(Baseline::Idle);
         let up = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).count();
         let idle = seen.machines.iter().filter_map(|machine| Some((idle_s(machine, seen.at_s)?, &machine.id)));
         let mut idle: Vec<(f64, &Name)> = idle.filter(|(idle_s, _)| *idle_s >= self.idle_s).collect();
@@ -85,7 +88,7 @@ impl Scaler for QueueDelay {
         let up = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).count();
         let more = late.saturating_sub(coming).max(self.least.saturating_sub(up));
         if more > 0 {
-            return self.fleet.more(seen, more, &format!("{late} jobs waited above {DELAY_S} s"));
+            return self.fleet.more(seen, more, Baseline::Waited { jobs: late, limit_s: DELAY_S });
         }
         self.release(seen)
     }

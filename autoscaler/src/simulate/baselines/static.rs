@@ -1,6 +1,7 @@
 //! So many machines all the time.
 
 use super::fleet::Fleet;
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Plan};
 
@@ -26,7 +27,7 @@ impl Scaler for Static {
     }
 
     fn plan(&mut self, seen: &Observation) -> Plan {
-        self.fleet.toward(seen, self.machines, 0, &format!("always {}", self.machines))
+        self.fleet.toward(seen, self.machines, 0, Baseline::Fixed { machines: self.machines })
     }
 }
 

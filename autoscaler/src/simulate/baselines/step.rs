@@ -2,6 +2,7 @@
 
 use super::fleet::Fleet;
 use super::{total, waiting};
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Plan};
 
@@ -53,7 +54,7 @@ impl Scaler for Step {
             self.look(seen);
             self.next_s = seen.at_s + EVERY_S;
         }
-        self.fleet.toward(seen, self.machines, 0, &format!("the queue asks for {}", self.machines))
+        self.fleet.toward(seen, self.machines, 0, Baseline::QueueSteps { machines: self.machines })
     }
 }
 

@@ -14,7 +14,8 @@ const BURST_ENDS: f64 = 32.0;
 /// And so many beginnings in each slot, at most.
 const STARTS_PER_SLOT: f64 = 4.0;
 
-/// Fewer beginnings are looked at where jobs come so close that each would be looked at more often than this, about two seconds' worth.
+/// Fewer beginnings are looked at where jobs come so close that each would be looked at more often than this, about two
+/// seconds' worth.
 const LOOKS: f64 = 1e9;
 
 /// What is not counted as more than a whole number of machines.
@@ -92,8 +93,8 @@ fn surely_on(work: &Work, duration_s: f64, grid: &Grid) -> Option<(usize, usize)
     (duration_s >= 2.0 * grid.width_s && first <= last).then_some((first, last))
 }
 
-/// The fewest slots of which each run of a job, with its machine, has one for itself. A run that is too short for that touches one of
-/// them, or one of its neighbours: those are added, since a machine may be there for no time at all.
+/// The fewest slots of which each run of a job, with its machine, has one for itself. A run that is too short for that
+/// touches one of them, or one of its neighbours: those are added, since a machine may be there for no time at all.
 fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
     let earliest_end_s = work.arrival_s + duration_s;
     let latest_start_s = work.latest_start_s();
@@ -112,7 +113,8 @@ fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
     (first.saturating_sub(1), (last + 1).min(top))
 }
 
-/// How many machines the work of a while needs at some time in it, for whiles that begin with an arrival and end with a latest end.
+/// How many machines the work of a while needs at some time in it, for whiles that begin with an arrival and end with a
+/// latest end.
 fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
     let speeds = demand.speeds(class);
     let cover = Cover::new(demand, class);
@@ -158,7 +160,8 @@ fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
     }
 }
 
-/// As above, for jobs that are done from the first arrival on and by the latest end that each kind allows: fast kinds have less time.
+/// As above, for jobs that are done from the first arrival on and by the latest end that each kind allows: fast kinds
+/// have less time.
 fn whole(demand: &Demand, class: usize, from_s: f64, close: &[&Work], grid: &Grid, cuts: &mut Vec<Cut>) {
     let machines: Vec<&Machine> = demand.holding(class).collect();
     let mut ends_s = vec![f64::NEG_INFINITY; machines.len()];

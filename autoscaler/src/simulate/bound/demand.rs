@@ -91,7 +91,8 @@ impl Demand {
         self.machines.iter().filter(move |machine| machine.level >= class)
     }
 
-    /// What the work costs where machines can be had by the second, without boots, dollars: the bound where all else fails.
+    /// What the work costs where machines can be had by the second, without boots, dollars: the bound where all else
+    /// fails.
     pub(super) fn least_usd(&self) -> f64 {
         let price = |class| {
             let each = self.holding(class).map(|machine| machine.usd_per_s / machine.speed);
@@ -121,8 +122,8 @@ fn can_be_asked(job: &Job, kinds: &[&Kind]) -> bool {
     is_sane && job.service_s > 0.0 && kinds.iter().any(|kind| kind.vram_gb >= job.vram_gb)
 }
 
-/// The most memory that a kind has and that is too little, GB; -1 where every kind has enough. Jobs that agree in it can use the same
-/// kinds.
+/// The most memory that a kind has and that is too little, GB; -1 where every kind has enough. Jobs that agree in it
+/// can use the same kinds.
 fn largest_too_small_gb(vram_gb: f64, kinds: &[&Kind]) -> f64 {
     kinds.iter().map(|kind| kind.vram_gb).filter(|gb| *gb < vram_gb).fold(-1.0, f64::max)
 }

@@ -15,7 +15,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The finest that has no more than about this many slots. A trace that is too long even for the widest has wider ones.
+    /// The finest that has no more than about this many slots. A trace that is too long even for the widest has wider
+    /// ones.
     pub(super) fn new(demand: &Demand, slots: usize) -> Self {
         let spans = open_spans(demand);
         let count = |width_s: f64| spans.iter().map(|(from, to)| ((to - from) / width_s).ceil() + 1.0).sum::<f64>();

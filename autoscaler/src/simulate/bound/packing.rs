@@ -1,9 +1,10 @@
 //! Jobs are whole: what they take of a card beyond their memory, since nothing fits beside them.
 //!
-//! Any function `f` from shares to 0..1 for which `sum f(share) <= 1` wherever `sum share <= 1` may stand in for the share: if jobs fit
-//! on some cards, they still do when each takes `f(share)`. Two families of such functions (Fekete and Schepers, "New classes of fast
-//! lower bounds for bin packing problems", 2001) and what they come to one after the other are tried on the whole trace, and the one is
-//! taken that makes the most work of it. Three models of 0.55 of a card need three cards, not 1.65.
+//! Any function `f` from shares to 0..1 for which `sum f(share) <= 1` wherever `sum share <= 1` may stand in for the
+//! share: if jobs fit on some cards, they still do when each takes `f(share)`. Two families of such functions (Fekete
+//! and Schepers, "New classes of fast lower bounds for bin packing problems", 2001) and what they come to one after the
+//! other are tried on the whole trace, and the one is taken that makes the most work of it. Three models of 0.55 of a
+//! card need three cards, not 1.65.
 
 use super::demand::Work;
 

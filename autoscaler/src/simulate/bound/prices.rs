@@ -10,7 +10,8 @@ pub(super) const ROUNDING: f64 = 1e-7;
 /// Jobs are placed as a whole, at the cheapest start, as long as this does not take more steps than some seconds have.
 const STEPS: f64 = 2e8;
 
-/// Beyond that, jobs that may start in so many slots are taken to find the cheapest one for all of their work: little less.
+/// Beyond that, jobs that may start in so many slots are taken to find the cheapest one for all of their work: little
+/// less.
 const MANY_SLOTS: f64 = 16.0;
 
 /// Dual variables. Any non-negative ones give a bound once [`Prices::repair`] has seen them.
@@ -28,8 +29,8 @@ impl Prices {
         self.work[..=level].iter().map(|of_class| of_class[slot]).sum()
     }
 
-    /// Lowers prices until no machine can earn more than it costs, whenever it is switched on and off; slot by slot, so that one
-    /// price that is too high costs no more than itself.
+    /// Lowers prices until no machine can earn more than it costs, whenever it is switched on and off; slot by slot, so
+    /// that one price that is too high costs no more than itself.
     pub(super) fn repair(&mut self, demand: &Demand, grid: &Grid, cuts: &[Cut]) {
         let each = self.work.iter_mut().flatten().chain(&mut self.cuts);
         each.for_each(|price| *price = if price.is_finite() { price.max(0.0) } else { 0.0 });
@@ -39,7 +40,8 @@ impl Prices {
             starting[cut.first].push(index);
             ending[cut.last].push(index);
         }
-        // By machine: the most that one can have earned that is on through the slot before, and what is paid for being on right now.
+        // By machine: the most that one can have earned that is on through the slot before, and what is paid for being
+        // on right now.
         let mut best = vec![f64::NEG_INFINITY; demand.machines.len()];
         let mut seen = vec![0.0; demand.machines.len()];
         for slot in 0..grid.slots() {

@@ -141,7 +141,8 @@ struct Place {
     start_s: f64,
 }
 
-/// What a schedule costs, with every machine switched off wherever that is worth it; `None` where jobs do not fit beside each other.
+/// What a schedule costs, with every machine switched off wherever that is worth it; `None` where jobs do not fit
+/// beside each other.
 fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Place]) -> Option<f64> {
     let mut machines: Vec<(usize, usize)> = places.iter().map(|place| (place.kind, place.machine)).collect();
     machines.sort_unstable();

@@ -59,8 +59,9 @@ impl Rates {
         Self { window_s, per_s: (0..windows).map(|window| window as f64 * window_s).map(rate).collect() }
     }
 
-    /// Arrivals at these rates, whose gaps vary by `cv` around their mean: 1 is Poisson, less is more even, more comes in bursts. Gaps are
-    /// drawn of a clock that runs as fast as the rate is high, so that a gap may reach over windows.
+    /// Arrivals at these rates, whose gaps vary by `cv` around their mean: 1 is Poisson, less is more even, more comes
+    /// in bursts. Gaps are drawn of a clock that runs as fast as the rate is high, so that a gap may reach over
+    /// windows.
     pub(super) fn arrivals(&self, cv: f64, rng: &mut StdRng) -> Vec<f64> {
         let shape = cv.powi(-2);
         let Ok(gaps) = Gamma::new(shape, shape.recip()) else { return Vec::new() };

@@ -104,19 +104,18 @@ pub enum Fault {
     NotText,
 }
 
-/// The offers of a simulation that is given none. On-demand prices are medians from a public price catalogue of one marketplace; interruptible
-/// ones are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
+/// The offers of a simulation that is given none. On-demand prices are medians from a public price catalogue of one
+/// marketplace; interruptible ones are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
 #[must_use]
 pub fn default() -> Vec<Kind> {
     // A test reads them: there is no other way to an error.
     parse(DEFAULT.as_bytes()).unwrap_or_default()
 }
 
-/// Reads offers. Columns are found by name; `name`, `vram_gb`, `speed`, `od_usd_h`, `spot_usd_h`, `spot_preempt_per_h`, `boot_lo_s`, `boot_hi_s`
-/// and `max_count` must be there, and others are passed over.
+/// Reads offers. Columns are found by name; `name`, `vram_gb`, `speed`, `od_usd_h`, `spot_usd_h`, `spot_preempt_per_h`,
+/// `boot_lo_s`, `boot_hi_s` and `max_count` must be there, and others are passed over.
 ///
 /// # Errors
-///
 /// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
 pub fn read(path: &Path) -> Result<Vec<Kind>, Error> {
     let mut bytes = Vec::new();

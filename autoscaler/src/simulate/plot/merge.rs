@@ -7,8 +7,8 @@ pub(super) const MAX_POINTS: usize = 800;
 /// Work that arrives is a mean over so many merged samples: single ones are noise.
 const SMOOTH: usize = 3;
 
-/// At most so many samples, of spans of equal length. Work that arrived is a mean over the span; all else is the most there was, so that
-/// nothing short is lost.
+/// At most so many samples, of spans of equal length. Work that arrived is a mean over the span; all else is the most
+/// there was, so that nothing short is lost.
 pub(super) fn merge(samples: &[Sample], at_most: usize) -> Vec<Sample> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
     let span_s = (last.at_s - first.at_s) / at_most as f64;

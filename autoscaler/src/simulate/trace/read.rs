@@ -29,7 +29,6 @@ const MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Reads a trace, gzipped or plain: its first bytes tell.
 ///
 /// # Errors
-///
 /// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
 pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };

@@ -8,11 +8,10 @@ use flate2::{Compression, GzBuilder};
 
 use super::{Error, HEADER, Job};
 
-/// Writes a trace as gzipped CSV. The same jobs give the same bytes: no time and no name goes into the file, and a number is written with
-/// as many digits as it takes to read it back.
+/// Writes a trace as gzipped CSV. The same jobs give the same bytes: no time and no name goes into the file, and a
+/// number is written with as many digits as it takes to read it back.
 ///
 /// # Errors
-///
 /// [`Error::Write`]: there may be a part of the file, and it is to be removed.
 pub fn write(path: &Path, jobs: &[Job]) -> Result<(), Error> {
     let written =

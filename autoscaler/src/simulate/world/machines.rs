@@ -7,12 +7,12 @@ use stokehold_queue::Queue as _;
 use stokehold_queue::reach::Reach;
 
 use super::{Event, World, digit, now};
+use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
 use crate::plan::{Action, Plan};
-use crate::simulate::machine::{Machine, ms};
+use crate::simulate::machine::Machine;
 use crate::simulate::offers::Kind;
-use crate::simulate::rules::{cold_load_s, disk_load_s};
 
 impl World<'_> {
     pub(super) fn get_ready(&mut self, number: usize, life: u32) {
@@ -20,24 +20,7 @@ impl World<'_> {
         self.tally.bill(machine, self.now_ms, self.rules);
         self.tally.resumes += u64::from(machine.phase == Phase::Resuming);
         machine.enter(Phase::Ready, self.now_ms);
-        self.fetch_ahead(number);
         self.serve(number);
-    }
-
-    /// Fetches the next of what a machine is to have on its disk, one at a time, beside its jobs.
-    pub(super) fn fetch_ahead(&mut self, number: usize) {
-        let Some(machine) = self.machines.get_mut(&number) else { return };
-        let Some(endpoint) = machine.next_fetch() else { return };
-        let vram_gb = self.known[endpoint].vram_gb;
-        let fetch_ms = ms(cold_load_s(vram_gb) - disk_load_s(vram_gb));
-        let life = machine.life;
-        self.at(self.now_ms + fetch_ms, Event::Fetched(number, life, endpoint));
-    }
-
-    pub(super) fn fetched(&mut self, number: usize, life: u32, endpoint: usize) {
-        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
-        machine.fetched(endpoint);
-        self.fetch_ahead(number);
     }
 
     /// Takes an interruptible machine away. Its jobs go back to where they waited.
@@ -89,7 +72,7 @@ impl World<'_> {
     /// A time from an exponential distribution with this mean.
     pub(super) fn drawn_ms(&mut self, mean_s: f64) -> u64 {
         let share: f64 = self.random.random_range(f64::EPSILON..1.0);
-        ms(-mean_s * share.ln())
+        millis(-mean_s * share.ln())
     }
 
     pub(super) fn expect_loss(&mut self, number: usize) {
@@ -126,9 +109,7 @@ impl World<'_> {
     pub(super) fn apply(&mut self, plan: &Plan) {
         for step in &plan.steps {
             match &step.action {
-                Action::Rent { offer, bid_usd_per_hour, prefetch, .. } => {
-                    self.rent(offer, bid_usd_per_hour.is_some(), prefetch);
-                }
+                Action::Rent { offer, bid_usd_per_hour, .. } => self.rent(offer, bid_usd_per_hour.is_some()),
                 Action::Resume { machine } => self.resume(machine),
                 Action::Drain { machine } => {
                     if let Some(number) = self.find(machine, &[Phase::Ready]) {
@@ -186,7 +167,7 @@ impl World<'_> {
         machine.power_off();
     }
 
-    pub(super) fn rent(&mut self, offer: &Name, is_interruptible: bool, prefetch: &[Name]) {
+    pub(super) fn rent(&mut self, offer: &Name, is_interruptible: bool) {
         let Some(kind) = self.kinds.iter().position(|kind| kind.name == *offer) else { return };
         if self.offer(kind).count == 0 {
             return;
@@ -198,13 +179,11 @@ impl World<'_> {
         let mut machine = Machine::new(id, kind, room_gb, self.rules.share_gb.is_some(), self.now_ms);
         (machine.is_interruptible, machine.usd_per_hour) =
             (is_interruptible, self.usd_per_hour(kind, is_interruptible));
-        let place = |name: &Name| self.seen.endpoints.binary_search_by(|endpoint| endpoint.name.cmp(name)).ok();
-        machine.to_fetch = prefetch.iter().rev().filter_map(place).collect();
         self.machines.insert(number, machine);
         self.tally.boots += 1;
         let Kind { boot_lo_s, boot_hi_s, .. } = self.kinds[kind];
         let boot_s = boot_lo_s + (boot_hi_s - boot_lo_s) * self.random.random::<f64>();
-        self.at(self.now_ms + ms(boot_s), Event::Ready(number, 0));
+        self.at(self.now_ms + millis(boot_s), Event::Ready(number, 0));
         self.expect_loss(number);
     }
 
@@ -218,7 +197,7 @@ impl World<'_> {
         let life = machine.life;
         if !is_taken {
             let (lo_s, hi_s) = self.rules.resume_s;
-            self.at(self.now_ms + ms(lo_s + (hi_s - lo_s) * share), Event::Ready(number, life));
+            self.at(self.now_ms + millis(lo_s + (hi_s - lo_s) * share), Event::Ready(number, life));
         }
     }
 }

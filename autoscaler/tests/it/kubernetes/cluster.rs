@@ -165,7 +165,8 @@ impl Cluster {
     }
 }
 
-/// In which order pods go when there are too many: on no node, pending, then by what deleting them costs. As in the ReplicaSet controller.
+/// In which order pods go when there are too many: on no node, pending, then by what deleting them costs. As in the
+/// ReplicaSet controller.
 fn going(pod: &Value) -> (bool, bool, i64, String) {
     let cost = &pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"];
     let cost = cost.as_str().map_or(0, |cost| cost.parse().unwrap());

@@ -168,7 +168,7 @@ async fn what_is_refused_is_said_to_be() {
         "jobs.batch \"m-1\" is forbidden: exceeded quota: gpus, requested: count/jobs.batch=1, used: 4, limited: 4";
     server.instead("create", "jobs", Instead::Status(403, quota, "Forbidden", None));
     let Err(Failure::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
-    assert!(why.contains("quota of the namespace is used up"), "{why}");
+    assert!(why.contains("quota of the namespace is exhausted"), "{why}");
     for _ in 0..3 {
         server.instead("create", "jobs", Instead::Status(429, "", "", Some("0")));
     }

@@ -81,7 +81,7 @@ end
 
 local DAY_MS = 86400000
 local SPENT_MAX = 50000 -- fields of a day: machines by endpoints and batches
-local SPENT_S = 401 * 86400 -- as long as bills are kept (autoscaler/src/bills.rs)
+local SPENT_S = 401 * 86400 -- as long as bills are kept (autoscaler/src/cost_ledger.rs)
 
 -- What an attempt that has ended took: milliseconds of a slot, and what running and loading cost. An attempt that went on over midnight
 -- is counted in each of its days by how long it ran there, and as a job in the last. Machines are named last, since they are called what

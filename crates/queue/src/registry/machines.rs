@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Registry, TokenRecord, WorkerRecord, from_json, to_json};
 use crate::error::Error;
@@ -144,15 +144,27 @@ impl From<u64> for Term {
     }
 }
 
-/// Something that the operator is to know.
+/// Condition that an operator should know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What it is about, as `blind vast`.
+    /// Kind of the condition, and its subject if there are several, e.g. `provider_unreachable vast`.
+    #[serde(deserialize_with = "notice_kind")]
     pub kind: String,
     /// In words, with what to do.
     pub text: String,
     /// Since when it is so, unix milliseconds.
     pub since_ms: u64,
+}
+
+/// Reads the kind of a notice. Autoscalers of the release before wrote `blind`, `offers` and `deaf`.
+fn notice_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let kind = String::deserialize(deserializer)?;
+    Ok(match kind.split_once(' ') {
+        Some(("blind", provider)) => format!("provider_unreachable {provider}"),
+        Some(("offers", provider)) => format!("no_offers {provider}"),
+        None if kind == "deaf" => "gateway_unreachable".to_owned(),
+        _ => kind,
+    })
 }
 
 /// When the work that waits now will have been done, as things are.
@@ -377,5 +389,26 @@ impl Registry {
         call.arg(term.0).arg(field).arg(value);
         let (answer,): (String,) = self.connection.eval(&scripts::LEAD_WRITE, &call).await?;
         Ok(answer == "ok")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn notices_of_the_release_before_are_read_with_their_new_kinds() {
+        let kinds = [
+            ("blind vast", "provider_unreachable vast"),
+            ("offers vast", "no_offers vast"),
+            ("deaf", "gateway_unreachable"),
+            ("credit vast", "credit vast"),
+            ("no_offers vast", "no_offers vast"),
+        ];
+        for (written, read) in kinds {
+            let notice = serde_json::json!({"kind": written, "text": "", "since_ms": 1});
+            assert_eq!(serde_json::from_value::<Notice>(notice).unwrap().kind, read);
+        }
     }
 }

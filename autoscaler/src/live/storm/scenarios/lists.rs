@@ -46,7 +46,7 @@ async fn list_is(fault: Option<Fault>) -> Vec<String> {
     stage.submit(0, 400);
     while stage.now_s() < from_s + LASTS_S {
         stage.tick().await;
-        let says = stage.says("blind vast");
+        let says = stage.says("provider_unreachable vast");
         stage.claim(says, "no notice stands");
     }
     let calls = stage.world.cloud.changes_since(from_s);
@@ -54,7 +54,7 @@ async fn list_is(fault: Option<Fault>) -> Vec<String> {
     stage.world.cloud.set_bare(false);
     stage.world.cloud.set_faults(Vec::new());
     stage.run_until(3_600.0, "the work is done", |stage| stage.fleet.count(0) == (0, 820)).await;
-    let says = stage.says("blind vast");
+    let says = stage.says("provider_unreachable vast");
     stage.claim(!says, "the notice stands still");
     stage.run_until(4.0 * 3_600.0, "everything is given back", |stage| stage.world.is_empty()).await;
     stage.end()

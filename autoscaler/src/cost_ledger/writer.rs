@@ -1,4 +1,4 @@
-//! Writes the machines' bills down, and asks providers what they charge.
+//! Writes the bills of machines to Redis and reads the charges of providers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Charges, Entry, Said, entries, is_awaited, note_there, outdated};
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::provider::in_time;
 use crate::providers::Providers;
 
-/// How often providers are asked what they charge, at most: twice before what they say is their last word.
+/// Maximum interval between two queries of charges. The actual interval allows two queries before charges are final.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
-/// How often all bills are read, to strike off those that are kept no longer.
+/// Interval at which all bills are read to remove those past their retention.
 const READ_EVERY: Duration = Duration::from_secs(3_600);
 
-/// The bills that may still change, as they were last written.
+/// The bills that may still change, as last written.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct CostLedger {
     known: Option<(Term, BTreeMap<String, MachineBill>)>,
     read: Option<Instant>,
-    /// When each machine was last known to be there, unix milliseconds.
+    /// Time at which each machine was last known to exist, unix milliseconds.
     there_ms: BTreeMap<String, u64>,
     asked: Option<Instant>,
-    /// Beside the rounds, which wait for no invoice.
+    /// Query of charges that runs beside the rounds.
     asking: Option<JoinHandle<Charges>>,
-    /// A day, and what bills that nobody looks at any more came to on it.
+    /// A day, and the cost on it of bills that no longer change.
     settled_today: Option<(u32, u64)>,
 }
 
-impl Books {
-    /// What rented machines have cost on the day of this moment, or soon will have been charged, millionths of a dollar; `None` before the
-    /// bills have been read.
+impl CostLedger {
+    /// Cost of rented machines on the day of a moment, including costs that are not charged yet, millionths of a
+    /// dollar; `None` before the bills have been read.
     pub(crate) fn spent_today(&self, now_ms: u64) -> Option<u64> {
         let (_, known) = self.known.as_ref()?;
         let today = |bill: &MachineBill| bill.by_day(now_ms).get(&day_of(now_ms)).map_or(0, DayBill::total);
@@ -46,11 +46,11 @@ impl Books {
         )
     }
 
-    /// Writes down what has changed. What cannot be written now is in the next round; it stops nothing.
-    pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &Seen) {
+    /// Writes the changes. A failure is logged, and the next round retries.
+    pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &RawState) {
         if let Err(error) = self.written(registry, term, providers, seen).await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the machines' bills cannot be written down; the next round does it");
+            tracing::warn!(error, "cannot write the bills of machines; the next round retries");
         }
     }
 
@@ -59,9 +59,10 @@ impl Books {
         registry: &Registry,
         term: Term,
         providers: &Providers,
-        seen: &Seen,
+        seen: &RawState,
     ) -> Result<(), Error> {
-        // Unless all is written it is read again: a write of unknown outcome may have been done.
+        // The bills are read again unless all changes were written, because a write of unknown outcome may have
+        // succeeded.
         let now = Instant::now();
         let is_fresh = self.read.is_some_and(|read| now.duration_since(read) < READ_EVERY);
         let mut known = match self.known.take() {
@@ -111,7 +112,7 @@ impl Books {
                 }
             };
             if !is_ours {
-                // Another one leads, and keeps the books.
+                // Another autoscaler leads and writes the bills.
                 return Ok(());
             }
         }
@@ -119,7 +120,8 @@ impl Books {
         Ok(())
     }
 
-    /// What providers have answered since the last round. They are asked once a minute; those that could not be are not in it.
+    /// Charges that providers reported since the last round. Providers are queried once a minute; those that failed are
+    /// left out.
     async fn charges(&mut self, providers: &Providers, known: &BTreeMap<String, MachineBill>, now_ms: u64) -> Charges {
         if let Some(answered) = self.asking.take_if(|asking| asking.is_finished()) {
             return answered.await.unwrap_or_default();
@@ -144,7 +146,7 @@ impl Books {
     }
 }
 
-/// Asks each what it has charged since then, unix seconds.
+/// Queries each provider for its charges since a moment in unix seconds.
 async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charges {
     let mut charges = Charges::new();
     for (name, since_s) in questions {
@@ -155,7 +157,7 @@ async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charg
                 charges.insert(name.to_owned(), Said { charges: found, last_word_ms });
             }
             Ok(None) => {}
-            Err(failure) => tracing::debug!(provider = name, %failure, "it does not say what it charges"),
+            Err(failure) => tracing::debug!(provider = name, %failure, "cannot read the charges of a provider"),
         }
     }
     charges

@@ -1,4 +1,4 @@
-//! What decides, live and in simulations: it learns from what it sees, and decides by that.
+//! The planner, shared by the live loop and simulations: learns from observations and plans.
 
 use crate::decide::decide;
 use crate::learned::Observer;
@@ -7,26 +7,26 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-/// Learns, and decides.
-pub struct Mind {
+/// Learns from observations and plans.
+pub struct Planner {
     policy: Policy,
     observer: Observer,
 }
 
-impl Mind {
-    /// One that has seen nothing.
+impl Planner {
+    /// Creates a planner without observations.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self { observer: Observer::new(&policy), policy }
     }
 
-    /// What it goes by.
+    /// Settings of the planner.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What is to be done now.
+    /// Learns from an observation and plans.
     pub fn plan(&mut self, seen: &Observation) -> Plan {
         let learned = self.observer.note(seen);
         decide(&Snapshot { seen, learned }, &self.policy)

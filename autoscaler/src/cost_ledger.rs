@@ -1,55 +1,56 @@
-//! The machines' bills: what is to be written down of what they cost. Pure; [`books`] writes it.
+//! Changes to the bills of machines. Pure; [`writer`] writes them.
 
-pub(crate) mod books;
+pub(crate) mod writer;
 
 use std::collections::BTreeMap;
 
 use stokehold_queue::costs::{BillState, Charged, MachineBill};
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 
-use crate::live::chores::micros;
-use crate::observe::{SILENT_MS, Seen};
+use crate::money::micros;
+use crate::observe::{RawState, SILENT_MS};
 use crate::provider::{Charge, RentalState};
 
-/// One that has not said anything of it by then is not asked any more.
+/// Time after the end of a machine in which its provider is asked for charges, milliseconds.
 const ASKED_FOR_MS: u64 = 2 * 3_600_000;
 
-/// Bills are kept for so long after their machine's end, milliseconds: a year, and a month to look back on it.
+/// Retention of bills after the end of their machine, milliseconds: a year, and a month to report on it.
 const KEPT_MS: u64 = 400 * 86_400_000;
 
-/// Bills that are kept at most: fifty machines a day for all that time.
+/// Maximum number of bills: fifty machines a day over that retention.
 const BILLS_MAX: usize = 20_000;
 
-/// A list is so old, on average, when it is first seen in it that a machine runs, milliseconds.
+/// Average age of a list that shows for the first time that a machine runs, milliseconds.
 const LIST_LAG_MS: u64 = 3_000;
 
-/// What is to be done with a bill.
+/// Change to a bill.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry {
-    /// It is new, or has changed.
+    /// The bill is new or has changed.
     Write(Box<MachineBill>),
-    /// Its machine was never made.
+    /// The machine was never created.
     Drop(String),
 }
 
-/// What providers charge, by provider: of those that have been asked now and send bills.
+/// Charges by provider, of providers that send bills and responded in this round.
 pub(crate) type Charges = BTreeMap<String, Said>;
 
-/// What a provider has said.
+/// Charges of one provider.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Said {
     pub(crate) charges: Vec<Charge>,
-    /// So long after a machine's end it is its last word, milliseconds.
+    /// Time after the end of a machine at which its charges are final, milliseconds.
     pub(crate) last_word_ms: u64,
 }
 
-/// What has changed since `known`. A bill is opened when its machine is first written down, for one whose rent was of unknown outcome is
-/// paid for if it was made; it is closed when the machine is struck off. One of which its provider has never named an id was never made.
+/// Lists the changes since `known`. A bill is opened when its machine is first written to the ledger, because a rent of
+/// unknown outcome costs money if it succeeded. It is closed when the machine is struck off. A machine without a
+/// provider's ID was never created.
 ///
-/// It ends when its provider confirmed that the machine is given back; of one that went away by itself, when it was last known to be there
-/// (`there_ms`): a list that lacks it is believed much later.
+/// The bill ends when the provider confirmed the release. For a machine that went away by itself it ends when the
+/// machine was last known to exist (`there_ms`), because a list without it is trusted only later.
 pub(crate) fn entries(
-    seen: &Seen,
+    seen: &RawState,
     known: &BTreeMap<String, MachineBill>,
     there_ms: &BTreeMap<String, u64>,
     charges: &Charges,
@@ -85,8 +86,8 @@ fn end(bill: &mut MachineBill, at_ms: u64) {
     bill.ended_ms = Some(at_ms.max(bill.since_ms));
 }
 
-/// Takes note of the machines that are known to be there now: they are listed, or heard.
-pub(crate) fn note_there(seen: &Seen, there_ms: &mut BTreeMap<String, u64>) {
+/// Notes which machines are known to exist now, because they are listed or heard.
+pub(crate) fn note_there(seen: &RawState, there_ms: &mut BTreeMap<String, u64>) {
     for machine in seen.machines.values() {
         let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
         let has_list = seen.rentals.get(&machine.provider).is_some_and(Option::is_some);
@@ -97,7 +98,7 @@ pub(crate) fn note_there(seen: &Seen, there_ms: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// The bills that are kept no longer: those that ended too long ago, and the oldest of too many.
+/// Bills that are past their retention, and the oldest ones above the maximum number.
 pub(crate) fn outdated(bills: &BTreeMap<String, MachineBill>, now_ms: u64) -> Vec<String> {
     let ended = |bill: &MachineBill| bill.ended_ms.map(|ended_ms| (ended_ms, bill.machine.clone()));
     let mut ended: Vec<(u64, String)> = bills.values().filter_map(ended).collect();
@@ -108,14 +109,14 @@ pub(crate) fn outdated(bills: &BTreeMap<String, MachineBill>, now_ms: u64) -> Ve
     old.map(|(_, (_, machine))| machine).collect()
 }
 
-/// Whether a provider may have more to say of this one.
+/// Whether further charges of a bill may come.
 pub(crate) fn is_awaited(bill: &MachineBill, now_ms: u64) -> bool {
     let is_final = bill.charged.is_some_and(|charged| charged.is_final);
     !is_final && bill.ended_ms.is_none_or(|ended_ms| now_ms < ended_ms + ASKED_FOR_MS)
 }
 
-/// The bill of a machine that is there.
-fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -> MachineBill {
+/// The current bill of an existing machine.
+fn current(seen: &RawState, machine: &MachineRecord, before: Option<&MachineBill>) -> MachineBill {
     let mut bill = before.cloned().unwrap_or_else(|| opened(machine));
     if let (Wanted::Gone, Some(released_ms)) = (machine.wanted, machine.released_ms) {
         bill.rental = machine.rental.clone().or(bill.rental);
@@ -125,7 +126,7 @@ fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -
         return bill;
     }
     if bill.ended_ms.take().is_some() {
-        // A name that is used again: what was between is not paid for.
+        // A name that is used again: the time between is not charged.
         bill.since_ms = machine.rented_ms.max(bill.since_ms);
         bill.charged = bill.charged.map(|charged| Charged { is_final: false, ..charged });
     }
@@ -142,19 +143,20 @@ fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -
     bill
 }
 
-/// What an hour of it costs now, unless it is stopped: less where it is paid for from when it runs, and does not yet.
-fn price(seen: &Seen, machine: &MachineRecord, bill: &MachineBill) -> u64 {
+/// Current price per hour of a machine that is not stopped. Lower while it boots, if its provider charges from the
+/// start of the run.
+fn price(seen: &RawState, machine: &MachineRecord, bill: &MachineBill) -> u64 {
     let Some(booting) = machine.booting_usd_micros_per_hour else { return machine.usd_micros_per_hour };
     let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
     match seen.rental_of(machine).map(|rental| rental.state) {
         Some(RentalState::Starting) if !is_heard => booting,
-        // Where nobody lists it, it is as it was.
+        // Without a list the state is unchanged.
         None if !is_heard && bill.usd_micros_per_hour <= booting => booting,
         _ => machine.usd_micros_per_hour,
     }
 }
 
-/// What it would cost on demand at a moment when it costs this.
+/// On-demand price of a machine that currently costs this.
 fn on_demand(machine: &MachineRecord, usd_micros_per_hour: u64) -> u64 {
     if machine.booting_usd_micros_per_hour.is_some_and(|booting| usd_micros_per_hour <= booting) {
         return usd_micros_per_hour;
@@ -184,9 +186,9 @@ fn opened(machine: &MachineRecord) -> MachineBill {
     }
 }
 
-/// What a machine is paid for; `None` while it is being given back, when it is as it was.
-fn state(seen: &Seen, machine: &MachineRecord) -> Option<BillState> {
-    // Of one that was taken away only the disk is paid for, whatever is wanted of it.
+/// State that a machine is charged for; `None` while it is given back, when the state is unchanged.
+fn state(seen: &RawState, machine: &MachineRecord) -> Option<BillState> {
+    // Only the disk of a machine that was taken away is charged, whatever its wanted state.
     let is_away = |state| matches!(state, RentalState::Lost | RentalState::Stopped | RentalState::Broken);
     if seen.rental_of(machine).is_some_and(|rental| is_away(rental.state)) {
         return Some(BillState::Stopped);
@@ -199,8 +201,8 @@ fn state(seen: &Seen, machine: &MachineRecord) -> Option<BillState> {
     }
 }
 
-/// With what its provider charges now.
-fn charged(seen: &Seen, bill: MachineBill, charges: &Charges) -> MachineBill {
+/// The bill with the current charges of its provider.
+fn charged(seen: &RawState, bill: MachineBill, charges: &Charges) -> MachineBill {
     if !is_awaited(&bill, seen.now_ms) {
         return bill;
     }
@@ -249,19 +251,19 @@ mod tests {
         .unwrap()
     }
 
-    fn seen(minutes: u64, machine: Option<MachineRecord>) -> Seen {
+    fn seen(minutes: u64, machine: Option<MachineRecord>) -> RawState {
         let now_ms = NOW + minutes * MINUTE;
         let machines = machine.into_iter().map(|machine| (machine.id.clone(), machine)).collect();
-        Seen { now_ms, machines, ..Seen::default() }
+        RawState { now_ms, machines, ..RawState::default() }
     }
 
-    fn ready(minutes: u64) -> Seen {
+    fn ready(minutes: u64) -> RawState {
         let seen = seen(minutes, Some(machine(Wanted::Running)));
-        Seen { workers: vec![worker(seen.now_ms)], ..seen }
+        RawState { workers: vec![worker(seen.now_ms)], ..seen }
     }
 
     /// What is known after each of these was seen.
-    fn after(all: &[Seen]) -> BTreeMap<String, MachineBill> {
+    fn after(all: &[RawState]) -> BTreeMap<String, MachineBill> {
         let mut known = BTreeMap::new();
         for seen in all {
             apply(&mut known, seen, &Charges::new());
@@ -269,7 +271,7 @@ mod tests {
         known
     }
 
-    fn apply(known: &mut BTreeMap<String, MachineBill>, seen: &Seen, charges: &Charges) {
+    fn apply(known: &mut BTreeMap<String, MachineBill>, seen: &RawState, charges: &Charges) {
         for entry in entries(seen, known, &BTreeMap::new(), charges) {
             match entry {
                 Entry::Write(bill) => drop(known.insert(bill.machine.clone(), *bill)),
@@ -320,7 +322,7 @@ mod tests {
     fn of_a_machine_that_was_taken_away_only_the_disk_is_paid_for() {
         let taken =
             Rental { id: "9001".to_owned(), label: "m-1".to_owned(), state: RentalState::Lost, usd_per_hour: None };
-        let away = Seen { rentals: [("cloud".to_owned(), Some(vec![taken]))].into(), ..ready(20) };
+        let away = RawState { rentals: [("cloud".to_owned(), Some(vec![taken]))].into(), ..ready(20) };
         let known = after(&[ready(10), away]);
         assert_eq!(known["m-1"].state, BillState::Stopped);
     }
@@ -335,7 +337,7 @@ mod tests {
         let listed = |minutes, state| {
             let rental = Rental { id: "9001".to_owned(), label: "m-1".to_owned(), state, usd_per_hour: None };
             let rentals = [("cloud".to_owned(), Some(vec![rental]))].into();
-            Seen { rentals, ..seen(minutes, Some(of_vast(Wanted::Running))) }
+            RawState { rentals, ..seen(minutes, Some(of_vast(Wanted::Running))) }
         };
         let ended_at = NOW + 16 * MINUTE;
         let ending = MachineRecord { released_ms: Some(ended_at), ..of_vast(Wanted::Gone) };
@@ -369,7 +371,7 @@ mod tests {
             note_there(&seen, &mut there_ms);
             apply(&mut known, &seen, &Charges::new());
         }
-        let silent = Seen { now_ms: NOW + 20 * MINUTE, ..ready(10) };
+        let silent = RawState { now_ms: NOW + 20 * MINUTE, ..ready(10) };
         note_there(&silent, &mut there_ms);
         apply(&mut known, &silent, &Charges::new());
         let gone = seen(25, None);
@@ -380,7 +382,7 @@ mod tests {
     #[test]
     fn a_bid_that_is_raised_counts_from_then_on() {
         let dearer = MachineRecord { usd_micros_per_hour: 720_000, ..machine(Wanted::Running) };
-        let raised = Seen { machines: [("m-1".to_owned(), dearer)].into(), ..ready(30) };
+        let raised = RawState { machines: [("m-1".to_owned(), dearer)].into(), ..ready(30) };
         let known = after(&[ready(0), raised, seen(60, None)]);
         assert_eq!(known["m-1"].total_usd_micros(u64::MAX), 180_000 + 360_000);
     }

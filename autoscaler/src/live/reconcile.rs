@@ -1,70 +1,73 @@
-//! What follows from what was decided before, whatever is decided now: calls of unknown outcome are cleared up, drained machines go, those
-//! that never came are given back, and what is nobody's is ended. Pure.
+//! Corrections that follow from earlier decisions: calls of unknown outcome are resolved, drained machines are given
+//! back, and so are machines that never came up or that the ledger lacks. Pure.
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
-use crate::observe::{self, Seen};
+use crate::money::micros;
+use crate::observe::{self, RawState};
 use crate::provider::{Provider, RentalState};
 
-/// A call that its provider has not confirmed is made again after this time, milliseconds.
+/// Time after which a call that its provider has not confirmed is repeated, milliseconds.
 const ASK_AGAIN_MS: u64 = 30_000;
 
-/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its heartbeat is every
+/// Time without a heartbeat after which a machine without a list counts as gone, milliseconds. Workers send one every
 /// three seconds.
 const QUIET_MS: u64 = 5_000;
 
-/// A machine that is in no list for so long is gone, milliseconds: in two good lists at the least, for one is asked for more often.
+/// Time for which a machine must be missing from its list to count as gone, milliseconds: at least two good lists,
+/// because lists are read more often.
 const MISSED_MS: u64 = 10_000;
 
-/// Endpoints that are remembered to be on a machine's disk.
+/// Maximum number of endpoints that are remembered as stored on a machine's disk.
 const ON_DISK_MAX: usize = 200;
 
-/// How patient to be.
+/// Time limits and the limit of the cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// A draining machine is ended with what it has after this time, milliseconds.
+    /// Time that a draining machine has for its jobs, milliseconds.
     pub(crate) drain_ms: u64,
-    /// A host whose machine never came, or went away, is left alone for this time, milliseconds.
-    pub(crate) shun_ms: u64,
-    /// What all machines together may cost, millionths of a dollar an hour.
+    /// Time during which nothing is rented from a host whose machine never came up or went away, milliseconds.
+    pub(crate) cooldown_ms: u64,
+    /// Limit for the cost of all machines together, millionths of a dollar per hour.
     pub(crate) most_usd_micros_per_hour: u64,
 }
 
-/// Something to do beside the plan.
+/// A correction beside the plan.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Chore {
-    /// Write a machine down as it is now known to be.
+pub(crate) enum Correction {
+    /// Updates the record of a machine.
     Note(MachineRecord),
-    /// It is gone.
+    /// Strikes a machine off that is gone.
     Forget {
-        /// Its id.
+        /// ID of the machine.
         id: String,
         why: &'static str,
     },
-    /// Have its provider do this.
+    /// Requests a state of a machine from its provider.
     Ask { machine: MachineRecord, wanted: Wanted, why: &'static str },
-    /// Give it no more jobs, and give it back when it has ended those that it has.
+    /// Drains a machine, then gives it back.
     Drain { machine: MachineRecord, why: &'static str },
-    /// Rent nothing of this host or offer until then, unix milliseconds; 0: it may be again.
-    Shun { host: String, until_ms: u64 },
+    /// Rents nothing from this host or offer until then, unix milliseconds; 0 ends the cooldown.
+    CoolDown { host: String, until_ms: u64 },
 }
 
-/// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
-pub(crate) fn chores<'a>(
-    seen: &Seen,
+/// Lists the corrections for a state. `provider` looks up a provider by name; machines of unknown providers stay as
+/// they are.
+pub(crate) fn reconcile<'a>(
+    seen: &RawState,
     patience: Patience,
     provider: impl Fn(&str) -> Option<&'a dyn Provider>,
-) -> Vec<Chore> {
-    let mut chores = Vec::new();
+) -> Vec<Correction> {
+    let mut corrections = Vec::new();
     for machine in seen.machines.values() {
         if let Some(provider) = provider(&machine.provider) {
-            one(seen, patience, provider, machine, &mut chores);
-            chores.extend(false_offer(seen, patience, provider, machine));
+            one(seen, patience, provider, machine, &mut corrections);
+            corrections.extend(false_offer(seen, patience, provider, machine));
         }
     }
     for machine in too_dear(seen, patience.most_usd_micros_per_hour) {
         if provider(&machine.provider).is_some() {
-            give_back(seen, machine, &mut chores);
+            give_back(seen, machine, &mut corrections);
         }
     }
     for (name, rentals) in &seen.rentals {
@@ -72,8 +75,6 @@ pub(crate) fn chores<'a>(
             let is_known = seen.machines.values().any(|machine| {
                 machine.provider == *name && (machine.id == rental.label || machine.rental.as_ref() == Some(&rental.id))
             });
-            #[cfg(test)]
-            let is_known = is_known || crate::planted::is("strangers-kept");
             if !is_known {
                 let machine = MachineRecord {
                     id: rental.label.clone(),
@@ -86,7 +87,7 @@ pub(crate) fn chores<'a>(
                     rented_ms: seen.now_ms,
                     drained_ms: None,
                     then: None,
-                    // It counts towards the limits until it is gone.
+                    // The machine counts towards the limits until it is gone.
                     usd_micros_per_hour: rental.usd_per_hour.map_or(0, micros),
                     agreed_usd_micros_per_hour: None,
                     booting_usd_micros_per_hour: None,
@@ -97,18 +98,19 @@ pub(crate) fn chores<'a>(
                     missed_ms: None,
                     on_disk: Vec::new(),
                 };
-                chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "nobody wrote it down" });
+                corrections.push(Correction::Ask { machine, wanted: Wanted::Gone, why: "it is not in the ledger" });
             }
         }
     }
-    let over = seen.shunned.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
-    chores.extend(over.map(|(host, _)| Chore::Shun { host: host.clone(), until_ms: 0 }));
-    chores
+    let over = seen.cooldowns.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
+    corrections.extend(over.map(|(host, _)| Correction::CoolDown { host: host.clone(), until_ms: 0 }));
+    corrections
 }
 
-/// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first. What was agreed is
-/// within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing back that costs what it should.
-pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
+/// Machines that are charged more than agreed and must go so that the limit holds, the worst first. Agreed prices are
+/// within the limit, because nothing was rented beyond it. A limit that was lowered since gives back no machine that
+/// costs what was agreed.
+pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
     let costs = |machine: &MachineRecord| match machine.wanted {
         Wanted::Gone => 0,
         Wanted::Stopped if machine.is_done => machine.stopped_usd_micros_per_hour,
@@ -132,51 +134,62 @@ pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&Machi
     dear
 }
 
-/// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
-fn give_back(seen: &Seen, machine: &MachineRecord, chores: &mut Vec<Chore>) {
-    const WHY: &str = "it costs more than was agreed, and all cost more than they may";
-    let is_asked = |chore: &Chore| {
-        matches!(chore, Chore::Ask { machine: asked, .. } if asked.id == machine.id)
-            || matches!(chore, Chore::Forget { id, .. } if *id == machine.id)
+/// Gives back a machine that costs too much, unless that is under way. Its jobs end first.
+fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &mut Vec<Correction>) {
+    const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
+    let is_asked = |correction: &Correction| {
+        matches!(correction, Correction::Ask { machine: asked, .. } if asked.id == machine.id)
+            || matches!(correction, Correction::Forget { id, .. } if *id == machine.id)
     };
-    if chores.iter().any(is_asked) || machine.then == Some(Wanted::Gone) {
+    if corrections.iter().any(is_asked) || machine.then == Some(Wanted::Gone) {
         return;
     }
-    let noted = chores.iter().position(|chore| matches!(chore, Chore::Note(noted) if noted.id == machine.id));
-    let machine = match noted.map(|place| chores.remove(place)) {
-        Some(Chore::Note(noted)) => noted,
+    let noted = corrections
+        .iter()
+        .position(|correction| matches!(correction, Correction::Note(noted) if noted.id == machine.id));
+    let machine = match noted.map(|place| corrections.remove(place)) {
+        Some(Correction::Note(noted)) => noted,
         _ => machine.clone(),
     };
-    chores.push(match seen.worker_of(&machine) {
-        Some(_) => Chore::Drain { machine, why: WHY },
-        None => Chore::Ask { machine, wanted: Wanted::Gone, why: WHY },
+    corrections.push(match seen.worker_of(&machine) {
+        Some(_) => Correction::Drain { machine, why: WHY },
+        None => Correction::Ask { machine, wanted: Wanted::Gone, why: WHY },
     });
 }
 
-/// A box whose offers say less than is charged is left alone.
-fn false_offer(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
-    let shun = shun(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
-    let is_shunned =
-        matches!(&shun, Chore::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
-    (!is_shunned).then_some(shun)
+/// Starts a cooldown of a host that charges more than its offers.
+fn false_offer(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+) -> Option<Correction> {
+    let cool_down = cool_down(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
+    let is_cooling_down = matches!(&cool_down, Correction::CoolDown { host, .. } if seen.cooldowns.get(host).is_some_and(|ms| *ms > seen.now_ms));
+    (!is_cooling_down).then_some(cool_down)
 }
 
-fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn one(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+    corrections: &mut Vec<Correction>,
+) {
     let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
-    // It cannot be said of one whose provider could not be asked.
+    // Nothing is known of machines whose provider could not be reached.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
     let rental = seen.rental_of(machine);
     let worker = seen.worker_of(machine);
     let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
-    // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there, whatever is listed.
+    // A list kept in this process is exact. For any other provider, a machine whose worker is heard exists, whatever
+    // the list says.
     let is_exact = provider.settles_after().is_zero();
-    #[cfg(test)]
-    let is_exact = is_exact || crate::planted::is("one-list-is-enough");
     let mut known = machine.clone();
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
         known.missed_ms = None;
-        // It was made after all.
+        // The machine was created after all.
         known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
         known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;
         if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
@@ -188,12 +201,12 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     {
         let missed_ms = *known.missed_ms.get_or_insert(seen.now_ms);
         if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || is_exact {
-            return gone(seen, patience, provider, machine, chores);
+            return gone(seen, patience, provider, machine, corrections);
         }
     }
-    // Nobody lists it, but its worker would be heard.
+    // No list contains the machine, but its worker would be heard.
     if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
-        return chores.push(Chore::Forget { id: machine.id.clone(), why: "given back" });
+        return corrections.push(Correction::Forget { id: machine.id.clone(), why: "given back" });
     }
     if let Some(worker) = worker {
         for name in observe::loaded(worker) {
@@ -202,87 +215,87 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
             }
         }
     }
-    #[cfg(test)]
-    if machine.wanted == Wanted::Gone && crate::planted::is("destroy-asked-once") {
-        return;
-    }
-    let ask = |wanted, why| Chore::Ask { machine: known.clone(), wanted, why };
+    let ask = |wanted, why| Correction::Ask { machine: known.clone(), wanted, why };
     let never_came = machine.wanted == Wanted::Running
         && worker.is_none()
         && u128::from(age_ms) > provider.join_limit().as_millis()
         && !seen.is_paused();
-    let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Gone, "asked before without a certain answer"))
+    let correction = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
+        Some(ask(Wanted::Gone, "the outcome of the last request is unknown"))
     } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Gone, "it is still there"))
+        Some(ask(Wanted::Gone, "it still exists"))
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Stopped, "asked before without a certain answer"))
+        Some(ask(Wanted::Stopped, "the outcome of the last request is unknown"))
     } else if never_came {
-        chores.extend(shun(seen, patience, provider, machine));
-        Some(ask(Wanted::Gone, "its worker has not joined in time"))
+        corrections.extend(cool_down(seen, patience, provider, machine));
+        Some(ask(Wanted::Gone, "its worker did not join in time"))
     } else if seen.is_taken(machine) {
-        chores.extend(shun(seen, patience, provider, machine));
+        corrections.extend(cool_down(seen, patience, provider, machine));
         let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
-        let why = if is_broken { "it will never run" } else { "it was taken away, and what is left of it costs money" };
+        let why = if is_broken { "it will never run" } else { "it was taken away, and its disk still costs money" };
         Some(ask(Wanted::Gone, why))
     } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
         let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
         let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
         match (seen.is_done(machine), is_silent, is_late) {
             (true, ..) => Some(ask(then, "its jobs are done")),
-            (_, true, _) => Some(ask(then, "it has fallen silent")),
-            (.., true) => Some(ask(then, "its time to end its jobs is over")),
+            (_, true, _) => Some(ask(then, "its worker is silent")),
+            (.., true) => Some(ask(then, "its drain deadline has passed")),
             _ => None,
         }
     } else {
         None
     };
-    match chore {
-        Some(chore) => chores.push(chore),
-        None if known != *machine => chores.push(Chore::Note(known)),
+    match correction {
+        Some(correction) => corrections.push(correction),
+        None if known != *machine => corrections.push(Correction::Note(known)),
         None => {}
     }
 }
 
-/// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not show yet, whatever is
-/// wanted of it.
-fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
-    // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and begins nothing anew.
+/// Age of the request that a list must reflect before a missing machine counts, milliseconds. A machine that was just
+/// rented may not be listed yet, whatever its wanted state.
+fn unlisted_ms(seen: &RawState, machine: &MachineRecord) -> u64 {
+    // A machine that may never have been created is not requested to go; its wanted state is written repeatedly and
+    // must not restart the clock.
     let is_told = machine.is_done || machine.rental.is_none();
     let since_ms = if machine.wanted == Wanted::Gone && is_told { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)
 }
 
-/// It is in its provider's list no more.
-fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+/// Strikes off a machine that its provider no longer lists.
+fn gone(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+    corrections: &mut Vec<Correction>,
+) {
     let why = match (machine.wanted, machine.is_done) {
         (Wanted::Gone, _) => "given back",
-        (_, false) => "it was never made",
+        (_, false) => "it was never created",
         (_, true) => {
-            chores.extend(shun(seen, patience, provider, machine));
-            "it is not there any more"
+            corrections.extend(cool_down(seen, patience, provider, machine));
+            "it no longer exists"
         }
     };
-    chores.push(Chore::Forget { id: machine.id.clone(), why });
+    corrections.push(Correction::Forget { id: machine.id.clone(), why });
 }
 
-/// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
-fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+/// Starts a cooldown of the host, or of the offer if the host is unknown. Not for this machine, which has no
+/// alternative.
+fn cool_down(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+) -> Option<Correction> {
     if provider.leaves_with_us() {
-        return None;
-    }
-    #[cfg(test)]
-    if crate::planted::is("host-not-shunned") {
         return None;
     }
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
-    Some(Chore::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some dollars an hour, never negative")]
-pub(crate) fn micros(usd: f64) -> u64 {
-    (usd.max(0.0) * 1e6).round() as u64
+    Some(Correction::CoolDown { host, until_ms: seen.now_ms + patience.cooldown_ms })
 }
 
 #[cfg(test)]
@@ -299,7 +312,8 @@ mod tests {
     use crate::provider::{Failure, Order, Rental};
 
     const NOW_MS: u64 = 1_000_000_000;
-    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
+    const PATIENCE: Patience =
+        Patience { drain_ms: 600_000, cooldown_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
 
     /// Says of itself what any provider with a list would.
     struct Cloud;
@@ -309,22 +323,22 @@ mod tests {
             "cloud"
         }
         fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn join_limit(&self) -> Duration {
             Duration::from_secs(900)
@@ -383,22 +397,22 @@ mod tests {
     }
 
     /// `rentals`: `None` when the provider could not be asked.
-    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> Seen {
-        Seen {
+    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> RawState {
+        RawState {
             now_ms: NOW_MS,
             machines: [(machine.id.clone(), machine)].into(),
             rentals: rentals.map(|rentals| ("cloud".to_owned(), Some(rentals))).into_iter().collect(),
-            ..Seen::default()
+            ..RawState::default()
         }
     }
 
-    fn of(seen: &Seen) -> Vec<Chore> {
-        chores(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
+    fn of(seen: &RawState) -> Vec<Correction> {
+        reconcile(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
     }
 
-    fn asked(chores: &[Chore]) -> Option<(Wanted, &'static str)> {
-        chores.iter().find_map(|chore| match chore {
-            Chore::Ask { wanted, why, .. } => Some((*wanted, *why)),
+    fn asked(corrections: &[Correction]) -> Option<(Wanted, &'static str)> {
+        corrections.iter().find_map(|correction| match correction {
+            Correction::Ask { wanted, why, .. } => Some((*wanted, *why)),
             _ => None,
         })
     }
@@ -406,14 +420,14 @@ mod tests {
     #[test]
     fn a_rent_of_unknown_outcome_is_found_by_its_label_or_given_up_and_never_repeated() {
         let unknown = || MachineRecord { rental: None, is_done: false, ..machine(130) };
-        let [Chore::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
+        let [Correction::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
         assert_eq!((found.rental.as_deref(), found.is_done), (Some("9001"), true));
-        let [Chore::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
+        let [Correction::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
         assert_eq!(missed.missed_ms, Some(NOW_MS), "one list may be behind");
         assert_eq!(of(&seen(missed.clone(), Some(vec![]))), [], "the same list, or one just after it");
         let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
-        let [Chore::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
-        assert_eq!(*why, "it was never made");
+        let [Correction::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
+        assert_eq!(*why, "it was never created");
         let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
         assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
     }
@@ -428,8 +442,8 @@ mod tests {
             missed_ms: Some(NOW_MS - MISSED_MS),
             ..machine(130)
         };
-        let chores = of(&seen(asked_again, Some(vec![])));
-        assert!(matches!(&chores[..], [Chore::Forget { .. }]), "{chores:?}");
+        let corrections = of(&seen(asked_again, Some(vec![])));
+        assert!(matches!(&corrections[..], [Correction::Forget { .. }]), "{corrections:?}");
     }
 
     #[test]
@@ -441,8 +455,10 @@ mod tests {
     #[test]
     fn what_nobody_wrote_down_is_given_back() {
         let known = seen(machine(60), Some(vec![rental("m-1", "9001"), rental("m-2", "9002")]));
-        let chores = of(&known);
-        let [Chore::Ask { machine, wanted: Wanted::Gone, .. }] = &chores[..] else { panic!("{chores:?}") };
+        let corrections = of(&known);
+        let [Correction::Ask { machine, wanted: Wanted::Gone, .. }] = &corrections[..] else {
+            panic!("{corrections:?}")
+        };
         assert_eq!((machine.id.as_str(), machine.rental.as_deref()), ("m-2", Some("9002")));
     }
 
@@ -450,19 +466,25 @@ mod tests {
     fn one_whose_worker_never_joins_is_given_back_and_its_host_left_alone() {
         let listed = || Some(vec![rental("m-1", "9001")]);
         assert_eq!(of(&seen(machine(899), listed())), []);
-        let chores = of(&seen(machine(901), listed()));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker has not joined in time")));
-        assert!(chores.contains(&Chore::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms }));
+        let corrections = of(&seen(machine(901), listed()));
+        assert_eq!(asked(&corrections), Some((Wanted::Gone, "its worker did not join in time")));
+        assert!(
+            corrections
+                .contains(&Correction::CoolDown { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.cooldown_ms })
+        );
     }
 
     #[test]
     fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
         let vanished = MachineRecord { missed_ms: Some(1), ..machine(1_000) };
-        let chores = of(&seen(vanished, Some(vec![])));
-        assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
+        let corrections = of(&seen(vanished, Some(vec![])));
+        assert!(
+            matches!(&corrections[..], [Correction::CoolDown { .. }, Correction::Forget { .. }]),
+            "{corrections:?}"
+        );
         let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
-        let chores = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "it is still there")));
+        let corrections = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
+        assert_eq!(asked(&corrections), Some((Wanted::Gone, "it still exists")));
         let unsure = MachineRecord { is_done: false, ..clinging };
         assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
     }
@@ -476,7 +498,9 @@ mod tests {
         assert_eq!(at(10, RentalState::Stopped), [], "the list may be older than the machine");
         let outbid = at(60, RentalState::Stopped);
         assert_eq!(asked(&outbid).map(|(wanted, _)| wanted), Some(Wanted::Gone), "a stopped disk bills");
-        assert!(outbid.iter().any(|chore| matches!(chore, Chore::Shun { host, .. } if host == "box-3")));
+        assert!(
+            outbid.iter().any(|correction| matches!(correction, Correction::CoolDown { host, .. } if host == "box-3"))
+        );
         assert_eq!(asked(&at(5, RentalState::Broken)), Some((Wanted::Gone, "it will never run")));
         assert_eq!(at(60, RentalState::Starting), []);
     }
@@ -485,9 +509,9 @@ mod tests {
     fn what_was_given_back_is_gone_when_no_list_has_it() {
         let given_back =
             MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 12_000, is_done: true, ..machine(600) };
-        let [Chore::Note(missed)] = &of(&seen(given_back.clone(), Some(vec![])))[..] else { panic!() };
+        let [Correction::Note(missed)] = &of(&seen(given_back.clone(), Some(vec![])))[..] else { panic!() };
         let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
-        assert!(matches!(&of(&seen(missed, Some(vec![])))[..], [Chore::Forget { why: "given back", .. }]));
+        assert!(matches!(&of(&seen(missed, Some(vec![])))[..], [Correction::Forget { why: "given back", .. }]));
         let fresh = MachineRecord { rented_ms: NOW_MS - 14_000, ..given_back };
         assert_eq!(of(&seen(fresh, Some(vec![]))), [], "it may not show yet");
     }
@@ -497,7 +521,7 @@ mod tests {
         let drained_ms = NOW_MS - 10_000;
         let draining = MachineRecord { drained_ms: Some(drained_ms), then: Some(Wanted::Gone), ..machine(1_000) };
         let at = |worker: WorkerRecord, machine: &MachineRecord| {
-            let seen = Seen { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
+            let seen = RawState { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
             asked(&of(&seen)).map(|(_, why)| why)
         };
         assert_eq!(at(worker(NOW_MS, 1, true), &draining), None, "it has a job");
@@ -507,8 +531,8 @@ mod tests {
         let asked = MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 1_000, ..draining.clone() };
         assert_eq!(at(worker(NOW_MS, 0, true), &asked), None, "it was asked for already");
         let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
-        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
-        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
+        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its drain deadline has passed"));
+        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("its worker is silent"));
     }
 
     #[test]
@@ -516,12 +540,12 @@ mod tests {
         let stopped = |age_s| MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(age_s) };
         let at = |machine: MachineRecord, workers: Vec<WorkerRecord>| {
             let rentals = [("cloud".to_owned(), None)].into();
-            of(&Seen { workers, rentals, ..seen(machine, None) })
+            of(&RawState { workers, rentals, ..seen(machine, None) })
         };
         assert_eq!(at(stopped(4), vec![]), [], "it may be heard once more");
         assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
-        assert!(matches!(&at(stopped(6), vec![])[..], [Chore::Forget { .. }]));
-        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Chore::Forget { .. }]));
+        assert!(matches!(&at(stopped(6), vec![])[..], [Correction::Forget { .. }]));
+        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Correction::Forget { .. }]));
         assert_eq!(
             asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted),
             Some(Wanted::Gone)
@@ -540,33 +564,40 @@ mod tests {
         let at = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
             let rentals = machines.iter().map(|machine| rental(&machine.id, &machine.id)).collect();
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
-            of(&Seen { machines, workers, ..seen(machine(60), Some(rentals)) })
+            of(&RawState { machines, workers, ..seen(machine(60), Some(rentals)) })
         };
-        let shun = |id: &str| Chore::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
+        let cool_down = |id: &str| Correction::CoolDown { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
         assert_eq!(at(&[of_id("m-1", 303_000), of_id("m-2", 290_000)], vec![]), [], "a cent is rounding");
-        assert_eq!(at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]), [shun("m-1")], "all may cost a dollar");
+        assert_eq!(
+            at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]),
+            [cool_down("m-1")],
+            "all may cost a dollar"
+        );
         let dear = [of_id("m-1", 420_000), of_id("m-2", 450_000), of_id("m-3", 100_000)];
-        let chores = at(&dear, vec![]);
-        let [first, second, Chore::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &chores[..] else {
-            panic!("{chores:?}")
+        let corrections = at(&dear, vec![]);
+        let [first, second, Correction::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &corrections[..] else {
+            panic!("{corrections:?}")
         };
         assert_eq!(
             (first, second, dearest.id.as_str()),
-            (&shun("m-1"), &shun("m-2"), "m-2"),
+            (&cool_down("m-1"), &cool_down("m-2"), "m-2"),
             "m-3 counts as was agreed"
         );
         let busy = WorkerRecord { name: "m-2".to_owned(), ..worker(NOW_MS, 1, false) };
-        let chores = at(&dear, vec![busy]);
-        assert!(matches!(&chores[2..], [Chore::Drain { machine, .. }] if machine.id == "m-2"), "{chores:?}");
+        let corrections = at(&dear, vec![busy]);
+        assert!(
+            matches!(&corrections[2..], [Correction::Drain { machine, .. }] if machine.id == "m-2"),
+            "{corrections:?}"
+        );
         let raised = Rental { usd_per_hour: Some(0.9), ..rental("m-1", "9001") };
-        let [Chore::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
+        let [Correction::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
         assert_eq!((known.usd_micros_per_hour, known.agreed_usd_micros_per_hour), (900_000, Some(300_000)));
     }
 
     #[test]
     fn a_penalty_ends() {
         let mut seen = seen(machine(60), Some(vec![rental("m-1", "9001")]));
-        seen.shunned = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
-        assert_eq!(of(&seen), [Chore::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
+        seen.cooldowns = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
+        assert_eq!(of(&seen), [Correction::CoolDown { host: "box-1".to_owned(), until_ms: 0 }]);
     }
 }

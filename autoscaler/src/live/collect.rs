@@ -1,4 +1,4 @@
-//! Asks Redis, the registry and the providers what there is.
+//! Polls Redis and the providers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -12,36 +12,36 @@ use tokio::time::{Instant, timeout};
 
 use crate::live::pause::Pauses;
 use crate::observation::Offer;
-use crate::observe::{self, Seen};
+use crate::observe::{self, RawState};
 use crate::provider::{Failure, Provider, Rental, in_time};
 use crate::providers::Providers;
 
-/// Redis answers within this time, or is not to be seen.
+/// Timeout for reading state from Redis.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
 
-/// A machine that was asked for so long ago is to be in its provider's list, milliseconds.
+/// Age after which a requested machine must appear in its provider's list, milliseconds.
 const SETTLED_MS: u64 = 120_000;
 
-/// A list that has none of the machines that should be in it is believed after this time, milliseconds.
+/// Time after which a list without any expected machine is trusted, milliseconds.
 const BARE_MS: u64 = 900_000;
 
-/// What is left of our money at a provider is believed for so long.
+/// Cache TTL of the credit at a provider.
 const CREDIT_FOR: Duration = Duration::from_secs(60);
 
-/// What an endpoint's current version needs is believed for so long.
+/// Cache TTL of the class of an endpoint's current version.
 const CLASS_FOR: Duration = Duration::from_secs(30);
 
-/// Why nothing can be seen.
+/// Failure to read the state from Redis.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Blind {
-    #[error("Redis does not answer")]
+pub(crate) enum RedisUnreachable {
+    #[error("Redis failed")]
     Redis(#[from] Error),
-    #[error("Redis takes longer than {} s", REDIS_LIMIT.as_secs())]
+    #[error("Redis did not answer within {} s", REDIS_LIMIT.as_secs())]
     Late,
 }
 
-/// Where to look, and what is remembered from one look to the next.
-pub(crate) struct Eyes {
+/// Reads the state of Redis and the providers, with caches that last from poll to poll.
+pub(crate) struct Collector {
     queue: Shards,
     registry: Registry,
     classes: HashMap<String, ((u32, u32), Instant)>,
@@ -50,37 +50,37 @@ pub(crate) struct Eyes {
     asker: Asker,
 }
 
-/// What was seen, and of which providers it cannot be said.
-pub(crate) struct Look {
-    pub(crate) seen: Seen,
-    pub(crate) blind: Vec<(&'static str, Failure)>,
-    pub(crate) unsold: Vec<(&'static str, Unsold)>,
-    /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
+/// Result of a poll, with the providers that could not be reached.
+pub(crate) struct Poll {
+    pub(crate) seen: RawState,
+    pub(crate) unreachable: Vec<(&'static str, Failure)>,
+    pub(crate) no_offers: Vec<(&'static str, NoOffers)>,
+    /// Cost of rented machines today, millionths of a dollar; `None` before it is known.
     pub(crate) spent_usd_micros: Option<u64>,
 }
 
-/// Why nothing can be rented somewhere.
+/// Reason why a provider has no offers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Unsold {
-    /// It has too little of our money left, dollars.
+pub(crate) enum NoOffers {
+    /// The credit is below the minimum, dollars.
     Poor { credit_usd: f64, least_usd: f64 },
-    /// It does not say what can be had, or what is left to spend.
+    /// The offers or the credit could not be read.
     Failed(String),
 }
 
-impl Eyes {
+impl Collector {
     pub(crate) fn new(queue: Shards, min_credit_usd: f64) -> Self {
         let registry = queue.registry();
         let asker = Asker::new(min_credit_usd);
         Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
     }
 
-    /// What is not seen from here on, until the next look, is nobody's fault but ours.
+    /// Marks the time until the next poll as a pause, in which silence of workers does not count.
     pub(crate) fn lose_sight(&mut self) {
         self.pauses.lose_sight();
     }
 
-    pub(crate) async fn look(&mut self, providers: &Providers) -> Result<Look, Blind> {
+    pub(crate) async fn poll(&mut self, providers: &Providers) -> Result<Poll, RedisUnreachable> {
         let asked = async {
             tokio::try_join!(
                 self.queue.flow(),
@@ -91,31 +91,31 @@ impl Eyes {
             )
         };
         let found = timeout(REDIS_LIMIT, asked).await;
-        let (flows, workers, machines, demands, shunned) = found.map_err(|_| Blind::Late)??;
-        // Providers take their time, in which nobody falls silent.
+        let (flows, workers, machines, demands, cooldowns) = found.map_err(|_| RedisUnreachable::Late)??;
+        // Taken before the providers respond, so that slow providers make no worker look silent.
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
             self.busy_ms.insert(worker.name.clone(), worker.seen_ms);
         }
         self.busy_ms.retain(|name, _| workers.iter().any(|worker| worker.name == *name));
-        let mut seen = Seen {
+        let mut seen = RawState {
             now_ms,
             flows,
             demands,
             workers,
             machines,
-            shunned,
+            cooldowns,
             busy_ms: self.busy_ms.clone(),
-            ..Seen::default()
+            ..RawState::default()
         };
         self.pauses.note(&mut seen);
         self.learn_classes(&mut seen).await?;
         let answers = self.asker.ask(providers, &seen).await;
-        Ok(self.asker.look(seen, answers))
+        Ok(self.asker.poll(seen, answers))
     }
 
-    /// What new jobs of each endpoint run on.
-    async fn learn_classes(&mut self, seen: &mut Seen) -> Result<(), Blind> {
+    /// Reads the classes of the new jobs of all endpoints.
+    async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), RedisUnreachable> {
         let now = Instant::now();
         for flow in &seen.flows {
             let name = format!("{}/{}", flow.tenant, flow.endpoint);
@@ -123,7 +123,7 @@ impl Eyes {
                 Some((new, since)) if now.duration_since(*since) < CLASS_FOR => Some(*new),
                 _ => {
                     let asked = class_of_new(&self.registry, &seen.demands, &flow.tenant, &flow.endpoint);
-                    let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| Blind::Late)??;
+                    let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| RedisUnreachable::Late)??;
                     if let Some(new) = new {
                         self.classes.insert(name.clone(), (new, now));
                     }
@@ -139,7 +139,8 @@ impl Eyes {
     }
 }
 
-/// The class of an endpoint's new jobs, and how many of them one process runs at once; `None` of one that is not deployed.
+/// Class of an endpoint's new jobs and the number that one process runs at once; `None` if the endpoint is not
+/// deployed.
 async fn class_of_new(
     registry: &Registry,
     demands: &BTreeMap<u32, Demands>,
@@ -154,25 +155,25 @@ async fn class_of_new(
     Ok(number.zip(gib).map(|(number, gib)| (class_of(number, gib), at_once)))
 }
 
-/// Asks providers, and remembers what need not be asked each time.
+/// Queries providers and caches results that change slowly.
 pub(crate) struct Asker {
     min_credit_usd: f64,
-    /// What is left at each that is paid ahead, and when that was asked.
+    /// Credit at each prepaid provider, and when it was read.
     credits: HashMap<&'static str, (Option<f64>, Instant)>,
-    /// Since when each has listed none of the machines that should be there, unix milliseconds.
+    /// Time since which each provider has listed none of the expected machines, unix milliseconds.
     bare_ms: HashMap<&'static str, u64>,
 }
 
-/// What providers answered.
+/// Responses of all providers.
 pub(crate) struct Answers {
     lists: Vec<Lists>,
-    unsold: Vec<(&'static str, Unsold)>,
+    no_offers: Vec<(&'static str, NoOffers)>,
 }
 
-/// What one of them answered.
+/// Response of one provider.
 struct Lists {
     provider: &'static str,
-    /// It keeps its list itself, here: what is not in it is not there.
+    /// Whether the provider keeps its list in this process, so that a machine that the list lacks does not exist.
     is_exact: bool,
     answer: Result<Listed, Failure>,
 }
@@ -184,26 +185,26 @@ impl Asker {
         Self { min_credit_usd, credits: HashMap::new(), bare_ms: HashMap::new() }
     }
 
-    pub(crate) async fn ask(&mut self, providers: &Providers, seen: &Seen) -> Answers {
+    pub(crate) async fn ask(&mut self, providers: &Providers, seen: &RawState) -> Answers {
         let needs = observe::needs(seen);
         providers.iter().for_each(|provider| provider.look_for(&needs));
         let listed = join_all(providers.iter().map(list)).await;
-        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), unsold: Vec::new() };
+        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), no_offers: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
-            // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to spend, nothing is rented there;
-            // what is rented is looked after all the same.
+            // If the list fails, nothing else is requested. Without offers or with unknown credit nothing is rented
+            // there, but existing machines are still managed.
             let answer = match answer {
                 Ok((offers, rentals)) => {
-                    let mut offers = offers.map_err(|failure| Unsold::Failed(failure.to_string()));
+                    let mut offers = offers.map_err(|failure| NoOffers::Failed(failure.to_string()));
                     match self.credit(provider).await {
                         Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
-                            offers = Err(Unsold::Poor { credit_usd, least_usd: self.min_credit_usd });
+                            offers = Err(NoOffers::Poor { credit_usd, least_usd: self.min_credit_usd });
                         }
                         Ok(_) => {}
-                        Err(failure) => offers = Err(Unsold::Failed(failure.to_string())),
+                        Err(failure) => offers = Err(NoOffers::Failed(failure.to_string())),
                     }
                     let offers = offers.unwrap_or_else(|why| {
-                        answers.unsold.push((provider.name(), why));
+                        answers.no_offers.push((provider.name(), why));
                         Vec::new()
                     });
                     Ok((offers, rentals))
@@ -216,9 +217,9 @@ impl Asker {
         answers
     }
 
-    /// What was seen, with what the providers say, as far as that can be believed.
-    pub(crate) fn look(&mut self, mut seen: Seen, answers: Answers) -> Look {
-        let mut blind = Vec::new();
+    /// Combines the state with the responses of providers that are plausible.
+    pub(crate) fn poll(&mut self, mut seen: RawState, answers: Answers) -> Poll {
+        let mut unreachable = Vec::new();
         for Lists { provider, is_exact, answer } in answers.lists {
             let believed = |listed| if is_exact { Ok(listed) } else { self.believed(&seen, provider, listed) };
             match answer.and_then(believed) {
@@ -226,20 +227,16 @@ impl Asker {
                     seen.offers.extend(offers);
                     seen.rentals.insert(provider.to_owned(), rentals);
                 }
-                Err(failure) => blind.push((provider, failure)),
+                Err(failure) => unreachable.push((provider, failure)),
             }
         }
-        Look { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
+        Poll { seen, unreachable, no_offers: answers.no_offers, spent_usd_micros: None }
     }
 
-    /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while one of their workers
-    /// is heard, nor before it has said so for a quarter of an hour.
-    fn believed(&mut self, seen: &Seen, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
+    /// Rejects a list that has none of the expected machines, because such a list is more likely wrong than right. It
+    /// is accepted after a quarter of an hour, and never while a worker of one of these machines is heard.
+    fn believed(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
-        #[cfg(test)]
-        if crate::planted::is("empty-list-believed") {
-            return Ok(listed);
-        }
         let settled = |machine: &&MachineRecord| {
             machine.provider == name
                 && machine.is_done
@@ -260,10 +257,10 @@ impl Asker {
         if seen.now_ms.saturating_sub(since_ms) >= BARE_MS && !expected.iter().any(is_heard) {
             return Ok(listed);
         }
-        Err(Failure::Unknown(format!("its list has none of the {} machines that should be there", expected.len())))
+        Err(Failure::Unknown(format!("its list has none of the {} machines that it should have", expected.len())))
     }
 
-    /// What is left there, as of a minute ago at most.
+    /// Credit at a provider, at most a minute old.
     async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<f64>, Failure> {
         let now = Instant::now();
         if let Some((credit, since)) = self.credits.get(provider.name())
@@ -277,7 +274,7 @@ impl Asker {
     }
 }
 
-/// What we have there, and what could be had.
+/// Reads the offers and rentals of a provider.
 async fn list(provider: &dyn Provider) -> Result<(Result<Vec<Offer>, Failure>, Option<Vec<Rental>>), Failure> {
     let rentals = in_time(provider, provider.rentals()).await?;
     let offers = in_time(provider, provider.offers()).await;
@@ -293,23 +290,23 @@ mod tests {
 
     const NOW_MS: u64 = 10_000_000;
 
-    fn seen(at_ms: u64, heard: bool) -> Seen {
+    fn seen(at_ms: u64, heard: bool) -> RawState {
         let machine = json!({"id": "m-1", "provider": "cloud", "rental": "9001", "offer": {}, "wanted": "running", "wanted_ms": 1,
             "is_done": true, "rented_ms": 1, "usd_micros_per_hour": 1});
         let worker = json!({"worker_id": "w_1", "name": "m-1", "release": "", "slots": 1, "gpus": [], "joined_ms": 1,
             "seen_ms": if heard { at_ms } else { at_ms - 60_000 }, "status": {"running": 0}});
-        Seen {
+        RawState {
             now_ms: at_ms,
             machines: [("m-1".to_owned(), serde_json::from_value(machine).unwrap())].into(),
             workers: vec![serde_json::from_value(worker).unwrap()],
-            ..Seen::default()
+            ..RawState::default()
         }
     }
 
-    fn is_blind(asker: &mut Asker, seen: Seen, rentals: Vec<Rental>) -> bool {
+    fn is_unreachable(asker: &mut Asker, seen: RawState, rentals: Vec<Rental>) -> bool {
         let lists = Lists { provider: "cloud", is_exact: false, answer: Ok((vec![], Some(rentals))) };
-        let answers = Answers { lists: vec![lists], unsold: vec![] };
-        !asker.look(seen, answers).blind.is_empty()
+        let answers = Answers { lists: vec![lists], no_offers: vec![] };
+        !asker.poll(seen, answers).unreachable.is_empty()
     }
 
     #[test]
@@ -321,15 +318,15 @@ mod tests {
             state: crate::provider::RentalState::Running,
             usd_per_hour: None,
         };
-        assert!(!is_blind(&mut asker, seen(NOW_MS, true), vec![rental()]));
-        assert!(is_blind(&mut asker, seen(NOW_MS, false), vec![]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 899_000, false), vec![]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 901_000, true), vec![]), "its worker is there");
-        assert!(!is_blind(&mut asker, seen(NOW_MS + 901_000, false), vec![]));
-        assert!(!is_blind(&mut asker, seen(NOW_MS + 902_000, true), vec![rental()]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 903_000, false), vec![]), "it begins anew");
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS, true), vec![rental()]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS, false), vec![]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 899_000, false), vec![]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 901_000, true), vec![]), "its worker is there");
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS + 901_000, false), vec![]));
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS + 902_000, true), vec![rental()]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 903_000, false), vec![]), "it begins anew");
         let mut ending = seen(NOW_MS, true);
         ending.machines.get_mut("m-1").unwrap().wanted = Wanted::Gone;
-        assert!(!is_blind(&mut asker, ending, vec![]), "none should be there");
+        assert!(!is_unreachable(&mut asker, ending, vec![]), "none should be there");
     }
 }

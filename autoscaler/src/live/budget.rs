@@ -1,35 +1,35 @@
-//! What a day may cost, and what is done when it has. Pure.
+//! The budget of a day, and the plan once it is spent. Pure.
 
+use crate::money::{dollars, micros};
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::{Action, Plan, Reason, Step};
 use crate::policy::{AtBudget, Policy};
 
-/// The operator is told when so much of a day's budget is spent.
+/// Share of a day's budget from which the operator is warned.
 const WARN_FROM: f64 = 0.8;
 
-/// How a day's budget stands.
+/// State of a day's budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Standing {
-    /// There is none, or much of it is left.
+    /// There is no budget, or enough is left.
     Well,
     /// Little is left.
     Low {
-        /// Dollars that are spent.
+        /// Cost so far, dollars.
         spent_usd: f64,
     },
-    /// It is spent.
+    /// The budget is spent.
     Spent {
-        /// Dollars that are spent.
+        /// Cost so far, dollars.
         spent_usd: f64,
     },
 }
 
-/// How it stands after so much, millionths of a dollar. `None`: not known yet.
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+/// State of the budget at a cost in millionths of a dollar. `None`: the cost is not known yet.
 pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standing {
     let Some(most_usd) = policy.max_usd_per_day else { return Standing::Well };
-    let known = spent_usd_micros.map(|micros| micros as f64 / 1e6);
-    // Where nothing may be spent, what was does not matter.
+    let known = spent_usd_micros.map(dollars);
+    // With a budget of 0 the cost does not matter.
     let Some(spent_usd) = known.or((most_usd <= 0.0).then_some(0.0)) else { return Standing::Well };
     if spent_usd < most_usd * WARN_FROM {
         Standing::Well
@@ -40,7 +40,7 @@ pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standi
     }
 }
 
-/// A plan as a budget that is spent leaves it: nothing that costs money is begun, and what costs money goes.
+/// Adapts a plan to a spent budget: nothing that costs money is started, and machines that cost money are given back.
 pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spent_usd: f64) -> Plan {
     let machine = |id: &str| seen.machines.iter().find(|machine| *machine.id == *id);
     let is_free = |step: &Step| match &step.action {
@@ -57,7 +57,8 @@ pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spe
         .collect();
     let mut steps: Vec<Step> = plan.steps.into_iter().filter(is_free).collect();
     steps.retain(|step| step.action.machine().is_none_or(|id| goes.iter().all(|machine| machine.id != *id)));
-    let reason = Reason::Policy { text: format!("${spent_usd:.2} are spent today (max_usd_per_day)") };
+    let budget_usd_micros = micros(policy.max_usd_per_day.unwrap_or_default());
+    let reason = Reason::BudgetSpent { spent_usd_micros: micros(spent_usd), budget_usd_micros };
     steps.extend(
         goes.into_iter()
             .map(|machine| Step { action: Action::Release { machine: machine.id.clone() }, reason: reason.clone() }),
@@ -65,7 +66,7 @@ pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spe
     Plan { steps, ..plan }
 }
 
-/// One that drains already goes by itself, unless there is no time for that.
+/// Whether a machine is given back now. A draining machine goes by itself, unless it must go at once.
 fn may_go(machine: &Machine, at_budget: AtBudget) -> bool {
     match (at_budget, machine.phase) {
         (AtBudget::Stop, _) => true,
@@ -118,5 +119,8 @@ mod tests {
         };
         assert_eq!(left(AtBudget::Drain), ["resume desk", "release busy"]);
         assert_eq!(left(AtBudget::Stop), ["resume desk", "release busy", "release going"]);
+        let plan = without_money(plan.clone(), &seen, &policy(AtBudget::Stop), 10.5);
+        let reason = "$10.50 of today's budget of $10.00 is spent (max_usd_per_day)";
+        assert_eq!(plan.steps[1].reason.to_string(), reason);
     }
 }
