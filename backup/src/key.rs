@@ -36,7 +36,7 @@ impl BackupKeys {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::Setting(format!(
-                "STOKE_BACKUP_KEY must be 64 hexadecimal digits (`openssl rand -hex 32` makes them), or up to {KEYS_MAX} such keys with commas between them"
+                "STOKE_BACKUP_KEY must be 64 hexadecimal digits (create them with `openssl rand -hex 32`), or up to {KEYS_MAX} such keys separated by commas"
             ))
         };
         let mut keys = Vec::new();

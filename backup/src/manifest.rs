@@ -104,7 +104,7 @@ impl Manifest {
         let key = keys.of(&self.key)?;
         let bound = Self { seal: String::new(), ..self.clone() }.bound()?;
         let is_whole = hex::decode(&self.seal).is_ok_and(|seal| key.open(&bound, &seal).is_some());
-        let why = "its seal is not that of what it says".to_owned();
+        let why = "its seal does not match its content".to_owned();
         is_whole.then_some(key).ok_or_else(|| Error::Damaged { object: format!("the manifest of {}", self.id), why })
     }
 

@@ -134,7 +134,7 @@ impl Pouring<'_> {
         }
         let (read, told) = (&self.read, &manifest.census);
         if read.keys != told.keys || read.ended_digest != told.ended_digest {
-            let why = format!("it has {} keys, and says {}", read.keys, told.keys);
+            let why = format!("it has {} keys, but its manifest states {}", read.keys, told.keys);
             return Err(Error::Damaged { object: manifest.id.clone(), why });
         }
         Ok(())

@@ -136,7 +136,7 @@ impl Store {
         let body = self.objects.get(&key, part.size_bytes.min(SEALED_BYTES_MAX)).await?;
         body.ok_or_else(|| Error::Damaged {
             object: format!("{} of {backup}", part.name),
-            why: "it is gone".to_owned(),
+            why: "it no longer exists".to_owned(),
         })
     }
 

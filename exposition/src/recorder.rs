@@ -25,7 +25,7 @@ pub fn install(catalogues: &[&[Metric]]) {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("another metrics recorder is in place; what happens here is not counted");
+            tracing::warn!("another metrics recorder is installed; metrics are not counted here");
             return None;
         }
         catalogues.iter().copied().flatten().for_each(Metric::describe);

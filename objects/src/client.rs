@@ -144,7 +144,7 @@ impl Objects {
             (None, None) => {}
             _ => {
                 return Err(Error::Invalid(
-                    "an S3 access key id and its secret come together: set both, or neither to use the environment's"
+                    "an S3 access key id requires its secret and the reverse; set both, or neither to use those of the environment"
                         .to_owned(),
                 ));
             }
@@ -180,7 +180,7 @@ impl Objects {
         match self.client.head_bucket().bucket(&self.bucket).send().await {
             Ok(_) => return Ok(()),
             Err(error) if status(&error) == Some(404) => {}
-            Err(error) => return Err(Error::sdk("look for the bucket")(error)),
+            Err(error) => return Err(Error::sdk("look up the bucket")(error)),
         }
         let configuration =
             self.location.clone().map(|home| CreateBucketConfiguration::builder().location_constraint(home).build());
@@ -319,7 +319,7 @@ impl Objects {
                 metadata: answer.metadata.unwrap_or_default().into_iter().collect(),
             })),
             Err(error) if status(&error) == Some(404) => Ok(None),
-            Err(error) => Err(Error::sdk("look at an object")(error)),
+            Err(error) => Err(Error::sdk("look up an object")(error)),
         }
     }
 
@@ -389,7 +389,7 @@ impl Objects {
 pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(()),
-        length => Err(Error::Invalid(format!("an object's key has 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
+        length => Err(Error::Invalid(format!("an object's key must have 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
     }
 }
 

@@ -55,7 +55,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process serves this folder.
-    #[error("{} is served by another process; stop that one, or name another folder", path.display())]
+    #[error("another process serves {}; stop it, or use another folder", path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
@@ -114,7 +114,7 @@ fn clock_hint(store_s: i64, here_s: i64) -> Option<String> {
     let ahead_s = here_s - store_s;
     (ahead_s.abs() > NOTICED_S).then(|| {
         let side = if ahead_s > 0 { "ahead of" } else { "behind" };
-        format!("this machine's clock is {} minutes {side} the store's: set it right", ahead_s.abs() / 60)
+        format!("this machine's clock is {} minutes {side} the store's; correct it", ahead_s.abs() / 60)
     })
 }
 

@@ -133,7 +133,7 @@ impl Upload {
             let id = created.upload_id.ok_or_else(|| Error::Refused {
                 step: "begin an upload",
                 code: "no upload id".to_owned(),
-                source: "the server gave none".into(),
+                source: "the server returned none".into(),
             })?;
             self.begun = Some(Begun { id, parts: Vec::new() });
         }
@@ -154,7 +154,11 @@ impl Drop for Upload {
         runtime.spawn(async move {
             let abort = objects.client.abort_multipart_upload().bucket(&objects.bucket).key(&key).upload_id(begun.id);
             if let Err(error) = abort.send().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, key, "an unfinished upload is left behind");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    key,
+                    "an unfinished upload could not be aborted"
+                );
             }
         });
     }

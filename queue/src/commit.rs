@@ -28,7 +28,7 @@ const WAITING_MAX: usize = 1_024;
 /// A replica answers within a millisecond or two. One that takes this long is away, and the caller is to hear of it within a second.
 const WAIT_MS: u64 = 800;
 
-const STEP: &str = "have it acknowledged by enough replicas";
+const STEP: &str = "wait for the replicas' acknowledgement";
 
 /// The calls that wait for replicas. Clones share its connections, which are opened with the first call.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Commits {
     async fn join(&self, script: &'static Script, command: Cmd) -> Result<Value, Error> {
         let calls = self.calls.get_or_try_init(|| self.open().boxed()).await?;
         let (answer, answered) = oneshot::channel();
-        let unknown = |_| Error::Unavailable { step: script.name, source: "its connection has ended".into() };
+        let unknown = |_| Error::Unavailable { step: script.name, source: "the connection was closed".into() };
         calls.send(Call { script, command, answer }).await.map_err(|_| unknown(()))?;
         answered.await.map_err(|_| unknown(()))?
     }
@@ -130,7 +130,7 @@ impl Lane {
         };
         let short = match waited {
             Ok(there) if there >= replicas => None,
-            Ok(there) => Some(format!("{there} of {replicas} replicas have it")),
+            Ok(there) => Some(format!("only {there} of {replicas} replicas have it")),
             Err(error) => Some(error.to_string()),
         };
         replies.truncate(group.len());

@@ -79,7 +79,7 @@ impl Connection {
             let failure = match timeout_at(deadline, locator.connect()).await {
                 Ok(Ok(found)) => break found,
                 Ok(Err(error)) => error,
-                Err(_) => refused("it does not answer"),
+                Err(_) => refused("Redis does not answer"),
             };
             if Instant::now() + wait >= deadline || failure.kind() == ErrorKind::AuthenticationFailed {
                 return Err(Error::redis("connect")(failure));
@@ -143,10 +143,10 @@ impl Connection {
         let answers: Vec<RedisResult<Value>> = reads.ignore_errors().query_async(&mut self.redis()).await?;
         let read = |answer: RedisResult<Value>| match answer {
             Ok(value) => Ok(T::from_redis_value(value)
-                .inspect_err(|error| tracing::error!(%error, "a stored value cannot be read, and is left out"))
+                .inspect_err(|error| tracing::error!(%error, "a stored value cannot be read; leaving it out"))
                 .ok()),
             Err(error) if error.code() == Some(WRONG_TYPE) => {
-                tracing::error!(%error, "a stored value cannot be read, and is left out");
+                tracing::error!(%error, "a stored value cannot be read; leaving it out");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -197,7 +197,7 @@ impl Connection {
                 Some(connection) => Ok((link.number, connection.clone())),
                 None => Err(refused("there is no connection to Redis")),
             },
-            Ok(Err(_)) => Err(refused("nobody keeps the connection to Redis any more")),
+            Ok(Err(_)) => Err(refused("the connection to Redis was given up")),
             Err(_) => Err(refused("there is no connection to Redis")),
         }
     }
@@ -358,7 +358,7 @@ async fn seek(locator: &mut Locator) -> Found {
                 tracing::info!(address = %found.info.addr(), "connected to Redis again");
                 return found;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "no connection to Redis, trying again"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot connect to Redis, trying again"),
             Err(_) => tracing::warn!("connecting to Redis timed out, trying again"),
         }
         sleep(jittered(wait)).await;
@@ -373,7 +373,7 @@ async fn moved(locator: &mut Locator, link: &watch::Sender<Link>) -> Option<Foun
         return None;
     }
     let found = timeout(RECONNECT_MAX, locator.connect_to(said)).await.ok()?.ok()?;
-    tracing::info!(address = %found.info.addr(), "Redis has another primary now");
+    tracing::info!(address = %found.info.addr(), "Redis has a new primary");
     Some(found)
 }
 

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("the queue is full")]
     Full,
     /// It certainly did not happen: no new work is taken at present.
-    #[error("no new work is taken: {0}")]
+    #[error("the queue takes no new work: {0}")]
     Closed(String),
     /// An idempotency key is known with another request.
     #[error("idempotency key {key:?} was used with another request")]
@@ -25,7 +25,7 @@ pub enum Error {
         key: String,
     },
     /// It certainly did not happen: another replica has fed this part of the batch, or the batch is gone.
-    #[error("the batch has been fed by another replica")]
+    #[error("another replica has fed the batch")]
     StaleGuard,
     /// It certainly did not happen: a job names one to wait for that is not in the queue.
     #[error("job {job} is not in the queue")]
@@ -56,7 +56,7 @@ pub enum Error {
         held_bytes: u64,
     },
     /// A stored value is not what this version writes.
-    #[error("{key} holds what this version cannot read: {why}")]
+    #[error("{key} holds a value that this version cannot read: {why}")]
     Corrupt {
         /// Where.
         key: String,
@@ -79,19 +79,21 @@ pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 impl Error {
     /// A tenant or a job is on a shard that this process was not told of.
     pub(crate) fn no_shard(shard: u8) -> Self {
-        Self::Unfit(format!("this is on shard {shard}, and shards (STOKE_REDIS_SHARDS) is not more than that here"))
+        Self::Unfit(format!(
+            "this is on shard {shard}, but shards (STOKE_REDIS_SHARDS) is set to {shard} or less; set it to the same value on every process"
+        ))
     }
 
     /// A backup has begun to be restored into it, and that has not ended.
     pub(crate) fn half(backup: &str) -> Self {
         Self::Unfit(format!(
-            "the backup {backup} is being restored into this queue, or its restore was cut short: wait for its end, or empty this Redis and restore again"
+            "the backup {backup} is being restored into this queue, or its restore was interrupted; wait for it to end, or empty this Redis and restore again"
         ))
     }
 
     /// No shard has a connection.
     pub(crate) fn away() -> Self {
-        Self::Unavailable { step: "reach any shard", source: "none has a connection".into() }
+        Self::Unavailable { step: "no shard has a connection", source: "none has a connection".into() }
     }
 
     /// How an error of Redis reads here. `step` completes "failed to ...".
@@ -101,7 +103,7 @@ impl Error {
             match error.code() {
                 Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
                 Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
-                Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
+                Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in sync".to_owned()),
                 // Asking again does not help.
                 Some(WRONG_TYPE) => Self::Corrupt { key: format!("a key needed to {step}"), why: error.to_string() },
                 _ => Self::Unavailable { step, source: Box::new(error) },

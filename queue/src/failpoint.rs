@@ -38,7 +38,7 @@ mod armed {
         let text = std::env::var("STOKE_FAILPOINTS").unwrap_or_default();
         let points = text.split(',').filter(|point| !point.is_empty());
         points
-            .map(|point| parse(point).unwrap_or_else(|| panic!("STOKE_FAILPOINTS: {point:?} is no failpoint")))
+            .map(|point| parse(point).unwrap_or_else(|| panic!("STOKE_FAILPOINTS: {point:?} is not a failpoint")))
             .collect()
     });
 

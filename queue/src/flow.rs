@@ -193,7 +193,7 @@ pub(crate) struct Seen {
 
 /// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
-    let (mut redis, step) = (connection.redis(), "read what comes and waits");
+    let (mut redis, step) = (connection.redis(), "read the waiting and expected jobs");
     type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
     let (ready, running, limits, time): Hashes = redis::pipe()
         .hgetall(keys.ready())

@@ -82,7 +82,7 @@ impl History {
                 self.connection.read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
             for (id, fields) in step.iter().zip(records) {
                 let Some(fields) = fields else {
-                    let why = "it is no record".to_owned();
+                    let why = "it is not a record".to_owned();
                     due.corrupt.push((*id, Error::Corrupt { key: format!("job {id}"), why }));
                     continue;
                 };
@@ -151,7 +151,7 @@ impl History {
                 pipe.exists(self.keys.job(*id));
             }
             let found: Vec<bool> =
-                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look for jobs"))?;
+                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("search the jobs"))?;
             present.extend(found);
         }
         Ok(present)

@@ -256,7 +256,7 @@ impl Outbox {
 
 /// A record, and where it stands among those that are due.
 fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) -> Result<Option<Delivery>, Error> {
-    let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is no record".to_owned()))?)?;
+    let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is not a record".to_owned()))?)?;
     let score: Option<f64> = score.map(read).transpose()?.flatten();
     if row.iter().all(Option::is_none) {
         return Ok(None);
@@ -267,7 +267,10 @@ fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) ->
 /// A delivery of a list. One whose record cannot be read is left out: it must not hide the others.
 fn readable(read: Result<Option<Delivery>, Error>) -> Option<Delivery> {
     read.unwrap_or_else(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a webhook delivery is left out of a list");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "a webhook delivery cannot be read; leaving it out of a list"
+        );
         None
     })
 }

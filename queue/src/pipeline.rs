@@ -118,7 +118,7 @@ fn settle(blocked: &Blocked<'_>, steps: &mut [StepRun]) -> Result<Next, JobError
     if let Some(run) = steps.last_mut()
         && run.decision.is_none()
     {
-        let spec = job.spec.steps.get(number - 1).ok_or_else(|| broken("has a step that it was not given"))?;
+        let spec = job.spec.steps.get(number - 1).ok_or_else(|| broken("has a step that its spec does not list"))?;
         let Some(ended) = blocked.step.as_ref().filter(|outcome| outcome.state.is_terminal()) else {
             return Ok(Next::Wait);
         };
@@ -150,13 +150,13 @@ fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
         let outcome = blocked
             .dependencies
             .get(&dependency.job)
-            .ok_or_else(|| failed(format!("job {}, which this one waits for, is no longer kept", dependency.job)))?;
+            .ok_or_else(|| failed(format!("job {}, which this job waits for, is no longer stored", dependency.job)))?;
         if !outcome.state.is_terminal() {
             met = false;
         } else if dependency.on == DependencyOn::Success && outcome.state != JobState::Succeeded {
             let why = outcome.error.as_ref().map_or(String::new(), |error| format!(": {}", error.message));
             let state = outcome.state.as_str();
-            return Err(failed(format!("job {}, which this one waits for, is {state}{why}", dependency.job)));
+            return Err(failed(format!("job {}, which this job waits for, is {state}{why}", dependency.job)));
         }
     }
     Ok(met)
@@ -180,7 +180,7 @@ fn replace(value: &mut Value, outcomes: &BTreeMap<JobId, Outcome>) -> Result<(),
                 let pointer = members.get("pointer").and_then(Value::as_str).unwrap_or("");
                 let result = id.parse().ok().and_then(|id: JobId| outcomes.get(&id)?.result.as_ref());
                 let Some(result) = result else {
-                    return Err(failed(format!("job {id} has no result that an input could refer to")));
+                    return Err(failed(format!("job {id} has no result for the input's reference")));
                 };
                 let Some(part) = result.pointer(pointer) else {
                     return Err(failed(format!("the result of job {id} has nothing at {pointer:?}")));
@@ -222,20 +222,21 @@ fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<V
     }
     if ended.state != JobState::Succeeded {
         let why = ended.error.as_ref().map_or(ended.state.as_str(), |error| error.message.as_str());
-        return Err(failed(format!("its step {name:?} did not succeed: {why}")));
+        return Err(failed(format!("step {name:?} did not succeed: {why}")));
     }
     let answer = ended.result.clone().unwrap_or_default();
     let Ok(Answer { decision, reason, scores, value }) = serde_json::from_value(answer) else {
         return Err(failed(format!(
-            "its step {name:?} answered something else than a decision: {{\"decision\": \"allow\" | \"reject\" | \
-             \"rewrite\", \"reason\", \"scores\", \"value\"}}"
+            "step {name:?} returned something other than a decision: {{\"decision\": \"allow\" | \"reject\" | \
+                \"rewrite\", \"reason\", \"scores\", \"value\"}}"
         )));
     };
     run.scores = scores;
     let over = run.scores.iter().find(|(label, score)| spec.thresholds.get(*label).is_some_and(|most| *score > most));
-    let over = over.map(|(label, score)| format!("{label} is {score:.2}, more than {}", spec.thresholds[label]));
+    let over =
+        over.map(|(label, score)| format!("{label} is {score:.2}, over the threshold of {}", spec.thresholds[label]));
     match decision {
-        None if run.scores.is_empty() => Err(failed(format!("its step {name:?} gave neither a decision nor scores"))),
+        None if run.scores.is_empty() => Err(failed(format!("step {name:?} returned neither a decision nor scores"))),
         Some(Decision::Reject) => reject(run, reason.or(over).unwrap_or_else(|| "rejected".to_owned())),
         None | Some(Decision::Allow) => match over {
             // With a decision of its own the step has had its say about the scores.
@@ -249,7 +250,7 @@ fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<V
             run.decision = Some(Decision::Rewrite);
             match value {
                 Some(value) => Ok(Some(value)),
-                None => Err(failed(format!("its step {name:?} wants to rewrite, and gave no value"))),
+                None => Err(failed(format!("step {name:?} decided to rewrite but returned no value"))),
             }
         }
     }
@@ -386,7 +387,7 @@ mod tests {
         let verdict = rejected(ended(json!({"decision": "reject", "reason": "blood", "scores": {"violence": 0.9}})));
         assert_eq!(verdict, (Some(Decision::Reject), ErrorCode::Rejected, "blood".into()));
         let verdict = rejected(ended(json!({"scores": {"violence": 0.9}})));
-        assert_eq!(verdict.2, "violence is 0.90, more than 0.5");
+        assert_eq!(verdict.2, "violence is 0.90, over the threshold of 0.5");
         assert_eq!(rejected(failed_with(ErrorCode::Rejected)).1, ErrorCode::Rejected);
         assert_eq!(rejected(failed_with(ErrorCode::Timeout)).1, ErrorCode::DependencyFailed);
         assert_eq!(rejected(ended(json!("yes"))).1, ErrorCode::DependencyFailed);

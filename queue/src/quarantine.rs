@@ -84,7 +84,7 @@ impl Quarantine {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn faults(&self) -> Result<BTreeMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count faults of scripts"))
+        self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count script faults"))
     }
 
     /// The jobs in it that came first, at most `most` ([`LIST_MAX`]).
@@ -138,7 +138,7 @@ impl Quarantine {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, safe to repeat.
     pub async fn put(&self, id: JobId, why: &str) -> Result<(), Error> {
-        tracing::error!(job.id = %id, why, "a job cannot be read, and goes to the quarantine");
+        tracing::error!(job.id = %id, why, "a job's record cannot be read; moving the job to the quarantine");
         let Self { connection, keys, clock, .. } = self;
         scripts::Put { keys, clock, id: &id.to_string(), why }.run(connection).await
     }

@@ -270,7 +270,7 @@ impl RedisQueue {
         let mut ask = redis::cmd("INFO");
         ask.arg(&Vitals::SECTIONS);
         let info: String =
-            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at Redis"))?;
+            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("inspect Redis"))?;
         let (vitals, commits) = (Vitals::parse(&info), self.connection.commits());
         // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
@@ -314,7 +314,7 @@ impl RedisQueue {
             .hget(self.keys.beside(), tenant)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("read what a tenant holds"))?;
+            .map_err(Error::redis("read the usage of a tenant"))?;
         Ok(jobs.unwrap_or(0) + beside.unwrap_or(0))
     }
 
@@ -526,14 +526,14 @@ impl RedisQueue {
             .arg("server")
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("ask for the uptime"))?;
+            .map_err(Error::redis("read the uptime of Redis"))?;
         Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
     }
 }
 
 fn bounded(what: &str, len: usize, max: usize) -> Result<(), Error> {
     if len > max {
-        return Err(Error::TooLarge(format!("{len} {what} in one call, more than {max}")));
+        return Err(Error::TooLarge(format!("{len} {what} in one call, over the limit of {max}")));
     }
     Ok(())
 }
@@ -729,7 +729,7 @@ impl Queue for RedisQueue {
             .hmget(self.keys.rate(), &names)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("read what holds a job back"))?;
+            .map_err(Error::redis("read what blocks a job"))?;
         if limits.get(2).is_some_and(Option::is_some) {
             return Ok(Some(HeldBy::Disabled));
         }
@@ -844,7 +844,7 @@ impl Queue for RedisQueue {
             .map_err(Error::redis("read events"))?;
         let readable = |entry| {
             kept_event(id, entry).inspect_err(|error| {
-                tracing::error!(error = error as &dyn std::error::Error, "an event is left out");
+                tracing::error!(error = error as &dyn std::error::Error, "an event cannot be read; leaving it out");
             })
         };
         Ok(reply.ids.iter().filter_map(|entry| readable(entry).ok()).collect())
@@ -891,7 +891,7 @@ impl Queue for RedisQueue {
         let mut rows: Vec<Option<[Option<String>; 5]>> =
             self.connection.read_each(&mut read).await.map_err(Error::redis("check a lease"))?;
         let unreadable = match rows.pop().flatten() {
-            None => "it is no record".to_owned(),
+            None => "it is not a record".to_owned(),
             Some([Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)])
                 if state == "running" && fence == lease.fence.0 =>
             {
@@ -921,7 +921,7 @@ pub(crate) fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
 fn readable(id: JobId, read: Result<Option<Job>, Error>) -> Result<Option<Job>, Error> {
     match read {
         Err(error @ Error::Corrupt { .. }) => {
-            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a job is left out of a list");
+            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a job cannot be read; leaving it out of a list");
             Ok(None)
         }
         read => read,

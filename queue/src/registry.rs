@@ -179,7 +179,7 @@ impl Registry {
             .redis()
             .hgetall(self.keys.needs(tenant, name))
             .await
-            .map_err(Error::redis("read what a version needs"))?;
+            .map_err(Error::redis("read the GPU memory that a version needs"))?;
         let need = |(field, mib): (String, u64)| {
             let (version, gpu) = field.split_once(' ')?;
             Some(((version.parse().ok()?, gpu.to_owned()), mib))
@@ -202,7 +202,7 @@ impl Registry {
             .ignore()
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("forget what an endpoint needs"))?;
+            .map_err(Error::redis("reset an endpoint's learned GPU memory"))?;
         Ok(known)
     }
 
@@ -211,7 +211,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn forgotten(&self) -> Result<Vec<ForgottenNeeds>, Error> {
-        let (step, mut redis) = ("read which needs are forgotten", self.connection.redis());
+        let (step, mut redis) = ("read which learned GPU memory was reset", self.connection.redis());
         let all: HashMap<String, u64> = redis.hgetall(self.keys.forgotten()).await.map_err(Error::redis(step))?;
         let now_ms = now_ms();
         let (lately, over): (Vec<_>, Vec<_>) =
@@ -286,7 +286,7 @@ impl Registry {
         let keys: Vec<String> = ids.iter().map(|id| self.keys.worker(id)).collect();
         let mut pipe = redis::pipe();
         pipe.atomic().del(keys).ignore().srem(self.keys.workers(), ids).ignore();
-        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("strike workers off"))
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("remove workers"))
     }
 
     /// The generation of a tenant's webhook secret.
@@ -334,13 +334,13 @@ impl Registry {
 
     /// The backup whose restore into this queue has begun and not ended.
     pub(crate) async fn restoring(&self) -> Result<Option<String>, Error> {
-        let step = "ask whether a backup is being restored";
+        let step = "check whether a backup is being restored";
         self.connection.redis().get(self.keys.restoring()).await.map_err(Error::redis(step))
     }
 
     /// Notes how many shards there are, and answers how many there have been; that never falls.
     pub(crate) async fn raise_shards(&self, shards: u8) -> Result<u8, Error> {
-        let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "note the number of shards");
+        let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "store the number of shards");
         let before: Option<u8> = redis.get(&key).await.map_err(Error::redis(step))?;
         let before = before.unwrap_or(0);
         if before < shards {
@@ -378,7 +378,12 @@ pub(crate) fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Err
 /// One record of a list; `None`, and an error in the log, where this release cannot read it: one bad record must not hide the others.
 fn readable<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Option<T> {
     from_json(step, text)
-        .inspect_err(|error| tracing::error!(error = error as &dyn std::error::Error, "skipped a record of a list"))
+        .inspect_err(|error| {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "a record cannot be read; leaving it out of a list"
+            )
+        })
         .ok()
 }
 

@@ -190,7 +190,7 @@ impl Schedules {
             return Err(Error::Memory { tenant: schedule.tenant.clone(), most_bytes, held_bytes });
         }
         match word.as_str() {
-            "full" => Err(Error::TooLarge(format!("there are {SCHEDULES_MAX} schedules already; delete some"))),
+            "full" => Err(Error::TooLarge(format!("there are already {SCHEDULES_MAX} schedules; delete some"))),
             "ok" => Ok(None),
             "conflict" => {
                 Err(Error::IdempotencyConflict { key: idempotency.map_or(String::new(), |it| it.key.clone()) })
@@ -295,7 +295,7 @@ impl Schedules {
                 Ok(None) => {}
                 // One that a newer version wrote must not stop the others.
                 Err(error) => {
-                    tracing::error!(schedule.id = id, %error, "a schedule cannot be read, leaving it alone");
+                    tracing::error!(schedule.id = id, %error, "a schedule cannot be read; skipping it");
                     self.put_aside(&id, &fields, now_ms).await?;
                 }
             }
@@ -389,7 +389,11 @@ fn corrupt(id: &str, why: &dyn std::fmt::Display) -> Error {
 /// A schedule of a list. One whose record cannot be read is left out: it must not hide the others.
 fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Schedule> {
     decode(id, fields).unwrap_or_else(|error| {
-        tracing::error!(schedule.id = id, error = &error as &dyn std::error::Error, "a schedule is left out of a list");
+        tracing::error!(
+            schedule.id = id,
+            error = &error as &dyn std::error::Error,
+            "a schedule cannot be read; leaving it out of a list"
+        );
         None
     })
 }

@@ -140,7 +140,7 @@ impl Series {
             pipe.setrange(&key, place.cast_signed(), point.to_bytes()).ignore();
             pipe.expire(&key, 26 * HOUR_S).ignore();
         }
-        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("write the series"))
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store the series"))
     }
 
     /// The steps that ended in the last `minutes`, oldest first, of a tenant or, with `None`, of all together. A tenant that had nothing in a

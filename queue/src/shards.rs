@@ -362,7 +362,7 @@ impl Shards {
     async fn leave(&self, waiter: &Waiter, reach: &Reach, shards: impl Iterator<Item = &RedisQueue>) {
         for outcome in join_all(shards.map(|shard| shard.unpark(waiter, reach))).await {
             if let Err(error) = outcome {
-                tracing::debug!(%error, "a pull stays parked on a shard; its wake will be handed on");
+                tracing::debug!(%error, "a lease poll stays parked on a shard; its wakeup will be passed on");
             }
         }
     }
@@ -403,7 +403,7 @@ impl Queue for Shards {
     }
 
     async fn wake_next(&self) -> Result<(), Error> {
-        self.everywhere("hand on a wake", |shard| shard.wake_next().boxed()).await.map(drop)
+        self.everywhere("pass on a wakeup", |shard| shard.wake_next().boxed()).await.map(drop)
     }
 
     async fn extend(&self, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Error> {
@@ -450,7 +450,7 @@ impl Queue for Shards {
     }
 
     async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
-        let ended = self.everywhere("end the leases of a worker", |shard| shard.abandon(worker_id).boxed()).await?;
+        let ended = self.everywhere("release the leases of a worker", |shard| shard.abandon(worker_id).boxed()).await?;
         Ok(ended.iter().sum())
     }
 
@@ -459,7 +459,7 @@ impl Queue for Shards {
     }
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
-        Ok(self.everywhere("say what is due", |shard| shard.due(claim_ms).boxed()).await?.concat())
+        Ok(self.everywhere("read the due jobs", |shard| shard.due(claim_ms).boxed()).await?.concat())
     }
 
     async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
@@ -492,7 +492,7 @@ impl Queue for Shards {
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
-        Ok(self.everywhere("tell its budgets", |shard| shard.budgets(day).boxed()).await?.concat())
+        Ok(self.everywhere("read the budgets", |shard| shard.budgets(day).boxed()).await?.concat())
     }
 
     async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
@@ -504,7 +504,7 @@ impl Queue for Shards {
     }
 
     async fn running(&self) -> Result<Vec<Running>, Error> {
-        Ok(self.everywhere("tell what runs", |shard| shard.running().boxed()).await?.concat())
+        Ok(self.everywhere("read the running jobs", |shard| shard.running().boxed()).await?.concat())
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -560,7 +560,7 @@ impl Queue for Shards {
             return only.depth().await;
         }
         // A lane is a tenant's, so no two shards have the same.
-        let mut depths = self.everywhere("tell its depth", |shard| shard.depth().boxed()).await?.concat();
+        let mut depths = self.everywhere("read the queue's depth", |shard| shard.depth().boxed()).await?.concat();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(DEPTHS_MAX);
         Ok(depths)

@@ -81,9 +81,9 @@ fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
     match signal {
         Some(signal) => {
             if sender.try_send(signal).is_err() {
-                tracing::warn!("the queue's signals come faster than they are read");
+                tracing::warn!("the queue's signals arrive faster than they are read");
             }
         }
-        None => tracing::warn!(%text, "a signal that this version does not know"),
+        None => tracing::warn!(%text, "a signal is unknown to this version"),
     }
 }

@@ -70,7 +70,7 @@ impl Traces {
             call.arg(at_ms).arg(job.to_string());
         }
         let put_off: Result<u32, _> = call.query_async(&mut self.connection.redis()).await;
-        put_off.map(|_| ()).map_err(Error::redis("put traces off"))
+        put_off.map(|_| ()).map_err(Error::redis("postpone traces"))
     }
 
     /// Takes traces off the list: they have arrived, or never will.

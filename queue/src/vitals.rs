@@ -96,9 +96,9 @@ impl fmt::Display for Refusal {
         match self {
             Self::Memory { used_bytes, max_bytes } => {
                 let (used, max) = (used_bytes >> 20, max_bytes >> 20);
-                write!(f, "Redis uses {used} of {max} MiB, and new jobs are taken again below {OPEN_PERCENT} %")
+                write!(f, "Redis uses {used} of {max} MiB; new jobs are accepted again below {OPEN_PERCENT} %")
             }
-            Self::Replicas { there, wanted } => write!(f, "Redis has {there} replicas in step and waits for {wanted}"),
+            Self::Replicas { there, wanted } => write!(f, "Redis has {there} replicas in sync and requires {wanted}"),
             Self::Disk => f.write_str("Redis cannot write to its disk"),
         }
     }

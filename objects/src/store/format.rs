@@ -110,7 +110,7 @@ pub(super) fn open(file: &mut File) -> io::Result<Meta> {
     }
     let meta: Meta = serde_json::from_slice(&meta)?;
     if meta.size_bytes != meta_at {
-        return Err(corrupt("the body's length is not the recorded one"));
+        return Err(corrupt("the body's length differs from the recorded one"));
     }
     file.rewind()?;
     Ok(meta)

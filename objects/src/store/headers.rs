@@ -56,7 +56,7 @@ impl Headers {
 /// Refuses what this store would only seem to do.
 pub(super) fn require_absent(headers: &[(&str, bool)]) -> S3Result<()> {
     match headers.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(s3_error!(NotImplemented, "this store does not know {name}; leave it out")),
+        Some((name, _)) => Err(s3_error!(NotImplemented, "this store does not support {name}; remove it")),
         None => Ok(()),
     }
 }
@@ -65,7 +65,10 @@ fn user_metadata(metadata: Option<Metadata>) -> S3Result<BTreeMap<String, String
     let metadata: BTreeMap<_, _> = metadata.unwrap_or_default().into_iter().collect();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > METADATA_BYTES_MAX {
-        return Err(s3_error!(MetadataTooLarge, "user metadata has at most {METADATA_BYTES_MAX} bytes, not {bytes}"));
+        return Err(s3_error!(
+            MetadataTooLarge,
+            "user metadata may have at most {METADATA_BYTES_MAX} bytes, not {bytes}"
+        ));
     }
     Ok(metadata)
 }

@@ -41,7 +41,10 @@ impl Incoming<'_> {
             checksums: Checksums::from_headers(self.headers),
         };
         if expected.size_bytes > BODY_BYTES_MAX {
-            return Err(s3_error!(EntityTooLarge, "one upload takes at most {BODY_BYTES_MAX} bytes; send it in parts"));
+            return Err(s3_error!(
+                EntityTooLarge,
+                "one upload may have at most {BODY_BYTES_MAX} bytes; upload it in parts"
+            ));
         }
         let mut hasher = Hasher::new(self.headers);
         let mut temp = None;
@@ -88,12 +91,12 @@ async fn next_batch(body: Option<&mut StreamingBlob>) -> S3Result<Batch> {
     let mut held = 0;
     while held < BATCH_BYTES {
         let next = tokio::time::timeout(IDLE_TIMEOUT, body.next()).await;
-        let next =
-            next.map_err(|_| s3_error!(RequestTimeout, "no byte of the body came for {} s", IDLE_TIMEOUT.as_secs()))?;
+        let next = next
+            .map_err(|_| s3_error!(RequestTimeout, "no byte of the body arrived for {} s", IDLE_TIMEOUT.as_secs()))?;
         let Some(piece) = next else { return Ok(batch) };
         // A connection lost, or a body that is not the one its signature was made for.
         let piece =
-            piece.map_err(|error| s3_error!(InvalidRequest, "the body did not arrive as it was signed: {error}"))?;
+            piece.map_err(|error| s3_error!(InvalidRequest, "the body does not match its signature: {error}"))?;
         held += piece.len();
         batch.pieces.push(piece);
     }

@@ -121,7 +121,7 @@ impl Source {
 
 /// SCAN's place means nothing on another server: what it had not come to is unknown.
 fn moved() -> Error {
-    let source = "Redis was restarted, or is elsewhere by now; begin again".into();
+    let source = "Redis was restarted or replaced during the backup; start it again".into();
     Error::Unavailable { step: "copy a root to its end", source }
 }
 
@@ -148,12 +148,12 @@ impl Reader<'_> {
         pause.arg("PAUSE").arg(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).arg("WRITE");
         match pause.query_async::<()>(&mut self.redis).await {
             Ok(()) => Ok(true),
-            Err(error) if error.is_io_error() => Err(Error::redis("have writers wait")(error)),
+            Err(error) if error.is_io_error() => Err(Error::redis("pause the writers")(error)),
             Err(error) => {
                 let root = self.root;
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Redis does not let writers wait: {root} is copied while it changes"
+                    "Redis cannot pause writers: {root} is copied while it changes"
                 );
                 Ok(false)
             }
@@ -162,14 +162,14 @@ impl Reader<'_> {
 
     async fn resume(&mut self) {
         if let Err(error) = redis::cmd("CLIENT").arg("UNPAUSE").query_async::<()>(&mut self.redis).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "writers wait until the pause is over");
+            tracing::warn!(error = &error as &dyn std::error::Error, "wait for the pause to end");
         }
     }
 
     async fn marks(&mut self) -> Result<Marks, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg("server").arg("persistence");
-        let info: String = ask.query_async(&mut self.redis).await.map_err(Error::redis("look at Redis"))?;
+        let info: String = ask.query_async(&mut self.redis).await.map_err(Error::redis("inspect Redis"))?;
         Ok(Marks {
             run_id: info_field(&info, "run_id").unwrap_or_default().to_owned(),
             changes: info_field(&info, "rdb_changes_since_last_save").and_then(|changes| changes.parse().ok()),
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     async fn time(&mut self) -> Result<u64, Error> {
         let (seconds, micros): (u64, u64) =
-            redis::cmd("TIME").query_async(&mut self.redis).await.map_err(Error::redis("ask for the time"))?;
+            redis::cmd("TIME").query_async(&mut self.redis).await.map_err(Error::redis("read the clock of Redis"))?;
         Ok(seconds * 1_000 + micros / 1_000)
     }
 
@@ -336,7 +336,7 @@ pub(super) async fn scan(
 ) -> Result<(u64, Vec<Vec<u8>>), Error> {
     let mut scan = redis::cmd("SCAN");
     scan.arg(cursor).arg("MATCH").arg(pattern(root)).arg("COUNT").arg(count);
-    scan.query_async(redis).await.map_err(Error::redis("look for keys"))
+    scan.query_async(redis).await.map_err(Error::redis("scan the keys"))
 }
 
 /// Matches the keys below a root and no others: a prefix may hold what SCAN takes for a wildcard.

@@ -73,7 +73,7 @@ impl Batches {
             (["repeat", id], _) => Ok(Created::Repeat((*id).to_owned())),
             (["full"], _) => Err(Error::Full),
             (["tenant_full"], _) => Err(Error::TooLarge(format!(
-                "{OPEN_OF_TENANT_MAX} batches are open already; wait for some to end, or cancel some"
+                "{OPEN_OF_TENANT_MAX} batches are already open; wait for some to end, or cancel some"
             ))),
             (["conflict"], Some(idempotency)) => Err(Error::IdempotencyConflict { key: idempotency.key.clone() }),
             (other, _) => Err(unexpected(script, &other)),

@@ -207,7 +207,7 @@ async fn ask_sentinels(sentinels: &mut [Guide], service: &str) -> RedisResult<(S
     let answers =
         join_all(sentinels.iter_mut().map(|sentinel| sentinel.ask::<(Option<(String, u16)>,)>(&question))).await;
     let mut votes: Vec<((String, u16), usize)> = Vec::new();
-    let mut failure = refused("no Sentinel knows the service");
+    let mut failure = refused("no Sentinel has a service of this name");
     for answer in answers {
         match answer {
             Ok((Some(address),)) => match votes.iter_mut().find(|(voted, _)| *voted == address) {
@@ -228,7 +228,7 @@ async fn open(info: &ConnectionInfo, response: Duration) -> RedisResult<Multiple
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("no answer in time")))
+    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("it did not answer in time")))
 }
 
 pub(super) fn refused(why: &'static str) -> RedisError {

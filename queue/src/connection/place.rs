@@ -35,7 +35,7 @@ impl Place {
     /// `redis+cluster://[user:password@]host:port,...`; the last two also as `rediss+...` for TLS. A Sentinel's own password is
     /// `?sentinel_password=`, and its user `?sentinel_user=`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let unusable = |why: String| Error::Unfit(format!("the Redis URL is not usable: {why}"));
+        let unusable = |why: String| Error::Unfit(format!("the Redis URL is not valid: {why}"));
         let connect =
             |url: String| url.into_connection_info().map(settled).map_err(|error| unusable(error.to_string()));
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -56,7 +56,7 @@ impl Place {
         }
         if kind == "cluster" {
             if !matches!(path, "" | "0") {
-                return Err(unusable("a cluster has no database but 0".to_owned()));
+                return Err(unusable("a cluster has only database 0".to_owned()));
             }
             let node = |host: &&str| connect(format!("{plain}://{user}{host}{query}"));
             return Ok(Self::Cluster { nodes: hosts.iter().map(node).collect::<Result<_, _>>()? });

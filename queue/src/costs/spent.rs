@@ -117,7 +117,7 @@ pub(crate) async fn read_spent(
     // All days at once, then those again of which one page was not all.
     let mut open: Vec<(u32, u64)> = (first..=last).map(|day| (day, 0)).collect();
     while !open.is_empty() {
-        let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read what was spent"))?;
+        let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read the spending"))?;
         let mut more = Vec::new();
         for ((day, _), (cursor, page)) in open.into_iter().zip(pages) {
             found.extend(page.into_iter().map(|(field, text)| ((day, field), numbers(&text))));

@@ -30,26 +30,26 @@ impl JobError {
     /// Why a reaped attempt ended.
     #[must_use]
     pub fn worker_lost() -> Self {
-        Self::new(ErrorCode::WorkerLost, "the worker went silent and its lease ran out")
+        Self::new(ErrorCode::WorkerLost, "the worker stopped sending heartbeats and its lease expired")
     }
 
     /// Why a job fails that takes its runners with it.
     #[must_use]
     pub fn poison() -> Self {
-        let message = "it crashed its runner again and again, on more than one worker; its attempts say how";
+        let message = "the job crashed its runner repeatedly, on more than one worker; its attempts have the details";
         Self::new(ErrorCode::Poison, message)
     }
 
     /// Why a job expires that nobody started in time.
     #[must_use]
     pub fn queue_timeout() -> Self {
-        Self::new(ErrorCode::QueueTimeout, "it was not started within its queue_timeout_s")
+        Self::new(ErrorCode::QueueTimeout, "the job did not start within its queue_timeout_s")
     }
 
     /// Why a job expires that did not end in time.
     #[must_use]
     pub fn deadline() -> Self {
-        Self::new(ErrorCode::Deadline, "it had not ended within its deadline_s")
+        Self::new(ErrorCode::Deadline, "the job did not end within its deadline_s")
     }
 }
 

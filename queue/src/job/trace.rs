@@ -114,7 +114,7 @@ impl TraceContext {
 
 /// Why a text is no place in a trace.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("a place in a trace is <32 hex digits>-<16 hex digits>-<2 hex digits>, the first two not all zeroes")]
+#[error("a trace context is <32 hex digits>-<16 hex digits>-<2 hex digits>, the first two not all zeroes")]
 pub struct ParseTraceError;
 
 impl FromStr for TraceContext {

@@ -50,7 +50,7 @@ impl RedisQueue {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let step = "ask who holds leases";
+        let step = "read who holds leases";
         let mut jobs = redis::pipe();
         for lease in leases {
             jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
@@ -70,7 +70,7 @@ impl RedisQueue {
     pub(crate) async fn taken(&self, worker_id: &str) -> Result<u64, Error> {
         let mut redis = self.connection.redis();
         let parts: Vec<String> =
-            redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("add up a worker's leases"))?;
+            redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("count a worker's leases"))?;
         Ok(parts.iter().filter_map(|part| part.parse::<u64>().ok()).sum())
     }
 
@@ -108,7 +108,7 @@ impl RedisQueue {
     /// # Errors
     /// [`Error::Unavailable`]: some may have been handed back; repeat.
     pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
-        let (mut redis, step) = (self.connection.redis(), "look through the leases");
+        let (mut redis, step) = (self.connection.redis(), "scan the leases");
         let (mut cursor, mut released) = (0_u64, 0);
         loop {
             let (next, page): (u64, Vec<(String, f64)>) = redis::cmd("ZSCAN")

@@ -205,7 +205,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn floors(&self) -> Result<Vec<(ModelRef, u32)>, Error> {
-        let step = Error::redis("read which models stay loaded");
+        let step = Error::redis("read which models must stay loaded");
         let all: HashMap<String, String> = self.connection.redis().hgetall(self.keys.floors()).await.map_err(step)?;
         let parsed = |(field, text): (String, String)| {
             let ((tenant, endpoint), (version, workers)) = (field.split_once(':')?, text.split_once(' ')?);
@@ -278,7 +278,9 @@ impl Registry {
         for (name, pointer) in current.iter().take(LIST_MAX) {
             match parsed(pointer) {
                 Ok(traffic) => drop(pipe.hget(self.keys.versions(tenant, name), traffic.current)),
-                Err(error) => tracing::error!(endpoint = name, %error, "skipped an endpoint of a list"),
+                Err(error) => {
+                    tracing::error!(endpoint = name, %error, "an endpoint cannot be read; leaving it out of a list")
+                }
             }
         }
         if pipe.is_empty() {
@@ -293,7 +295,7 @@ impl Registry {
 }
 
 pub(super) fn parsed(pointer: &str) -> Result<Traffic, Error> {
-    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} points at no version") };
+    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} names no version") };
     pointer.parse().map_err(|_| corrupt())
 }
 

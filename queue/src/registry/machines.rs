@@ -243,7 +243,7 @@ impl Registry {
         let mut call = scripts::RENT.call(&[&lead, &machines, &rents]);
         call.arg(term.0)
             .arg(&machine.id)
-            .arg(to_json("write a machine down", machine)?)
+            .arg(to_json("store an instance", machine)?)
             .arg(machine.counted_usd_micros_per_hour());
         call.arg(caps.machines).arg(caps.usd_micros_per_hour).arg(caps.rents).arg(caps.window_ms);
         call.arg(now_ms.map_or(String::new(), |now_ms| now_ms.to_string()));
@@ -279,7 +279,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn machines(&self) -> Result<BTreeMap<String, MachineRecord>, Error> {
-        let step = "read the machines";
+        let step = "list the instances";
         let texts: HashMap<String, String> =
             self.connection.redis().hgetall(self.keys.machines()).await.map_err(Error::redis(step))?;
         texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
@@ -290,7 +290,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn machine(&self, id: &str) -> Result<Option<MachineRecord>, Error> {
-        let step = "read a machine";
+        let step = "read an instance";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.machines(), id).await.map_err(Error::redis(step))?;
         text.map(|text| from_json(step, &text)).transpose()
@@ -301,7 +301,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn put_machine(&self, term: Term, machine: &MachineRecord) -> Result<bool, Error> {
-        let text = to_json("write a machine down", machine)?;
+        let text = to_json("store an instance", machine)?;
         self.lead_write(term, &self.keys.machines(), &machine.id, &text).await
     }
 
@@ -323,7 +323,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn put_autoscaler(&self, term: Term, status: &AutoscalerStatus) -> Result<bool, Error> {
-        let text = to_json("write down how the autoscaler is", status)?;
+        let text = to_json("store the autoscaler's status", status)?;
         self.lead_write(term, &self.keys.autoscaler(), "status", &text).await
     }
 
@@ -332,7 +332,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn autoscaler(&self) -> Result<Option<AutoscalerStatus>, Error> {
-        let step = "read how the autoscaler is";
+        let step = "read the autoscaler's status";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.autoscaler(), "status").await.map_err(Error::redis(step))?;
         text.map(|text| from_json(step, &text)).transpose()
@@ -352,7 +352,11 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn drains(&self) -> Result<HashMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.drains()).await.map_err(Error::redis("read who is drained"))
+        self.connection
+            .redis()
+            .hgetall(self.keys.drains())
+            .await
+            .map_err(Error::redis("read which workers are draining"))
     }
 
     /// Nothing is rented of this host, or this offer, until then; with 0 it may be again.
@@ -369,7 +373,11 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn shunned(&self) -> Result<HashMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.shunned()).await.map_err(Error::redis("read who is left alone"))
+        self.connection
+            .redis()
+            .hgetall(self.keys.shunned())
+            .await
+            .map_err(Error::redis("read which hosts and offers to avoid"))
     }
 
     pub(super) async fn lead_write(&self, term: Term, key: &str, field: &str, value: &str) -> Result<bool, Error> {

@@ -66,7 +66,7 @@ impl Registry {
         }
         let keys = [self.keys.demands(), self.keys.demands_of(), self.keys.demand_users()];
         let mut call = scripts::DEMAND.call(&keys.each_ref().map(String::as_str));
-        call.arg(to_json("number a requirement set", demands)?).arg(tenant);
+        call.arg(to_json("assign a number to a requirement set", demands)?).arg(tenant);
         call.arg(REQUIREMENT_SETS_MAX).arg(REQUIREMENT_SETS_OF_TENANT_MAX).arg(u8::from(deploys)).arg(NOTE_EVERY_MS);
         call.arg(SETS_RESERVED);
         let (word, number): (String, u32) = self.connection.eval(&scripts::DEMAND, &call).await?;
@@ -95,7 +95,7 @@ impl Registry {
             match serde_json::from_str::<Demands>(&text) {
                 Ok(demands) if is_unused(&demands) => {}
                 Ok(demands) => drop(all.insert(number, demands)),
-                Err(error) => tracing::error!(number, %error, "requirement set cannot be read, its jobs wait"),
+                Err(error) => tracing::error!(number, %error, "a requirement set cannot be read; its jobs wait"),
             }
         }
         Ok(all)

@@ -61,7 +61,7 @@ impl Registry {
             .sadd(self.keys.tenants(), name)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("make a tenant"))?;
+            .map_err(Error::redis("create a tenant"))?;
         Ok(created)
     }
 
@@ -151,7 +151,7 @@ impl Registry {
     /// [`Error::Unavailable`]: unknown; what was added goes with its hour.
     pub async fn announce(&self, tenant: &str, (minute, bytes): (u64, i64), since: u64) -> Result<u64, Error> {
         let (key, step, mut redis) =
-            (self.keys.announced(tenant), "note what will be uploaded", self.connection.redis());
+            (self.keys.announced(tenant), "reserve storage for an upload", self.connection.redis());
         let (by_minute,): (HashMap<u64, i64>,) = redis::pipe()
             .atomic()
             .hincr(&key, minute, bytes)

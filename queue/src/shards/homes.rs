@@ -27,7 +27,7 @@ impl Homes {
         let before = registry.raise_shards(shards).await?;
         if before > shards {
             return Err(Error::Unfit(format!(
-                "this queue has {before} shards and shards = {shards} (STOKE_REDIS_SHARDS): shards can be added, not taken away"
+                "this queue has {before} shards, but shards is {shards} (STOKE_REDIS_SHARDS); shards can be added but not removed"
             )));
         }
         Ok(Self { registry, shards, known: RwLock::default() })
