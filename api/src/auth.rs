@@ -111,7 +111,7 @@ pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> 
         return Ok(());
     }
     let scope = wanted.as_str();
-    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
+    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; use or create a token that has it")))
 }
 
 /// A request that has been let in.
@@ -160,7 +160,7 @@ pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Pr
     if stands(app, token).await {
         return Ok(());
     }
-    Err(Problem::new(Code::Unauthorized, "this token was revoked or has expired meanwhile; make a new one"))
+    Err(Problem::new(Code::Unauthorized, "this token was revoked or expired during the request; create a new one"))
 }
 
 /// What a stream says, until the token ends.
@@ -228,7 +228,7 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
     let header = parts
         .headers
         .get(AUTHORIZATION)
-        .ok_or_else(|| refused("there is no token; send the header Authorization: Bearer <token>"))?;
+        .ok_or_else(|| refused("the request has no token; send the header Authorization: Bearer <token>"))?;
     let text = header
         .to_str()
         .ok()
@@ -247,10 +247,7 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
 pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let (record, hash) = proven(app, text, kind).await?;
     if record.single_use && kind == TokenKind::Api {
-        return Err(Problem::new(
-            Code::Unauthorized,
-            "this token is good for one log-in to the dashboard, and for nothing else",
-        ));
+        return Err(Problem::new(Code::Unauthorized, "this token is valid only for one login to the dashboard"));
     }
     Ok((record, hash))
 }
@@ -259,12 +256,12 @@ pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc
 pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let token = Token::parse(text)
-        .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;
+        .ok_or_else(|| refused("this is not a token; copy the whole token as `stoke token create` printed it"))?;
     if token.kind != kind {
         return Err(refused(match kind {
-            TokenKind::Api => "this route wants an API token (sk_...)",
-            TokenKind::Join => "this route wants a join token (jt_...)",
-            TokenKind::Worker => "this route wants a worker token (wt_...), which join answers",
+            TokenKind::Api => "this route requires an API token (sk_...)",
+            TokenKind::Join => "this route requires a join token (jt_...)",
+            TokenKind::Worker => "this route requires a worker token (wt_...), which POST /v1/worker/join returns",
         }));
     }
     // A join token is read afresh each time: a single-use one may be spent by now.
@@ -275,7 +272,7 @@ pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Ar
         return Ok(proven);
     }
     // Not known, or rotated since it was read.
-    let unknown = || refused("this token is unknown, revoked or expired; make a new one");
+    let unknown = || refused("this token is unknown, revoked or expired; create a new one");
     let Some(record) = app.ask("read a token", app.registry.token(token.id)).await? else {
         app.tokens.invalidate(token.id);
         return Err(unknown());

@@ -81,13 +81,13 @@ pub(crate) enum Trouble {
     #[error(transparent)]
     Objects(#[from] ObjectsError),
     /// What should be in the object store is not.
-    #[error("the object {key:?} is gone")]
+    #[error("the object {key:?} no longer exists")]
     Missing {
         /// Which.
         key: String,
     },
     /// An endpoint cannot be looked up.
-    #[error("an endpoint cannot be looked up: {0}")]
+    #[error("an endpoint could not be looked up: {0}")]
     Endpoint(String),
     /// Another replica has taken over.
     #[error("another replica has taken over")]
@@ -143,10 +143,7 @@ impl Runner {
         let until = Instant::now() + TURNS_MAX;
         // What is old may stay a while longer; what is open may not.
         if let Err(error) = self.tidy().await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "ended batches could not be tidied away, trying again"
-            );
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot clean up ended batches, trying again");
         }
         for id in self.batches.open().await? {
             if !self.lock().insert(id.clone()) {

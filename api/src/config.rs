@@ -261,7 +261,7 @@ impl Config {
     fn mean(raw: RawConfig) -> Result<Self, Error> {
         let wrong = |setting, why: &str| Error::Setting { setting, why: why.to_owned() };
         let listen =
-            raw.listen.parse().map_err(|_| wrong("listen", "must be an address and a port, as 127.0.0.1:7070"))?;
+            raw.listen.parse().map_err(|_| wrong("listen", "must be an address and a port, e.g. 127.0.0.1:7070"))?;
         if !raw.public_url.starts_with("http://") && !raw.public_url.starts_with("https://") {
             return Err(wrong("public_url", "must start with http:// or https://"));
         }
@@ -270,7 +270,7 @@ impl Config {
         let secret_keys = Keyring::parse(&raw.secret_keys, &token_key).ok_or_else(|| {
             wrong(
                 "secret_keys",
-                "must be <id>:<64 hex digits> with commas between them, each id once and at most 8, or empty",
+                "must be a comma-separated list of at most 8 <id>:<64 hex digits> with distinct ids, or empty",
             )
         })?;
         if raw.lease_ms < 1_000 {
@@ -321,7 +321,8 @@ impl Config {
 fn trusted_proxies(text: &str) -> Result<Vec<IpNet>, Error> {
     let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let net = |name: &str| name.parse().ok().or_else(|| name.parse::<IpAddr>().ok().map(IpNet::from));
-    let why = || "must be addresses and networks with commas between them, as \"10.0.0.0/8,::1\", or empty".to_owned();
+    let why =
+        || "must be a comma-separated list of addresses and networks, e.g. \"10.0.0.0/8,::1\", or empty".to_owned();
     named.map(net).collect::<Option<_>>().ok_or_else(|| Error::Setting { setting: "trusted_proxies", why: why() })
 }
 
@@ -331,7 +332,7 @@ fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
         text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if named.iter().any(|name| name == own) {
         let why =
-            format!("must not name {own:?}, where every tenant's results are; keep weights in a bucket of their own");
+            format!("must not name {own:?}, which holds every tenant's results; keep weights in a separate bucket");
         return Err(Error::Setting { setting: "weight_buckets", why });
     }
     Ok(named)
@@ -363,7 +364,7 @@ impl RawWebhooks {
     fn mean(self) -> Result<Webhooks, Error> {
         let named = self.ports.split(',').map(str::trim).filter(|port| !port.is_empty());
         let ports = named.map(|port| port.parse().ok().filter(|port| *port > 0)).collect::<Option<_>>();
-        let why = || "must be ports with commas between them, as \"443,8443\", or empty".to_owned();
+        let why = || "must be a comma-separated list of ports, e.g. \"443,8443\", or empty".to_owned();
         let ports = ports.ok_or_else(|| Error::Setting { setting: "webhooks.ports", why: why() })?;
         let waits = schedule::parse(&self.waits_s)
             .ok_or_else(|| Error::Setting { setting: "webhooks.waits_s", why: schedule::WANTED.to_owned() })?;
@@ -404,7 +405,7 @@ fn set(settings: &mut Table, variable: &'static str, path: &str, text: String) -
         Some((section, key)) => match settings.get_mut(section) {
             Some(Value::Table(table)) => (table, key),
             _ => {
-                return Err(Error::Variable { variable, wanted: "left out: its section is no table" });
+                return Err(Error::Variable { variable, wanted: "unset: its section is not a table" });
             }
         },
         None => (settings, path),

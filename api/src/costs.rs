@@ -69,7 +69,7 @@ impl App {
     }
 
     async fn bills(&self) -> Result<Bills, Problem> {
-        Ok(Arc::new(self.ask("read the bills", self.registry.bills()).await?.into_values().collect()))
+        Ok(Arc::new(self.ask("read the bills of the instances", self.registry.bills()).await?.into_values().collect()))
     }
 
     async fn reckoned(
@@ -78,7 +78,7 @@ impl App {
         days: RangeInclusive<u32>,
         apart: bool,
     ) -> Result<Vec<Line>, Problem> {
-        let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
+        let spent = self.ask("read the spending", self.queue.spent(days.clone(), None)).await?;
         Ok(reckon(&spent, bills, days, self.now_ms(), apart))
     }
 

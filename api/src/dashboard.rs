@@ -31,7 +31,8 @@ const SIGNED_FOR: Duration = Duration::from_secs(60);
 const HASHED: &str = "assets/";
 
 /// What answers where nothing was built.
-const NOT_BUILT: &str = "This binary was built without the dashboard. `make dashboard` builds it (it needs Node), then build `stoke` again.\n";
+const NOT_BUILT: &str =
+    "This binary was built without the dashboard. Run `make dashboard` (requires Node), then build `stoke` again.\n";
 
 /// Whether this binary carries the page.
 #[must_use]
@@ -65,7 +66,7 @@ fn answer(files: &'static [(&'static str, &'static [u8])], path: &str, store: &s
         (header::REFERRER_POLICY, "same-origin".to_owned()),
     ];
     let Some((name, bytes)) = found else {
-        let text = if files.is_empty() { NOT_BUILT } else { "There is no such file.\n" };
+        let text = if files.is_empty() { NOT_BUILT } else { "No such file.\n" };
         let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
         return (StatusCode::NOT_FOUND, common, kind, text).into_response();
     };

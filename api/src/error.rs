@@ -12,7 +12,7 @@ use stokehold_queue::Error as QueueError;
 use utoipa::ToSchema;
 
 /// All that a client is told of a defect.
-pub(crate) const INTERNAL: &str = "an internal error; the log has it under this answer's x-request-id";
+pub(crate) const INTERNAL: &str = "internal error; the API log has the details under this response's x-request-id";
 
 /// What kind of problem it is. The word is stable; clients act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -93,9 +93,9 @@ impl Code {
     fn meaning(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
-            Self::TooDeep => (StatusCode::BAD_REQUEST, "The JSON is nested too deep"),
+            Self::TooDeep => (StatusCode::BAD_REQUEST, "The JSON is nested too deeply"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
-            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body arrived too slowly"),
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
             Self::InvalidInput => (StatusCode::BAD_REQUEST, "The input does not match the endpoint's schema"),
             Self::InvalidQuery => (StatusCode::BAD_REQUEST, "A query parameter is not valid"),
@@ -114,16 +114,16 @@ impl Code {
             Self::NothingToRetry => (StatusCode::CONFLICT, "There is nothing to retry"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
-            Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),
+            Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for does not exist"),
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
-            Self::Quarantined => (StatusCode::CONFLICT, "The job is in the quarantine"),
+            Self::Quarantined => (StatusCode::CONFLICT, "The job is quarantined"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
             Self::EndpointInUse => (StatusCode::CONFLICT, "The endpoint is in use"),
-            Self::StorageExceeded => (StatusCode::CONFLICT, "Too much is stored"),
+            Self::StorageExceeded => (StatusCode::CONFLICT, "The storage limit is reached"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
-            Self::SecretMissing => (StatusCode::CONFLICT, "A secret is not there"),
+            Self::SecretMissing => (StatusCode::CONFLICT, "A secret does not exist"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
-            Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker speaks another protocol version"),
+            Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker uses another protocol version"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "The queue is full"),
             Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "Too many requests at once"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable"),
@@ -226,7 +226,7 @@ impl Problem {
 
     /// Nothing here that this caller may know of.
     pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is no such {what}"))
+        Self::new(Code::NotFound, format!("no such {what}"))
     }
 
     /// Its code.
@@ -243,7 +243,7 @@ impl Problem {
 
     /// What a client is told when `step` did not answer in time.
     pub(crate) fn unavailable(step: &str) -> Self {
-        tracing::warn!(step, "a call behind the API did not answer in time");
+        tracing::warn!(step, "a call behind the API timed out");
         Self::new(Code::Unavailable, "the queue did not answer in time; repeat with the same Idempotency-Key")
     }
 }
@@ -263,7 +263,7 @@ impl IntoResponse for Problem {
             errors: &self.errors,
         };
         let text = serde_json::to_vec(&body).unwrap_or_else(|error| {
-            tracing::error!(%error, "a problem cannot be written as JSON");
+            tracing::error!(%error, "a problem cannot be serialised as JSON");
             format!(r#"{{"type":"urn:stokehold:problem:internal","title":"Internal error","status":500,"code":"internal","detail":"{INTERNAL}"}}"#)
                 .into_bytes()
         });
@@ -289,21 +289,21 @@ impl From<QueueError> for Problem {
                     "the queue is unavailable, so the outcome is unknown; repeat with the same Idempotency-Key",
                 )
             }
-            QueueError::Full => {
-                Self::new(Code::QueueFull, "the queue has no room; nothing was accepted, try again later")
-            }
+            QueueError::Full => Self::new(Code::QueueFull, "the queue is full; nothing was accepted, try again later"),
             QueueError::Closed(why) => {
-                tracing::warn!(why, "no new work is taken");
+                tracing::warn!(why, "the queue refused new work");
                 Self::new(
                     Code::Unavailable,
-                    format!("no new work is taken at present: {why}; nothing was accepted, try again later"),
+                    format!("the queue takes no new work at present: {why}; nothing was accepted, try again later"),
                 )
             }
             // Only the feeder of batches can meet it, and it never answers a request.
             QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
             QueueError::NoDependency { job, .. } => Self::new(
                 Code::DependencyMissing,
-                format!("there is no job {job} to wait for; jobs can be waited for as long as they are in the queue"),
+                format!(
+                    "job {job}, which this job waits for, is not in the queue; a job can wait only for jobs that are still in the queue"
+                ),
             ),
             QueueError::Quota { gate, most, open } => {
                 let whose = match gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
@@ -311,14 +311,16 @@ impl From<QueueError> for Problem {
                     None => "you have".to_owned(),
                 };
                 let detail =
-                    format!("{whose} {open} open jobs and may have {most}; nothing was accepted, try again later");
+                    format!("{whose} {open} open jobs, and the limit is {most}; nothing was accepted, try again later");
                 Self::new(Code::QuotaExceeded, detail)
             }
             QueueError::Memory { most_bytes, held_bytes, .. } => {
                 let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let detail = format!(
-                    "your jobs and versions take {:.1} of the {:.1} MiB of the queue's memory that you may have; nothing was accepted. Ended jobs give theirs \
-                     back when they move to history, sooner with retention_s, and versions when they are deleted; or have the operator raise max_memory_bytes",
+                    "your jobs and endpoint versions use {:.1} MiB of the queue's memory, and your limit is {:.1} \
+                        MiB; nothing was accepted. Ended jobs free theirs when they move to the archive (sooner with \
+                        a lower retention_s), versions when they are deleted; or ask the operator to raise \
+                        max_memory_bytes",
                     mib(held_bytes),
                     mib(most_bytes),
                 );
@@ -330,7 +332,7 @@ impl From<QueueError> for Problem {
             ),
             QueueError::TooLarge(text) => Self::new(Code::InvalidRequest, text),
             error @ (QueueError::Corrupt { .. } | QueueError::Unfit(_)) => {
-                tracing::error!(%error, "the queue holds what it should not");
+                tracing::error!(%error, "the queue holds invalid data");
                 Self::new(Code::Internal, INTERNAL)
             }
         }
@@ -350,7 +352,7 @@ impl From<ObjectsError> for Problem {
             | ObjectsError::TooLarge { .. }
             | ObjectsError::Folder { .. }
             | ObjectsError::Locked { .. } => {
-                tracing::error!(error = chain, "the object store refused");
+                tracing::error!(error = chain, "the object store refused a request");
                 Self::new(Code::Internal, INTERNAL)
             }
         }
@@ -359,16 +361,16 @@ impl From<ObjectsError> for Problem {
 
 /// The answer to a path nobody serves.
 pub(crate) async fn no_route() -> Problem {
-    Problem::new(Code::NotFound, "there is nothing at this path; the routes are listed at /openapi.json")
+    Problem::new(Code::NotFound, "no route has this path; see /openapi.json for the routes")
 }
 
 /// The answer to a method its path does not know.
 pub(crate) async fn no_method() -> Problem {
-    Problem::new(Code::MethodNotAllowed, "this path knows other methods; see the Allow header")
+    Problem::new(Code::MethodNotAllowed, "this path does not support this method; see the Allow header")
 }
 
 /// The answer to a request whose handler panicked.
-#[expect(clippy::needless_pass_by_value, reason = "the signature that catch-panic asks for")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that catch-panic requires")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked");

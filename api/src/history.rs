@@ -72,11 +72,11 @@ impl From<Error> for Problem {
             Error::Objects(error) => error.into(),
             Error::Queue(error) => error.into(),
             Error::Corrupt { .. } => {
-                tracing::error!(error = chain, "the archive holds what it should not");
+                tracing::error!(error = chain, "the archive holds invalid data");
                 Self::new(Code::Internal, INTERNAL)
             }
             Error::Restless(_) => {
-                tracing::warn!(error = chain, "the archive could not be read");
+                tracing::warn!(error = chain, "cannot read the archive");
                 Self::new(Code::Unavailable, "the archive is busy; try again")
             }
         }
@@ -153,7 +153,7 @@ impl App {
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
             let mut present =
-                self.ask("look for jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
+                self.ask("search the jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
             jobs.retain(|_| !present.next().unwrap_or(false));
         }
         Ok((jobs, next))
@@ -168,7 +168,7 @@ impl App {
         match timeout(PATIENCE, question).await {
             Ok(answer) => Ok(answer?),
             Err(_) => {
-                tracing::warn!(step, "the archive did not answer in time");
+                tracing::warn!(step, "reading the archive timed out");
                 Err(Problem::new(Code::Unavailable, "the archive did not answer in time; try again"))
             }
         }

@@ -35,9 +35,9 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     span.in_scope(|| {
         if status.is_server_error() {
-            tracing::warn!(status = status.as_u16(), duration_ms, "a request failed");
+            tracing::warn!(status = status.as_u16(), duration_ms, "request failed");
         } else {
-            tracing::debug!(status = status.as_u16(), duration_ms, "a request was answered");
+            tracing::debug!(status = status.as_u16(), duration_ms, "request completed");
         }
     });
     if ambiguous {

@@ -135,7 +135,7 @@ impl Pulls {
         let queue = self.0.queue.clone();
         tokio::spawn(async move {
             if let Err(error) = queue.wake_next().await {
-                tracing::warn!(%error, "a wake could not be handed on; the next look finds its job");
+                tracing::warn!(%error, "a wakeup could not be passed on; the next poll finds its job");
             }
         });
     }
@@ -220,7 +220,7 @@ impl Drop for Place {
             tokio::spawn(async move {
                 // A wake that crosses this meets no place here and is handed on.
                 if let Err(error) = queue.unpark(&waiter, &reach).await {
-                    tracing::debug!(%error, "a pull stays parked after its worker went; its wake will be handed on");
+                    tracing::debug!(%error, "a lease poll stays parked after its worker disconnected; its wakeup will be passed on");
                 }
             });
         }
@@ -259,10 +259,13 @@ impl Drop for Granted {
         };
         let leases: Vec<LeaseRef> =
             self.leases.drain(..).map(|lease| LeaseRef { job_id: lease.job_id, fence: lease.fence }).collect();
-        tracing::info!(leases = leases.len(), "a worker went away before it was told of its leases; they go back");
+        tracing::info!(
+            leases = leases.len(),
+            "a worker disconnected before it received its leases; requeueing the jobs"
+        );
         tokio::spawn(async move {
             if let Err(error) = queue.release(&leases).await {
-                tracing::warn!(%error, "leases could not be given back; they run out by themselves");
+                tracing::warn!(%error, "leases could not be released; they expire by themselves");
             }
         });
     }

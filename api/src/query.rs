@@ -22,7 +22,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         axum::extract::Query::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Query(pairs)| Self(pairs))
-            .map_err(|_| Problem::query("?", "the query string cannot be read; percent-encode it"))
+            .map_err(|_| Problem::query("?", "the query string cannot be decoded; percent-encode it"))
     }
 }
 
@@ -69,7 +69,7 @@ impl Params {
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) => Err(Problem::query(name, "is no parameter of this route")),
+            Some((name, _)) => Err(Problem::query(name, "is not a parameter of this route")),
         }
     }
 }

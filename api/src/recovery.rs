@@ -105,10 +105,10 @@ impl Duty for Recovery {
 impl Summary {
     fn tell(&self) {
         if self.repaired.is_empty() {
-            tracing::debug!(records = self.looked, "all records stand where they should");
+            tracing::debug!(records = self.looked, "the recovery check found every record in place");
         } else {
             let (records, repaired) = (self.looked, &self.repaired);
-            tracing::error!(records, ?repaired, "records did not stand where they should and were put back");
+            tracing::error!(records, ?repaired, "the recovery check put misplaced records back");
         }
     }
 }

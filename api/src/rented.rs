@@ -18,7 +18,7 @@ impl App {
         if let Some(machines) = self.machines.get(&()) {
             return Ok(machines);
         }
-        let all = self.ask("read the machines", self.registry.machines()).await?;
+        let all = self.ask("list the instances", self.registry.machines()).await?;
         let machines: Arc<Machines> = Arc::new(all.into_iter().map(|(id, machine)| (id, machine.wanted)).collect());
         self.machines.insert((), machines.clone());
         Ok(machines)
@@ -39,20 +39,24 @@ pub(crate) async fn check_here(app: &App, machine: &str) -> Result<(), Problem> 
         return Ok(());
     }
     // It may have been rented within this second.
-    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
     match is_ours(known.map(|known| known.wanted)) {
         true => Ok(()),
-        false => Err(refused("this machine is given back: its worker is no longer one of ours")),
+        false => Err(refused("this instance was given up: its worker is no longer accepted")),
     }
 }
 
 /// The machine that a join token is for, which the ledger wants to run now: read afresh.
 pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, Problem> {
-    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
     match known {
         Some(known) if known.wanted == Wanted::Running => Ok(known),
-        Some(_) => Err(refused("this join token is for a machine that is not to run now; nothing joins from it")),
-        None => Err(refused("this join token is for a machine that the autoscaler does not have (any more)")),
+        Some(_) => {
+            Err(refused("this join token belongs to an instance that should not run now; no worker can join with it"))
+        }
+        None => {
+            Err(refused("this join token belongs to an instance that the autoscaler does not have, or no longer has"))
+        }
     }
 }
 

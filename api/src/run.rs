@@ -72,7 +72,7 @@ pub async fn run_showing(
     let app = App::start(config, (replica, heard), queue, objects, fitness.durability, exposition, shutdown.clone());
     let duties = duties(&app, &shutdown)?;
     let address = listener.local_addr().context("failed to read the listener's address")?;
-    tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
+    tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API is listening");
     serve::serve(listener, self::app(app), bounds, shutdown).await;
     let _ended = duties.join_all().await;
     Ok(())
@@ -155,7 +155,7 @@ async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc:
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
     let (queue, fitness, heard) = patiently("Redis", fit, passing).await?;
     for note in &fitness.notes {
-        tracing::warn!(note, "Redis can be used, but");
+        tracing::warn!(note, "Redis is usable, but");
     }
     Ok((queue, fitness, heard))
 }

@@ -24,7 +24,7 @@ pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> R
     if !job.spec.depends_on.is_empty() {
         return Err(Problem::field(
             format!("{JOB_AT}/input"),
-            "names another job's result; a schedule's job waits for no other",
+            "references another job's result; a schedule's job waits for no other job",
         ));
     }
     inputs::require_files(&app.objects, tenant, &job.spec.files.iter().collect()).await?;

@@ -28,7 +28,7 @@ enum Trouble {
     #[error(transparent)]
     Queue(#[from] Error),
     /// The machines cannot be listed.
-    #[error("the machines cannot be listed: {0}")]
+    #[error("the instances could not be listed: {0}")]
     Machines(String),
 }
 

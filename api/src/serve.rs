@@ -101,7 +101,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 // Whatever there is too little of, most likely file descriptors, a connection less gives back.
                 seats.make_room();
                 sleep(ACCEPT_PAUSE).await;
@@ -110,14 +110,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
     }
     open.close();
     if timeout(GRACE, open.wait()).await.is_err() {
-        tracing::warn!(connections = open.len(), "some connections did not end in time and are cut");
+        tracing::warn!(connections = open.len(), "some connections did not end in time and are being closed");
     }
 }
 
 /// Serves one connection until it ends, stands idle, is asked to end or has to make room.
 async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
     if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
-        tracing::debug!(%error, "a connection was gone before it was served");
+        tracing::debug!(%error, "a connection closed before it was served");
         return;
     }
     let peer = stream.peer_addr().map(Peer).ok();
@@ -155,7 +155,7 @@ async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds:
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(error = &*error, "a connection broke off");
+        tracing::debug!(error = &*error, "a connection failed");
     }
 }
 

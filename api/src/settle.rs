@@ -72,8 +72,8 @@ impl Settler {
             self.lock().remove(&due);
             match done {
                 Ok(Ok(done)) => return done,
-                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "a settlement timed out"),
-                Err(Panicked) => tracing::error!(job.id = %due.id(), "a settlement panicked"),
+                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "settling a job timed out"),
+                Err(Panicked) => tracing::error!(job.id = %due.id(), "settling a job panicked"),
             }
             // It is tried again when its claim has run out.
             Ok(())
@@ -94,7 +94,7 @@ impl Settler {
             let claims: Vec<Due> = self.lock().iter().copied().collect();
             if let Err(error) = self.app.queue.keep_due(&claims, CLAIM_MS).await {
                 // Another replica may settle the same meanwhile; the queue hears one of both.
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to keep claims of waiting jobs");
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the claims on waiting jobs");
             }
         }
     }
@@ -131,7 +131,7 @@ impl Settler {
             Err(Trouble::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
             Err(Trouble::Passing(problem)) => {
                 // It stays claimed, and is due again when the claim has run out.
-                tracing::warn!(job.id = %job.id, ?problem, "a waiting job could not be settled, trying again");
+                tracing::warn!(job.id = %job.id, ?problem, "cannot settle a waiting job, trying again");
                 return Ok(());
             }
         };
@@ -161,9 +161,10 @@ impl Settler {
     /// `None` when something it waits for has not ended.
     async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
         let input = self.app.whole_input(&job.spec.tenant, &job.input).await?;
-        let input = input.ok_or_else(|| Trouble::Lost("its input is missing from the object store".to_owned()))?;
+        let input =
+            input.ok_or_else(|| Trouble::Lost("the job's input is missing from the object store".to_owned()))?;
         let input: Value = serde_json::from_str(input.get())
-            .map_err(|error| Trouble::Lost(format!("its input cannot be read: {error}")))?;
+            .map_err(|error| Trouble::Lost(format!("the job's input cannot be read: {error}")))?;
         let output = match &job.held {
             Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
             None => None,
@@ -234,13 +235,18 @@ impl Settler {
         let refused = |why: String| Some(JobError::new(ErrorCode::DependencyFailed, why));
         let size = input.to_string().len();
         if size > INPUT_MAX {
-            return Ok(refused(format!("its input came to {size} bytes, more than {INPUT_MAX}")));
+            return Ok(refused(format!(
+                "the job's input has {size} bytes after its references were filled in, over the limit of {INPUT_MAX}"
+            )));
         }
         let spec = &job.spec;
         let deployed = self.app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?;
         Ok(match inputs::check(&deployed.input, input, "/input") {
             Ok(_) => None,
-            Err(problem) => refused(format!("its input, once come together, is not valid: {}", problem.detail())),
+            Err(problem) => refused(format!(
+                "the job's input is not valid after its references were filled in: {}",
+                problem.detail()
+            )),
         })
     }
 }

@@ -60,7 +60,9 @@ impl Duty for Signals {
     async fn rest(&mut self, _: Duration) {
         self.next = self.heard.recv().await;
         if self.next.is_none() {
-            tracing::error!("the queue's signals ended; waits and pulls go on with looking every few seconds");
+            tracing::error!(
+                "the subscription to the queue's signals ended; waits and lease polls fall back to polling every few seconds"
+            );
             std::future::pending::<()>().await;
         }
     }

@@ -247,5 +247,5 @@ impl App {
 }
 
 fn too_many_held() -> Problem {
-    Problem::new(Code::RateLimited, "too many requests are held open here; ask again without waiting")
+    Problem::new(Code::RateLimited, "too many requests are waiting on this replica; repeat the request without waiting")
 }

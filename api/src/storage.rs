@@ -41,17 +41,17 @@ impl App {
         let (minute, listed) = self.listed(tenant).await?;
         let signed = i64::try_from(bytes).unwrap_or(i64::MAX);
         let announce = |bytes| self.registry.announce(tenant, (now_ms() / MINUTE_MS, bytes), minute);
-        let announced = self.ask("note what will be uploaded", announce(signed)).await?;
+        let announced = self.ask("reserve storage for an upload", announce(signed)).await?;
         let stored = listed.saturating_add(announced);
         if stored <= most {
             return Ok(());
         }
         // Where this fails, too much is counted for a minute.
-        let _ = self.ask("take back what will not be uploaded", announce(-signed)).await?;
+        let _ = self.ask("release the storage reserved for an upload", announce(-signed)).await?;
         let before = stored.saturating_sub(bytes);
         let detail = format!(
-            "this would be {bytes} bytes more, tenant {tenant:?} stores {before} and may store {most}; nothing was accepted, have the \
-             operator raise max_storage_bytes or delete what is not needed"
+            "this would add {bytes} bytes: tenant {tenant:?} stores {before} and may store {most}; nothing was \
+                accepted. Delete data, or ask the operator to raise max_storage_bytes"
         );
         Err(Problem::new(Code::StorageExceeded, detail))
     }

@@ -105,19 +105,19 @@ impl fmt::Debug for TokenKey {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The token key is no key.
-    #[error("the token key must be at least 64 hex digits, for example from: openssl rand -hex 32")]
+    #[error("the token key must be at least 64 hex digits; create one with: openssl rand -hex 32")]
     Key,
     /// Not a tenant's name.
-    #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and starts with no -")]
+    #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and does not start with -")]
     Tenant,
     /// Not a token's name.
     #[error("a token's name is at most 64 printable characters")]
     Name,
     /// No such scope.
-    #[error("there is no scope {0:?}; the scopes are {list}", list = Scope::words())]
+    #[error("no such scope: {0:?}; the scopes are {list}", list = Scope::words())]
     Scope(String),
     /// No such role.
-    #[error("there is no role {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
+    #[error("no such role: {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
     Role(String),
     /// The system's random generator failed.
     #[error("the system's random generator failed")]

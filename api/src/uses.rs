@@ -60,9 +60,9 @@ impl Duty for Writer {
         match timeout(ROUND_MAX, self.round()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = &*error as &dyn std::error::Error, "failed to note when tokens were last used");
+                tracing::warn!(error = &*error as &dyn std::error::Error, "cannot record when tokens were last used");
             }
-            Err(_) => tracing::warn!("noting when tokens were last used timed out"),
+            Err(_) => tracing::warn!("recording when tokens were last used timed out"),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Runner {
                     Ok(true) => {}
                     Ok(false) => return,
                     // Unknown: what this step does is safe all the same.
-                    Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the hold on a batch"),
+                    Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the lock on a batch"),
                 }
             }
         };

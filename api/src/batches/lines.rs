@@ -54,7 +54,10 @@ impl Wrong {
     }
 
     pub(crate) fn too_long() -> Self {
-        Self::new(None, format!("the line is over {LINE_MAX} bytes; upload what is large and name it as a file"))
+        Self::new(
+            None,
+            format!("the line is over {LINE_MAX} bytes; upload large values as files and reference them in the input"),
+        )
     }
 }
 

@@ -123,7 +123,7 @@ async fn hold(
     if cards.is_empty() || now == *could {
         return Ok(None);
     }
-    let asked = app.ask("look for what waits for a card", app.queue.hold(&worker.worker_id, &now, could)).await?;
+    let asked = app.ask("look for jobs that wait for a GPU", app.queue.hold(&worker.worker_id, &now, could)).await?;
     Ok(asked.and_then(|class| {
         let (number, gib) = parts_of(class);
         let demands = demands.get(&number)?;
@@ -151,7 +151,7 @@ impl App {
 
     async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
         let (floors, lanes, fleet) = tokio::try_join!(
-            self.ask("read which models stay loaded", self.registry.floors()),
+            self.ask("read which models must stay loaded", self.registry.floors()),
             self.ask("read the lanes", self.queue.depth()),
             self.fleet(),
         )?;

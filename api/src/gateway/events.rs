@@ -107,7 +107,7 @@ fn fit(event: &mut JobMessage) -> Result<(), String> {
         }
         JobMessage::Output { index, value } => {
             if value.get().len() > TEXT_MAX {
-                let text = format!("output {index} is over {TEXT_MAX} bytes and is shown in the result only\n");
+                let text = format!("output {index} is over {TEXT_MAX} bytes and appears in the result only\n");
                 *event = JobMessage::Log { stream: LogStream::Stderr, text };
             }
         }

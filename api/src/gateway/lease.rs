@@ -75,7 +75,7 @@ pub(super) async fn lease(
     let record = known(&app, &worker.worker_id).await?;
     for lease in granted.leases() {
         if is_refused(&app, record.as_deref(), lease).await {
-            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it, and goes back");
+            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it; requeueing it");
             give_back(&app, lease).await?;
             continue;
         }
@@ -91,7 +91,7 @@ pub(super) async fn lease(
             }
             // The others need not wait for what this one needs.
             Err(Untold::Passing(problem)) => {
-                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be told to its worker, and goes back");
+                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be serialised for its worker; requeueing the job");
                 give_back(&app, lease).await?;
                 away = Some(problem);
             }
@@ -195,7 +195,7 @@ impl From<Problem> for Untold {
 }
 
 fn missing() -> Untold {
-    Untold::Unreadable("its input is missing from the object store".to_owned())
+    Untold::Unreadable("the job's input is missing from the object store".to_owned())
 }
 
 impl From<ObjectsError> for Untold {
@@ -206,7 +206,7 @@ impl From<ObjectsError> for Untold {
 
 /// Ends a job whose input, which came together from others' results, cannot be read.
 async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
-    tracing::error!(job.id = %lease.job_id, why, "a job whose input cannot be read is ended");
+    tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
     let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
     app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
@@ -252,7 +252,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
 
 /// The files of an input that came together from others' results: it names more than was known at its submit.
 fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
-    let unreadable = |why: &str| Untold::Unreadable(format!("its input cannot be read: {why}"));
+    let unreadable = |why: &str| Untold::Unreadable(format!("the job's input cannot be read: {why}"));
     let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
     inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
 }

@@ -30,7 +30,7 @@ pub(super) async fn secrets(
     if !may {
         return Err(Problem::new(
             Code::StaleFence,
-            "this worker holds no job of that model, and is not to keep it loaded",
+            "this worker neither holds a job of that model nor has to keep it loaded",
         ));
     }
     let ModelRef { tenant, endpoint, version } = &model;
@@ -41,7 +41,7 @@ pub(super) async fn secrets(
         let unreadable =
             |why: String| Problem::new(Code::SecretMissing, format!("the secret {name} cannot be read: {why}"));
         let value = app.config.secret_keys.open(tenant, name, secret).map_err(|error| unreadable(error.to_string()))?;
-        let value = String::from_utf8(value).map_err(|_| unreadable("it is no text".to_owned()))?;
+        let value = String::from_utf8(value).map_err(|_| unreadable("it is not text".to_owned()))?;
         Ok((name.clone(), value))
     });
     Ok(JsonAnswer(SecretsReply { secrets: opened.collect::<Result<_, Problem>>()? }))

@@ -62,7 +62,7 @@ impl History {
         }
         self.objects.delete(&old).await?;
         self.unlearn(tenant, day);
-        tracing::debug!(prefix, merged = old.len(), "merged segments of the archive");
+        tracing::debug!(prefix, merged = old.len(), "merged archive segments");
         Ok(true)
     }
 }

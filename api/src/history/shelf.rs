@@ -107,7 +107,7 @@ impl History {
         let Some(packed) = self.objects.get(key, READ_MAX as u64).await? else { return Ok(None) };
         let owned = key.to_owned();
         let unpacked = tokio::task::spawn_blocking(move || Segment::unpack(&owned, &packed)).await;
-        let stopped = |_| Error::Corrupt { key: key.to_owned(), why: "unpacking it panicked".to_owned() };
+        let stopped = |_| Error::Corrupt { key: key.to_owned(), why: "decompressing it panicked".to_owned() };
         unpacked.map_err(stopped)?.map(Some)
     }
 }

@@ -136,11 +136,11 @@ impl Sweeper {
         let queue = shard.history();
         for (id, error) in &due.corrupt {
             // It stays, and waits for an operator.
-            shard.quarantine().put(*id, &format!("it cannot be archived: {error}")).await?;
+            shard.quarantine().put(*id, &format!("the job cannot be archived: {error}")).await?;
         }
         let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
         for id in &open {
-            tracing::error!(job.id = %id, "a job is due to be archived and has not ended; it stays");
+            tracing::error!(job.id = %id, "a job due for archiving has not ended; leaving it in Redis");
         }
         queue.defer(&open, STAYING_AGAIN_MS).await?;
         queue.forget(&due.gone).await?;
@@ -228,7 +228,7 @@ impl History {
         let key = format!("{}{name}", day_prefix(tenant, day));
         let packed = tokio::task::spawn_blocking(move || pack(&lines)).await;
         let packed =
-            packed.map_err(|_| Error::Corrupt { key: key.clone(), why: "packing it panicked".to_owned() })??;
+            packed.map_err(|_| Error::Corrupt { key: key.clone(), why: "compressing it panicked".to_owned() })??;
         self.objects.put(&key, packed, "application/zstd").await?;
         Ok(())
     }

@@ -39,9 +39,9 @@ pub struct Archive {
 /// The script that makes a worker of a machine
 #[utoipa::path(get, operation_id = "worker_install_script", path = "/v1/worker/install.sh", tag = "workers", security(()),
     responses(
-        (status = 200, description = "For sh, with STOKE_JOIN_TOKEN in its environment.", content_type = "text/x-shellscript", body = String),
+        (status = 200, description = "A script for sh that expects STOKE_JOIN_TOKEN in its environment.", content_type = "text/x-shellscript", body = String),
         (status = 404, description = "`not_found`: this API has no archive of the worker.", content_type = "application/problem+json", body = ProblemBody),
-        (status = 503, description = "`unavailable`: its disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
+        (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
 pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> {
     let archives = archives(app.config.worker_dist.as_deref()).await?;
@@ -51,11 +51,11 @@ pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> 
 
 /// An archive of the worker
 #[utoipa::path(get, operation_id = "worker_archive", path = "/v1/worker/archives/{name}", tag = "workers", security(()),
-    params(("name" = String, Path, description = "As the script names it.")),
+    params(("name" = String, Path, description = "The archive's name, as in the script.")),
     responses(
         (status = 200, description = "The `.tar.gz`.", content_type = "application/gzip", body = Vec<u8>),
         (status = 404, description = "`not_found`: no such archive.", content_type = "application/problem+json", body = ProblemBody),
-        (status = 503, description = "`unavailable`: its disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
+        (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
 pub(crate) async fn archive(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
     let folder = app.config.worker_dist.as_deref();
@@ -64,7 +64,7 @@ pub(crate) async fn archive(State(app): State<App>, Path(name): Path<String>) ->
     let (Some(folder), Some(known)) = (folder, known) else {
         return Err(Problem::new(
             Code::NotFound,
-            "there is no such archive; /v1/worker/install.sh names those that are there",
+            "no such archive; /v1/worker/install.sh names those that this API serves",
         ));
     };
     let open = async {
@@ -85,7 +85,7 @@ async fn archives(folder: Option<&FsPath>) -> Result<Vec<Archive>, Problem> {
     };
     if found.is_empty() {
         let detail = format!(
-            "this API has no worker archive of release {}: `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder",
+            "this API has no worker archive of release {}; `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder",
             env!("CARGO_PKG_VERSION")
         );
         return Err(Problem::new(Code::NotFound, detail));
@@ -140,12 +140,12 @@ fn filled(gateway: &str, archives: &[Archive]) -> String {
 
 async fn on_disk<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, Problem> {
     let failed = |why: String| {
-        tracing::error!(why, "the worker's archives cannot be read");
-        Problem::new(Code::Unavailable, "the worker's archives cannot be read at present; the API's log says why")
+        tracing::error!(why, "the worker archives cannot be read");
+        Problem::new(Code::Unavailable, "the worker archives cannot be read at present; the API's log has the reason")
     };
     match timeout(DISK_LIMIT, step).await {
         Ok(done) => done.map_err(|error| failed(error.to_string())),
-        Err(_) => Err(failed("the disk does not answer".to_owned())),
+        Err(_) => Err(failed("the disk did not answer in time".to_owned())),
     }
 }
 

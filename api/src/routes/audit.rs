@@ -55,7 +55,7 @@ pub(crate) struct ActorView {
 /// How a change ended.
 #[derive(ToSchema)]
 #[schema(as = ChangeOutcome, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the registry's type, for the OpenAPI document")]
 pub(crate) enum ChangeEndWord {
     Done,
     Refused,
@@ -101,10 +101,10 @@ impl ChangeView {
 /// the last 50,000 of all tenants.
 #[utoipa::path(get, operation_id = "list_changes", path = "/v1/audit", tag = "access",
     params(
-        ("tenant" = Option<String>, Query, description = "For operators: another tenant's, `*` for all."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before: the newest first."),
-        ("after" = Option<String>, Query, description = "The oldest first, those later than this `newest` or `next_cursor`."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("tenant" = Option<String>, Query, description = "For operators: the tenant to read, or `*` for all tenants."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page; pages run from newest to oldest."),
+        ("after" = Option<String>, Query, description = "A `newest` or `next_cursor`: returns later entries, oldest first."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = ChangeList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -125,11 +125,14 @@ pub(crate) async fn list(
     let operates = has(&caller.token, Scope::TenantsRead);
     let tenant = tenant.unwrap_or_else(|| caller.tenant.clone());
     if tenant != caller.tenant && !operates {
-        return Err(Problem::new(Code::Forbidden, "another tenant's changes are for operators: scope tenants:read"));
+        return Err(Problem::new(
+            Code::Forbidden,
+            "another tenant's audit log requires the operator scope tenants:read",
+        ));
     }
     let which = after.as_deref().map_or(Which::Before(cursor.as_deref()), Which::After);
     let log = (tenant != ALL).then_some(tenant.as_str());
-    let page = app.ask("read the log of changes", app.registry.audit(log, which, limit)).await?;
+    let page = app.ask("read the audit log", app.registry.audit(log, which, limit)).await?;
     let newest = match which {
         Which::Before(_) => page.changes.first(),
         Which::After(_) => page.changes.last(),

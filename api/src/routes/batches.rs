@@ -48,7 +48,7 @@ pub(crate) struct BatchList {
 #[utoipa::path(get, operation_id = "get_batch", path = "/v1/batches/{id}", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
-        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the batch has ended."),
+        ("wait_s" = Option<u64>, Query, description = "Wait up to this many seconds (0 to 60) for the batch to end before answering."),
     ),
     responses((status = 200, description = "The batch.", body = BatchView), crate::openapi::Problems))]
 pub(crate) async fn get(
@@ -76,9 +76,9 @@ pub(crate) async fn get(
 /// List batches
 #[utoipa::path(get, operation_id = "list_batches", path = "/v1/batches", tag = "batches",
     params(
-        ("state" = Option<view::BatchStateWord>, Query, description = "Only in this state."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("state" = Option<view::BatchStateWord>, Query, description = "Return only batches in this state."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = BatchList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -115,8 +115,8 @@ pub(crate) async fn page(
 #[utoipa::path(post, operation_id = "cancel_batch", path = "/v1/batches/{id}/cancel", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "The batch. It is `cancelled` once the jobs that run have been stopped.", body = BatchView),
-        (status = 409, description = "`already_ended`: it had ended otherwise.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The batch. Its state becomes `cancelled` once its running jobs have stopped.", body = BatchView),
+        (status = 409, description = "`already_ended`: the batch has already ended in another state.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn cancel(
@@ -133,7 +133,10 @@ pub(crate) async fn cancel(
     let batch = own(&app, &caller.tenant, id).await?;
     if stopped == Stopped::Ended && batch.stop != Some(Stop::Cancelled) {
         let state = batch.state.as_str();
-        return Err(Problem::new(Code::AlreadyEnded, format!("all lines of the batch have ended: it is {state}")));
+        return Err(Problem::new(
+            Code::AlreadyEnded,
+            format!("every line of the batch has ended: the batch is {state}"),
+        ));
     }
     Ok(Json(shown(&app, &batch)))
 }
@@ -144,12 +147,12 @@ pub(crate) async fn cancel(
 #[utoipa::path(post, operation_id = "retry_batch", path = "/v1/batches/{id}/retry-failed", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
-        ("Idempotency-Key" = Option<String>, Header, description = "Repeating this with the same key within 24 hours gives the first one's batch."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key within 24 hours returns the same batch."),
     ),
     responses(
         (status = 202, description = "The new batch.", body = BatchView),
-        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
-        (status = 409, description = "`not_ready`: it has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
+        (status = 409, description = "`not_ready`: the batch has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn retry_failed(
@@ -163,7 +166,11 @@ pub(crate) async fn retry_failed(
     if !old.state.is_terminal() {
         return Err(Problem::new(
             Code::NotReady,
-            format!("the batch is {}; wait for its end with GET /v1/batches/{}?wait_s=60", old.state.as_str(), old.id),
+            format!(
+                "the batch is {}; wait for it to end with GET /v1/batches/{}?wait_s=60",
+                old.state.as_str(),
+                old.id
+            ),
         ));
     }
     if old.failed + old.expired == 0 {
@@ -188,7 +195,7 @@ pub(crate) async fn retry_failed(
 #[utoipa::path(get, operation_id = "get_batch_results", path = "/v1/batches/{id}/results", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn results(
@@ -206,7 +213,7 @@ pub(crate) async fn results(
 #[utoipa::path(get, operation_id = "get_batch_errors", path = "/v1/batches/{id}/errors", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn errors(
@@ -222,7 +229,7 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
     let held = app.hold(tenant)?;
     let lines = stream(app, batch, kind).inspect_err(move |error| {
         let _ = &held;
-        tracing::warn!(error = error as &dyn std::error::Error, "a batch's lines broke off");
+        tracing::warn!(error = error as &dyn std::error::Error, "streaming a batch's lines failed");
     });
     Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
@@ -239,7 +246,7 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     };
     let batch = app.ask("read a batch", batches.get(id)).await?;
     let batch =
-        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer kept; use a new key"))?;
+        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
     Ok(super::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
 }
 

@@ -253,7 +253,7 @@ impl From<EndpointVersion> for VersionView {
 #[utoipa::path(post, operation_id = "deploy_endpoint", path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
     responses(
         (status = 201, description = "The new version.", body = VersionView),
-        (status = 200, description = "The current version, which is the same.", body = VersionView),
+        (status = 200, description = "The current version, which is identical to the request.", body = VersionView),
         (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -272,12 +272,12 @@ pub(crate) async fn deploy(
     let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
     let (name, spec) = checked(request, &app.config.package_indexes)?;
     let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
-    app.ask("ask whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
+    app.ask("check whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
             Code::PackageMissing,
-            "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
+            "no such package; POST /v1/packages returns the address to PUT it to, then deploy again",
         ));
     }
     weights::check(&app, &spec.weights)?;
@@ -297,8 +297,9 @@ pub(crate) async fn deploy(
             return Err(Problem::new(
                 Code::QuotaExceeded,
                 format!(
-                    "endpoint {name:?} has {VERSIONS_MAX} versions, as many as it may; delete some that nobody uses, with \
-                     `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and deploy again"
+                    "endpoint {name:?} already has {VERSIONS_MAX} versions, the most it may have; delete unused ones \
+                        with `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and \
+                        deploy again"
                 ),
             ));
         }
@@ -306,7 +307,7 @@ pub(crate) async fn deploy(
             return Err(Problem::field(
                 "/name",
                 format!(
-                    "is one too many: there are {ENDPOINTS_MAX} names of endpoints, those of deleted ones too; use one of them"
+                    "would be one endpoint name too many: the tenant already has {ENDPOINTS_MAX}, including those of deleted endpoints; reuse one of them"
                 ),
             ));
         }
@@ -323,7 +324,7 @@ pub(crate) async fn deploy(
 
 /// List endpoints
 #[utoipa::path(get, operation_id = "list_endpoints", path = "/v1/endpoints", tag = "endpoints",
-    responses((status = 200, description = "Every endpoint's current version.", body = EndpointList), crate::openapi::Problems))]
+    responses((status = 200, description = "The current version of every endpoint.", body = EndpointList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -335,7 +336,7 @@ pub(crate) async fn list(
 /// See an endpoint
 #[utoipa::path(get, operation_id = "get_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its current version.", body = VersionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's current version.", body = VersionView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -348,7 +349,7 @@ pub(crate) async fn get(
 /// List an endpoint's versions
 #[utoipa::path(get, operation_id = "list_endpoint_versions", path = "/v1/endpoints/{name}/versions", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions, newest first.", body = VersionList), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's versions, newest first.", body = VersionList), crate::openapi::Problems))]
 pub(crate) async fn versions(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -372,8 +373,8 @@ async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u
     }
     Err(Problem::field(
         "/min_warm",
-        "is not in force: too many endpoints of this tenant, or of all, are to stay loaded already. The version is deployed without it; \
-         lower min_warm of another endpoint and deploy again",
+        "is not in effect: too many endpoints of this tenant, or of all tenants, already stay loaded. The version was \
+            deployed without it; lower min_warm of another endpoint and deploy again",
     ))
 }
 
@@ -389,7 +390,7 @@ fn unknown_version(name: &str, version: impl std::fmt::Display) -> Problem {
 fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String, EndpointSpec), Problem> {
     let wrong = |path: &str, message: String| Err(Problem::field(path, message));
     if !names::is_name(&request.name) {
-        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -".to_owned());
     }
     let runner = request.runner.checked(&request.entry)?;
     if let Err(error) = Lock::parse(&request.requirements_lock, Indexes::Listed(package_indexes)) {
@@ -397,7 +398,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     }
     let python = request.python.split_once('.');
     if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
-        return wrong("/python", "must be a version as 3.11, or empty".to_owned());
+        return wrong("/python", "must be a version, e.g. 3.11, or empty".to_owned());
     }
     runner::check_env(&request.env)?;
     let mut demands = request.demands.checked(request.vram_gib > 0.0)?;
@@ -405,7 +406,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
         if request.network {
             return wrong(
                 "/allow_pickle",
-                "must be false where network is true: what a pickle runs must reach nobody".to_owned(),
+                "must be false if network is true: code that runs from a pickle must not reach the network".to_owned(),
             );
         }
         demands.min_sandbox = demands.min_sandbox.max(SandboxLevel::L1);
@@ -413,15 +414,15 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     runner::check_secrets(&request.secrets, &request.env)?;
     match Schema::compile(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
-        Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
+        Err(why) => return wrong("/input_schema", format!("is not a usable JSON Schema: {why}")),
     }
     if !request.output_schema.is_null()
         && let Err(why) = Schema::compile(&request.output_schema)
     {
-        return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
+        return wrong("/output_schema", format!("is not a usable JSON Schema: {why}"));
     }
     if class_of_gib(request.vram_gib).is_none() {
-        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: what is needed of one GPU, GiB"));
+        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: the memory needed on one GPU, in GiB"));
     }
     if let Some(fraction) = request.vram_fraction {
         if !(fraction > 0.0 && fraction <= 1.0) {
@@ -431,7 +432,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
             );
         }
         if request.vram_gib == 0.0 {
-            return wrong("/vram_fraction", "needs vram_gib: the least that it runs with, GiB".to_owned());
+            return wrong("/vram_fraction", "requires vram_gib, the minimum memory in GiB".to_owned());
         }
     }
     let (max_concurrency, timeout_s, max_attempts) =
@@ -446,7 +447,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     if max_batch_size > 1 && max_concurrency > 1 {
         return wrong(
             "/max_batch_size",
-            "must be 1 where max_concurrency is more: one call at a time takes a batch".to_owned(),
+            "must be 1 if max_concurrency is more than 1: batching takes one call at a time".to_owned(),
         );
     }
     if !(0.0..=BATCH_WAIT_MAX_MS).contains(&max_wait_ms) {
@@ -509,12 +510,14 @@ fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
         }
         // A worker that warms a model up has no job whose files it could fetch.
         if text.contains("\"$file\"") {
-            return wrong("must name no file: bring it with the package, or make it in the handler".to_owned());
+            return wrong(
+                "must not reference files: put them into the package, or create them in the handler".to_owned(),
+            );
         }
         if let Err(misfits) = input.check(one, 1)
             && let Some(misfit) = misfits.first()
         {
-            return wrong(format!("does not fit the input schema: {misfit}"));
+            return wrong(format!("does not match the input schema: {misfit}"));
         }
     }
     Ok(())

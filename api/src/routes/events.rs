@@ -43,7 +43,7 @@ const RANKS: u64 = 8;
 
 /// One event, as its lines say it.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the document: axum writes the lines")]
+#[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct StreamEvent {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     event: String,
@@ -95,7 +95,7 @@ struct GapData {
 #[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event received."),
     ),
     responses(
         (status = 200, description = "Events `state`, `progress`, `log`, `output`, `gap`, `done`.", content_type = "text/event-stream", body = StreamEvent),

@@ -115,7 +115,7 @@ pub(crate) struct FeedbackLine {
     request_body = FeedbackRequest,
     params(("id" = String, Path, description = "The job's id.")),
     responses(
-        (status = 200, description = "The feedback, kept.", body = FeedbackView),
+        (status = 200, description = "The stored feedback.", body = FeedbackView),
         (status = 409, description = "`not_ready` or `no_result`: the job has not succeeded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -167,8 +167,8 @@ fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
 
 /// See how results were received
 #[utoipa::path(get, operation_id = "get_feedback", path = "/v1/feedback", tag = "feedback",
-    params(("endpoint" = Option<String>, Query, description = "Only of this endpoint.")),
-    responses((status = 200, description = "The sums of each version.", body = FeedbackSummary), crate::openapi::Problems))]
+    params(("endpoint" = Option<String>, Query, description = "Return only this endpoint.")),
+    responses((status = 200, description = "Totals per version.", body = FeedbackSummary), crate::openapi::Problems))]
 pub(crate) async fn summary(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -201,10 +201,10 @@ impl From<Tally> for VersionFeedback {
 /// A line per job, with its input and result, in random order. The same `seed` draws the same sample of the same feedback.
 #[utoipa::path(get, operation_id = "export_feedback", path = "/v1/feedback/export", tag = "feedback",
     params(
-        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
-        ("version" = Option<u32>, Query, description = "Only of this version of the endpoint."),
-        ("sample" = Option<usize>, Query, description = "At most so many lines, 1 to 100,000; default 1,000."),
-        ("seed" = Option<u64>, Query, description = "Draws the same sample again."),
+        ("endpoint" = Option<String>, Query, description = "Return only feedback on this endpoint."),
+        ("version" = Option<u32>, Query, description = "Return only feedback on this version of the endpoint."),
+        ("sample" = Option<usize>, Query, description = "The maximum number of lines, 1 to 100,000; default 1,000."),
+        ("seed" = Option<u64>, Query, description = "The same seed returns the same sample."),
     ),
     responses(
         (status = 200, description = "JSON lines.", content_type = "application/jsonl", body = FeedbackLine),
@@ -236,7 +236,9 @@ pub(crate) async fn export(
             let _held = &held;
             line(feedback, &public_url)
         })
-        .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an export broke off"));
+        .inspect_err(|error| {
+            tracing::warn!(error = error as &dyn std::error::Error, "an export of feedback failed midway")
+        });
     Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
 

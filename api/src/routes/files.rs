@@ -82,7 +82,7 @@ struct Card {
 /// Upload a file
 #[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
     responses(
-        (status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload),
+        (status = 201, description = "The address to PUT the bytes to within one hour.", body = FileUpload),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -105,7 +105,7 @@ pub(crate) async fn create(
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
     if !names::is_content_type(&card.content_type) {
-        return Err(Problem::field("/content_type", "must be a MIME type as image/png"));
+        return Err(Problem::field("/content_type", "must be a MIME type, e.g. image/png"));
     }
     app.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
@@ -130,7 +130,7 @@ pub(crate) async fn create(
     params(("id" = String, Path, description = "The file's id.")),
     responses(
         (status = 200, description = "The file.", body = FileView),
-        (status = 422, description = "`file_missing`: its bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "`file_missing`: the file's bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn get(
@@ -144,11 +144,11 @@ pub(crate) async fn get(
     let key = file_key(&caller.tenant, &id);
     let card = app.objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
     let card: Card = serde_json::from_slice(&card).map_err(|error| {
-        tracing::error!(%error, file = id, "a file's card cannot be read");
-        Problem::new(Code::Internal, "what was kept of this file cannot be read; upload it again")
+        tracing::error!(%error, file = id, "a file's record cannot be read");
+        Problem::new(Code::Internal, "the record of this file cannot be read; upload the file again")
     })?;
     let Some(stored) = app.objects.head(&key).await? else {
-        return Err(Problem::new(Code::FileMissing, "the file was announced but its bytes were not uploaded"));
+        return Err(Problem::new(Code::FileMissing, "the file was created but its bytes were not uploaded"));
     };
     let url = app.objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };

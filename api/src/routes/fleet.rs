@@ -150,7 +150,7 @@ impl From<MachineState> for MachineStateView {
 ///
 /// Machines serve every tenant, so the scope `workers:read` is one for operators.
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
-    responses((status = 200, description = "Every machine, and what it costs.", body = FleetView), crate::openapi::Problems))]
+    responses((status = 200, description = "Every instance and what it costs.", body = FleetView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -169,9 +169,9 @@ impl FleetView {
 pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.ask("list workers", app.registry.workers()),
-        app.ask("read the machines", app.registry.machines()),
+        app.ask("list the instances", app.registry.machines()),
         app.drains(),
-        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+        app.ask("read the autoscaler's status", app.registry.autoscaler()),
     )?;
     let now_ms = now_ms();
     let silent_ms = app.config.extend_every_ms.saturating_mul(MISSED_MAX);

@@ -109,7 +109,7 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses(
         (status = 200, description = "It can.", body = Ready),
-        (status = 503, description = "It cannot: send requests elsewhere.", body = Ready),
+        (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
     let mut latest = app.ready.0.lock().await;
@@ -137,12 +137,12 @@ async fn look(app: &App) -> Ready {
 /// What happened in this replica is told to anybody; how the installation stands, which names tenants and machines, to a token with the
 /// scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
-    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String), crate::openapi::Problems))]
+    responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::openapi::Problems))]
 pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
     let mut text = app.exposition.happened();
     match operator {
         Some(_) => text.push_str(&app.exposition.stands()),
-        None => text.push_str("# How the installation stands is told to a token with the scope workers:read.\n"),
+        None => text.push_str("# The metrics of the installation require a token with the scope workers:read.\n"),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

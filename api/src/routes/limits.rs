@@ -60,7 +60,7 @@ pub(crate) struct LimitsBody {
 /// What happens when a budget is reached.
 #[derive(ToSchema)]
 #[schema(as = AtBudget, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum AtBudgetWord {
     Drain,
     Stop,
@@ -69,7 +69,7 @@ pub(crate) enum AtBudgetWord {
 /// How what was spent stands to a budget: `warned` from 80 % on.
 #[derive(ToSchema)]
 #[schema(as = BudgetState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum BudgetStateWord {
     Within,
     Warned,
@@ -200,31 +200,31 @@ impl LimitsBody {
         let quotas =
             Quotas { requests_per_minute: self.requests_per_minute, max_storage_bytes: self.max_storage_bytes };
         if !of_tenant && quotas != Quotas::default() {
-            let message = "and max_storage_bytes are a tenant's; an endpoint has none";
+            let message = "and max_storage_bytes apply to a tenant, not to an endpoint";
             return Err(Problem::field("/requests_per_minute", message));
         }
         if !of_tenant && self.max_memory_bytes.is_some() {
-            return Err(Problem::field("/max_memory_bytes", "is a tenant's; an endpoint has none"));
+            return Err(Problem::field("/max_memory_bytes", "applies to a tenant, not to an endpoint"));
         }
         if quotas.requests_per_minute == Some(0) {
             return Err(Problem::field(
                 "/requests_per_minute",
-                "must be at least 1; `stoke tenant disable` refuses all",
+                "must be at least 1; to refuse every request, use `stoke tenant disable`",
             ));
         }
         if let Some(weight) = self.weight {
             if !of_tenant {
-                return Err(Problem::field("/weight", "is a tenant's; an endpoint has none"));
+                return Err(Problem::field("/weight", "applies to a tenant, not to an endpoint"));
             }
             if !WEIGHT.contains(&weight) {
                 return Err(Problem::field("/weight", "must be 0.01 to 1000"));
             }
         }
         if self.starts_per_minute == Some(0) {
-            return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 holds all back"));
+            return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 stops every start"));
         }
         if self.at_budget.is_some() && self.budget_usd_micros_per_day.is_none() {
-            return Err(Problem::field("/at_budget", "needs a budget_usd_micros_per_day"));
+            return Err(Problem::field("/at_budget", "requires budget_usd_micros_per_day"));
         }
         if self.budget_usd_micros_per_day.is_some_and(|micros| micros > BUDGET_MAX) {
             return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
@@ -239,7 +239,7 @@ impl LimitsBody {
 
 /// See your own limits
 #[utoipa::path(get, operation_id = "get_own_limits", path = "/v1/limits", tag = "limits",
-    responses((status = 200, description = "Limits, and what is taken of them.", body = OwnLimits), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits and their current usage.", body = OwnLimits), crate::openapi::Problems))]
 pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
     let budgets = app.budgets_of(&tenant).await?;
@@ -248,7 +248,8 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     if limits.max_storage_bytes.is_some() {
         usage.storage_bytes = Some(app.listed(&tenant).await?.1);
     }
-    usage.memory_bytes = Some(app.ask("read what a tenant holds", app.home(&tenant).await?.memory_of(&tenant)).await?);
+    usage.memory_bytes =
+        Some(app.ask("read the usage of a tenant", app.home(&tenant).await?.memory_of(&tenant)).await?);
     let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
@@ -276,7 +277,7 @@ pub(crate) async fn get(
 /// All of them at once: what is not given is lifted.
 #[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
@@ -311,7 +312,7 @@ pub(crate) async fn get_endpoint(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set_endpoint(
     State(app): State<App>,
     _: Caller<LimitsWrite>,

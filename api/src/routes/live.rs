@@ -29,7 +29,7 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// One event, as its lines say it.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the document: axum writes the lines")]
+#[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct LiveEvent {
     /// `queue`, `jobs`, `fleet`, `batches` or `costs`.
     event: String,
@@ -98,7 +98,7 @@ impl Topic {
 /// First how each topic is, then a topic again whenever it has changed, as far as a look a second sees it. The stream ends after an hour, and
 /// when its token does.
 #[utoipa::path(get, operation_id = "follow_dashboard", path = "/v1/live", tag = "dashboard",
-    params(("topics" = Option<String>, Query, description = "Of `queue`, `jobs`, `fleet`, `batches` and `costs` those that are wanted, with commas between them; each needs the scope of its own route. Default: all that the token may see.")),
+    params(("topics" = Option<String>, Query, description = "A comma-separated list of `queue`, `jobs`, `fleet`, `batches` and `costs`; each requires the scope of its own route. Default: everything that the token may read.")),
     responses(
         (status = 200, description = "Events `queue`, `jobs`, `fleet`, `batches`, `costs`.", content_type = "text/event-stream", body = LiveEvent),
         crate::openapi::Problems,
@@ -108,7 +108,7 @@ pub(crate) async fn follow(
     Holder(token): Holder,
     mut params: Params,
 ) -> Result<Response, Problem> {
-    let wanted = "queue, jobs, fleet, batches and costs, or some of them with commas between";
+    let wanted = "a comma-separated list of queue, jobs, fleet, batches and costs";
     let topics = params.take("topics", wanted, Topic::parse)?;
     params.finish()?;
     let topics = match topics {

@@ -44,7 +44,7 @@ pub(crate) struct PackageReply {
 /// Upload an endpoint's package
 #[utoipa::path(post, operation_id = "create_package", path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
     responses(
-        (status = 200, description = "Whether it is there, else where to PUT it within an hour.", body = PackageReply),
+        (status = 200, description = "Whether the package exists, or the address to PUT it to within one hour.", body = PackageReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]

@@ -100,7 +100,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Resul
 ///
 /// Each goes to the front of its queue, also if it ran, or to where it waited. One whose record still cannot be read stays.
 #[utoipa::path(post, operation_id = "readmit_quarantined", path = "/v1/quarantine/readmit", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
 pub(crate) async fn readmit(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -126,7 +126,7 @@ pub(crate) async fn readmit(
 ///
 /// Each fails with the error `infra`; one whose record does not allow even that is deleted.
 #[utoipa::path(post, operation_id = "discard_quarantined", path = "/v1/quarantine/discard", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
 pub(crate) async fn discard(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -157,7 +157,7 @@ impl QuarantineRequest {
             .ids
             .iter()
             .enumerate()
-            .map(|(n, id)| id.parse().map_err(|_| Problem::field(format!("/ids/{n}"), "is not the id of a job")));
+            .map(|(n, id)| id.parse().map_err(|_| Problem::field(format!("/ids/{n}"), "is not a job id")));
         parsed.collect()
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct LaneView {
 ///
 /// All tenants' jobs, so the scope `workers:read` is one for operators.
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
-    responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
+    responses((status = 200, description = "The jobs that are ready and have not started.", body = QueueView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -72,7 +72,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         app.ask("read the lanes", app.queue.depth()),
         app.ask("read the budgets", app.queue.budgets(day_of(now))),
         app.fleet(),
-        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+        app.ask("read the autoscaler's status", app.registry.autoscaler()),
     )?;
     let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
     let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();

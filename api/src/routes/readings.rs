@@ -52,7 +52,7 @@ pub(crate) struct GpuReadingView {
 /// See how a worker was
 #[utoipa::path(get, operation_id = "list_worker_readings", path = "/v1/workers/{id}/readings", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")),
-    responses((status = 200, description = "Its last hour, as far as it was here.", body = ReadingList), crate::openapi::Problems))]
+    responses((status = 200, description = "The readings of the last hour, as far as this replica has them.", body = ReadingList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     _: Caller<WorkersRead>,

@@ -116,7 +116,7 @@ impl ManyRequest {
         let metadata = metadata.into_iter().collect();
         let filter = ListFilter { state, endpoint, metadata, batch, schedule, priority, error_code };
         if filter.takes_all() {
-            return Err(Problem::field("/filter", "must say which jobs: by state, endpoint, batch, ... or metadata"));
+            return Err(Problem::field("/filter", "must select jobs by state, endpoint, batch, ... or metadata"));
         }
         let limit = self.limit.unwrap_or(MANY_MAX);
         if !(1..=MANY_MAX).contains(&limit) {
@@ -133,12 +133,12 @@ impl ManyRequest {
 #[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("same_version" = Option<bool>, Query, description = "`true`: on the version on which it ran, rather than on the current one."),
+        ("same_version" = Option<bool>, Query, description = "`true`: run on the version on which the job ran, instead of the current one."),
     ),
     responses(
         (status = 202, description = "The new job.", body = JobView),
-        (status = 200, description = "The new job of an earlier call.", body = JobView),
-        (status = 409, description = "`not_retryable`: it has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The new job that an earlier call created.", body = JobView),
+        (status = 409, description = "`not_retryable`: the job has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn retry(
@@ -151,8 +151,10 @@ pub(crate) async fn retry(
     params.finish()?;
     let job = own(&app, &caller.tenant, &id).await?;
     if !is_dead(&job) && job.state != JobState::Cancelled {
-        let detail =
-            format!("the job is {}; only one that failed, expired or was cancelled can be", job.state.as_str());
+        let detail = format!(
+            "the job is {}; only a job that failed, expired or was cancelled can be retried",
+            job.state.as_str()
+        );
         return Err(Problem::new(Code::NotRetryable, detail));
     }
     let mut new = again(&job, now_ms());
@@ -169,7 +171,7 @@ pub(crate) async fn retry(
 
 /// Try many dead jobs again
 #[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
-    responses((status = 200, description = "Old and new ids.", body = RetriedMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The old and new ids.", body = RetriedMany), crate::openapi::Problems))]
 pub(crate) async fn retry_many(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
@@ -231,10 +233,10 @@ pub(crate) async fn cancel_many(
 /// Jobs that failed or expired and were not tried again, as long as they are in the queue's memory.
 #[utoipa::path(get, operation_id = "list_dead_letters", path = "/v1/dead-letters", tag = "jobs",
     params(
-        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
-        ("error_code" = Option<ErrorWord>, Query, description = "Only those that failed like this."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("endpoint" = Option<String>, Query, description = "Return only jobs of this endpoint."),
+        ("error_code" = Option<ErrorWord>, Query, description = "Return only jobs that failed with this error code."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeadLetters), crate::openapi::Problems))]
 pub(crate) async fn dead_letters(
@@ -245,7 +247,7 @@ pub(crate) async fn dead_letters(
     let filter = ListFilter {
         endpoint: params
             .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
-        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+        error_code: params.take("error_code", "an error code of a job", ErrorCode::from_word)?,
         ..ListFilter::default()
     };
     let cursor = params.take("cursor", "the next_cursor of a page", |text| {

@@ -36,9 +36,9 @@ const UTC: &str = "UTC";
 
 /// What a job of a schedule cannot have, and why.
 const FOREIGN: [(&str, &str); 3] = [
-    ("run_after", "the schedule says when its jobs run; leave it out"),
-    ("idempotency_key", "every tick has a key of its own; leave it out"),
-    ("depends_on", "a schedule's job waits for no other; leave it out"),
+    ("run_after", "is not allowed: the schedule sets when its jobs run; leave it out"),
+    ("idempotency_key", "is not allowed: every tick has its own key; leave it out"),
+    ("depends_on", "is not allowed: a schedule's job waits for no other job; leave it out"),
 ];
 
 /// A schedule to keep.
@@ -111,7 +111,7 @@ pub(crate) struct ScheduleView {
 /// What is done with ticks that nobody was there for.
 #[derive(ToSchema)]
 #[schema(as = Missed, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum MissedWord {
     Skip,
     RunOnce,
@@ -150,10 +150,10 @@ impl From<Schedule> for ScheduleView {
 
 /// Create a schedule
 #[utoipa::path(post, operation_id = "create_schedule", path = "/v1/schedules", tag = "schedules", request_body = ScheduleRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a call with this key within 24 hours gives the first one's schedule.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with this key within 24 hours returns the same schedule.")),
     responses(
         (status = 201, description = "The schedule.", body = ScheduleView),
-        (status = 200, description = "The schedule that this key has made.", body = ScheduleView),
+        (status = 200, description = "The schedule that was created earlier with this key.", body = ScheduleView),
         (status = 422, description = "`idempotency_conflict`.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -235,8 +235,8 @@ fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
 /// List schedules
 #[utoipa::path(get, operation_id = "list_schedules", path = "/v1/schedules", tag = "schedules",
     params(
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -274,7 +274,7 @@ pub(crate) async fn get(
 /// Once this has answered, no job comes of it any more. Jobs that it has made stay.
 #[utoipa::path(delete, operation_id = "delete_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 204, description = "It is gone."), crate::openapi::Problems))]
+    responses((status = 204, description = "The schedule was deleted."), crate::openapi::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -293,7 +293,7 @@ pub(crate) async fn delete(
 /// Once this has answered, no job comes of it until it is resumed. Pausing twice is fine.
 #[utoipa::path(post, operation_id = "pause_schedule", path = "/v1/schedules/{id}/pause", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule, paused.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -311,7 +311,7 @@ pub(crate) async fn pause(
 /// It goes on with the first tick from now: while it was paused it missed nothing. Resuming one that runs changes nothing.
 #[utoipa::path(post, operation_id = "resume_schedule", path = "/v1/schedules/{id}/resume", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule, with its next tick.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
@@ -323,7 +323,11 @@ pub(crate) async fn resume(
     let next_ms =
         Cron::parse(&schedule.spec.cron, &schedule.spec.time_zone).ok().and_then(|cron| cron.next_after(now_ms));
     let next_ms = next_ms.ok_or_else(|| {
-        tracing::error!(schedule.id = id, cron = schedule.spec.cron, "a schedule's times cannot be read any more");
+        tracing::error!(
+            schedule.id = id,
+            cron = schedule.spec.cron,
+            "a stored schedule's times can no longer be parsed"
+        );
         Problem::new(Code::Internal, INTERNAL)
     })?;
     if !app.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {

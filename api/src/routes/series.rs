@@ -79,10 +79,10 @@ impl PointView {
 /// A tenant sees its own; who has the scope `workers:read` sees all tenants together, and the machines.
 #[utoipa::path(get, operation_id = "get_series", path = "/v1/series", tag = "dashboard",
     params(
-        ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How far back, 1 to 1,440; default 60."),
-        ("tenant" = Option<String>, Query, description = "Whose; default: your own, of operators everybody's."),
+        ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How many minutes back, 1 to 1,440; default 60."),
+        ("tenant" = Option<String>, Query, description = "The tenant. Default: your own; for operators, all tenants."),
     ),
-    responses((status = 200, description = "Step by step.", body = SeriesView), crate::openapi::Problems))]
+    responses((status = 200, description = "One entry per step.", body = SeriesView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -95,7 +95,10 @@ pub(crate) async fn get(
     params.finish()?;
     let tenant = match tenant {
         Some(other) if other != caller.tenant && !caller.operates => {
-            return Err(Problem::new(Code::Forbidden, "another tenant's jobs are for operators: scope workers:read"));
+            return Err(Problem::new(
+                Code::Forbidden,
+                "another tenant's series requires the operator scope workers:read",
+            ));
         }
         None if !caller.operates => Some(caller.tenant),
         named => named,

@@ -50,7 +50,7 @@ impl SessionView {
 /// The answer sets a cookie that stands for the token, for twelve hours at most, at every route below `/v1`. Beside it all but GET and HEAD
 /// need the header `Stokehold-Request: dashboard`.
 #[utoipa::path(post, operation_id = "log_in", path = "/v1/session", tag = "dashboard", security(()), request_body = LogIn,
-    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
 pub(crate) async fn log_in(
     State(app): State<App>,
     address: Address,
@@ -73,7 +73,7 @@ pub(crate) async fn log_in(
 
 /// See who is logged in
 #[utoipa::path(get, operation_id = "get_session", path = "/v1/session", tag = "dashboard", security(("session" = [])),
-    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     method: Method,
@@ -90,7 +90,7 @@ pub(crate) async fn get(
 ///
 /// Its cookie is taken away. The token stays good.
 #[utoipa::path(delete, operation_id = "log_out", path = "/v1/session", tag = "dashboard", security(()),
-    responses((status = 204, description = "Nobody is logged in here."), crate::openapi::Problems))]
+    responses((status = 204, description = "The session has ended."), crate::openapi::Problems))]
 pub(crate) async fn log_out(
     State(app): State<App>,
     method: Method,

@@ -102,9 +102,9 @@ impl VersionStats {
 #[utoipa::path(get, operation_id = "get_endpoint_stats", path = "/v1/endpoints/{name}/stats", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),
-        ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, this one among them: 1 to 48, default 24."),
+        ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, including the current one: 1 to 48; default 24."),
     ),
-    responses((status = 200, description = "How its versions do.", body = StatsView), crate::openapi::Problems))]
+    responses((status = 200, description = "The statistics of the endpoint's versions.", body = StatsView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,

@@ -51,8 +51,8 @@ pub(crate) struct TenantList {
 /// It has no tokens yet: make it one with the role `admin`, which makes the others.
 #[utoipa::path(post, operation_id = "create_tenant", path = "/v1/tenants", tag = "access", request_body = TenantRequest,
     responses(
-        (status = 201, description = "It is there now.", body = TenantView),
-        (status = 200, description = "It was there.", body = TenantView),
+        (status = 201, description = "The tenant was created.", body = TenantView),
+        (status = 200, description = "The tenant already exists.", body = TenantView),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(
@@ -61,9 +61,9 @@ pub(crate) async fn create(
     Json(TenantRequest { name }): Json<TenantRequest>,
 ) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<TenantView>), Problem> {
     if !names::is_name(&name) {
-        return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -"));
+        return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -"));
     }
-    let created = app.ask_again("make a tenant", || app.registry.create_tenant(&name)).await?;
+    let created = app.ask_again("create a tenant", || app.registry.create_tenant(&name)).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let touched = Touched { object: name.clone(), tenant: name.clone() };
     Ok((status, Extension(touched), JsonAnswer(read(&app, &name).await?)))
@@ -71,7 +71,7 @@ pub(crate) async fn create(
 
 /// List tenants
 #[utoipa::path(get, operation_id = "list_tenants", path = "/v1/tenants", tag = "access",
-    responses((status = 200, description = "Those that were made, and those that have ever had a job.", body = TenantList), crate::openapi::Problems))]
+    responses((status = 200, description = "All tenants that were created or have ever had a job.", body = TenantList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<TenantList>, Problem> {
     let tenants = app.ask("list tenants", app.registry.tenants()).await?;
     // All at once on one connection: the questions travel together.
@@ -85,14 +85,14 @@ pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Resu
 /// deleted.
 #[utoipa::path(post, operation_id = "disable_tenant", path = "/v1/tenants/{tenant}/disable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
 pub(crate) async fn disable(
     State(app): State<App>,
     caller: Caller<TenantsWrite>,
     Path(tenant): Path<String>,
 ) -> Result<JsonAnswer<TenantView>, Problem> {
     if tenant == caller.tenant {
-        return Err(Problem::field("tenant", "is your own, and you could not enable it again"));
+        return Err(Problem::field("tenant", "is your own tenant, which you could not enable again"));
     }
     switch(&app, &tenant, true).await
 }
@@ -100,7 +100,7 @@ pub(crate) async fn disable(
 /// Enable a tenant
 #[utoipa::path(post, operation_id = "enable_tenant", path = "/v1/tenants/{tenant}/enable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
 pub(crate) async fn enable(
     State(app): State<App>,
     _: Caller<TenantsWrite>,

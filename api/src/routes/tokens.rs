@@ -77,7 +77,7 @@ pub(crate) struct RotateRequest {
 /// A usual set of scopes.
 #[derive(ToSchema)]
 #[schema(as = Role, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the role's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the role's type, for the OpenAPI document")]
 pub(crate) enum RoleWord {
     Submit,
     Read,
@@ -91,7 +91,7 @@ pub(crate) enum RoleWord {
 /// Whose a machine is.
 #[derive(ToSchema)]
 #[schema(as = TokenTrust, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum TrustWord {
     Community,
     Datacenter,
@@ -101,7 +101,7 @@ pub(crate) enum TrustWord {
 /// What a token is good for.
 #[derive(ToSchema)]
 #[schema(as = TokenKind, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the registry's type, for the OpenAPI document")]
 pub(crate) enum KindWord {
     Api,
     Join,
@@ -169,7 +169,7 @@ impl TokenView {
 /// It may do no more than the one that makes it. Not to be repeated blindly: when the outcome is unknown, list the tokens, and revoke the one
 /// whose secret never came.
 #[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
-    responses((status = 201, description = "The token, this once.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::openapi::Problems))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -182,7 +182,7 @@ pub(crate) async fn create(
     if known.len() >= TOKENS_MAX {
         return Err(Problem::field(
             "/name",
-            format!("is one too many: the tenant has {TOKENS_MAX} tokens; revoke some"),
+            format!("would be one too many: the tenant already has {TOKENS_MAX} tokens; revoke some"),
         ));
     }
     let ttl = request.ttl_s.map(Duration::from_secs);
@@ -198,8 +198,8 @@ pub(crate) async fn create(
 
 /// List tokens
 #[utoipa::path(get, operation_id = "list_tokens", path = "/v1/tokens", tag = "access",
-    params(("tenant" = Option<String>, Query, description = "For operators: another tenant's.")),
-    responses((status = 200, description = "What is kept of them, never their secrets.", body = TokenList), crate::openapi::Problems))]
+    params(("tenant" = Option<String>, Query, description = "For operators: the tenant whose tokens to list.")),
+    responses((status = 200, description = "The stored records of the tokens, without their secrets.", body = TokenList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<TokensRead>,
@@ -212,7 +212,7 @@ pub(crate) async fn list(
         demand(&caller.token, Scope::TenantsRead)?;
     }
     let tokens = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
-    let mut uses = app.ask("read when tokens were used", app.registry.uses(&tokens)).await?;
+    let mut uses = app.ask("read when tokens were last used", app.registry.uses(&tokens)).await?;
     let view = |record: TokenRecord| {
         let used_ms = uses.remove(&record.id);
         TokenView::new(record, used_ms)
@@ -226,7 +226,7 @@ pub(crate) async fn list(
 /// rotate again.
 #[utoipa::path(post, operation_id = "rotate_token", path = "/v1/tokens/{id}/rotate", tag = "access", request_body = RotateRequest,
     params(("id" = String, Path, description = "The token's id.")),
-    responses((status = 200, description = "The token with its new secret, this once.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::openapi::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -247,7 +247,7 @@ pub(crate) async fn rotate(
     if !app.ask("rotate a token", app.registry.swap_token(&record.hash, &next)).await? {
         return Err(Problem::new(
             Code::Unavailable,
-            "this token was rotated or revoked just now; look, then try again",
+            "this token was rotated or revoked at the same moment; list the tokens, then try again",
         ));
     }
     app.tokens.invalidate(&id);
@@ -261,9 +261,9 @@ pub(crate) async fn rotate(
 #[utoipa::path(delete, operation_id = "revoke_token", path = "/v1/tokens/{id}", tag = "access",
     params(
         ("id" = String, Path, description = "The token's id."),
-        ("with_workers" = Option<bool>, Query, description = "Of a join token: evict the workers that have joined with it. Default: false."),
+        ("with_workers" = Option<bool>, Query, description = "For a join token: evict the workers that joined with it. Default: false."),
     ),
-    responses((status = 204, description = "It is worthless."), crate::openapi::Problems))]
+    responses((status = 204, description = "The token was revoked."), crate::openapi::Problems))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -338,10 +338,10 @@ impl TokenRequest {
         let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>().map_err(|error| read("/scopes", error))?;
         let joins = roles.contains(&Role::Worker);
         if joins && (roles.len() > 1 || !scopes.is_empty()) {
-            return Err(Problem::field("/roles", "worker stands alone: a join token has no scopes"));
+            return Err(Problem::field("/roles", "worker cannot be combined: a join token has no scopes"));
         }
         if !joins && (self.trust.is_some() || self.region.is_some() || self.single_use) {
-            return Err(Problem::field("/roles", "must be worker for trust, region and single_use"));
+            return Err(Problem::field("/roles", "must be worker to set trust, region or single_use"));
         }
         let trust = self.trust.as_deref().map(|word| {
             let known = [Trust::Community, Trust::Datacenter, Trust::Owned].into_iter().find(|it| it.as_str() == word);
@@ -350,7 +350,10 @@ impl TokenRequest {
         let scopes = Role::union(&roles, &scopes);
         if !joins && scopes.is_empty() {
             let roles = Role::ALL.map(Role::as_str).join(", ");
-            return Err(Problem::field("/roles", format!("must name at least one of {roles}, or scopes must")));
+            return Err(Problem::field(
+                "/roles",
+                format!("must name at least one of {roles}, or scopes must not be empty"),
+            ));
         }
         let kind = if joins { TokenKind::Join } else { TokenKind::Api };
         Ok(Wanted { kind, scopes, trust: trust.transpose()? })
@@ -374,8 +377,10 @@ fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
     match wanted.scopes.iter().find(|scope| !has(giver, **scope)) {
         None => Ok(()),
         Some(lacking) => {
-            let detail =
-                format!("this token lacks the scope {}, and nobody gives what they have not", lacking.as_str());
+            let detail = format!(
+                "this token lacks the scope {}, and a token can grant only scopes that it has itself",
+                lacking.as_str()
+            );
             Err(Problem::new(Code::Forbidden, detail))
         }
     }
@@ -387,7 +392,7 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
         Some(other) if other != giver.tenant => {
             demand(giver, Scope::TenantsWrite)?;
             if !is_there(app, other).await? {
-                return Err(Problem::field("/tenant", "there is no such tenant; `stoke tenant create` makes one"));
+                return Err(Problem::field("/tenant", "no such tenant; `stoke tenant create` creates one"));
             }
             Ok(other.to_owned())
         }
@@ -414,6 +419,6 @@ fn touched(record: &TokenRecord) -> Extension<Touched> {
 }
 
 fn not_made(error: &Error) -> Problem {
-    tracing::error!(%error, "a token could not be made");
+    tracing::error!(%error, "cannot create a token");
     Problem::new(Code::Internal, crate::error::INTERNAL)
 }

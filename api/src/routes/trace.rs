@@ -22,7 +22,7 @@ const SERVICE: &str = "stokehold";
 /// since 1970 as text.
 #[derive(ToSchema)]
 #[schema(as = Trace, rename_all = "camelCase")]
-#[expect(dead_code, reason = "the description of what OpenTelemetry's own types write")]
+#[expect(dead_code, reason = "describes what OpenTelemetry's own types write")]
 pub(crate) struct TraceView {
     /// One, with the job's spans by whose work they are.
     #[schema(value_type = Vec<Object>)]

@@ -439,7 +439,7 @@ impl<'a> ErrorView<'a> {
 /// Where a job stands.
 #[derive(ToSchema)]
 #[schema(as = JobState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum StateWord {
     Scheduled,
     Blocked,
@@ -454,7 +454,7 @@ pub(crate) enum StateWord {
 /// How urgent a job is.
 #[derive(ToSchema)]
 #[schema(as = Priority, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum PriorityWord {
     Interactive,
     Standard,
@@ -464,7 +464,7 @@ pub(crate) enum PriorityWord {
 /// How an attempt ended, or that it has not.
 #[derive(ToSchema)]
 #[schema(as = AttemptState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum AttemptWord {
     Running,
     Succeeded,
@@ -478,7 +478,7 @@ pub(crate) enum AttemptWord {
 /// The kinds of failure.
 #[derive(ToSchema)]
 #[schema(as = JobErrorCode, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum ErrorWord {
     HandlerError,
     Rejected,

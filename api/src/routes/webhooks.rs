@@ -89,7 +89,7 @@ pub(crate) struct DeliveryList {
 /// Where a delivery stands.
 #[derive(ToSchema)]
 #[schema(as = WebhookDeliveryState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum DeliveryWord {
     Pending,
     Delivered,
@@ -141,7 +141,7 @@ pub(crate) async fn secret(
 /// Makes a new one. The one before signs as well for 24 hours; the one before that ends now. When the outcome is unknown, see the
 /// secret before rotating again.
 #[utoipa::path(post, operation_id = "rotate_webhook_secret", path = "/v1/webhooks/secret/rotate", tag = "webhooks",
-    responses((status = 200, description = "The new secret, and the one before.", body = WebhookSecret), crate::openapi::Problems))]
+    responses((status = 200, description = "The new secret and the previous one.", body = WebhookSecret), crate::openapi::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,
@@ -154,11 +154,11 @@ pub(crate) async fn rotate(
 /// List webhook deliveries
 #[utoipa::path(get, operation_id = "list_webhook_deliveries", path = "/v1/webhooks/deliveries", tag = "webhooks",
     params(
-        ("job" = Option<String>, Query, description = "Only of this job."),
-        ("batch" = Option<String>, Query, description = "Only of this batch."),
-        ("state" = Option<DeliveryWord>, Query, description = "Only in this state."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("job" = Option<String>, Query, description = "Return only deliveries about this job."),
+        ("batch" = Option<String>, Query, description = "Return only deliveries about this batch."),
+        ("state" = Option<DeliveryWord>, Query, description = "Return only deliveries in this state."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeliveryList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -208,7 +208,7 @@ pub(crate) async fn get(
 /// waits for its next try is tried now.
 #[utoipa::path(post, operation_id = "replay_webhook_delivery", path = "/v1/webhooks/deliveries/{id}/replay", tag = "webhooks",
     params(("id" = String, Path, description = "The delivery's id.")),
-    responses((status = 202, description = "The delivery, due now.", body = DeliveryView), crate::openapi::Problems))]
+    responses((status = 202, description = "The delivery, due immediately.", body = DeliveryView), crate::openapi::Problems))]
 pub(crate) async fn replay(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,

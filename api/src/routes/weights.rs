@@ -80,7 +80,7 @@ pub(crate) struct WeightView {
 /// Upload weights
 #[utoipa::path(post, operation_id = "create_weights", path = "/v1/weights", tag = "endpoints", request_body = WeightsRequest,
     responses(
-        (status = 200, description = "Whether they are there, else where to PUT them within six hours.", body = WeightsReply),
+        (status = 200, description = "Whether the weights exist, or the address to PUT them to within six hours.", body = WeightsReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -93,8 +93,9 @@ pub(crate) async fn create(
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
     if !(1..=UPLOAD_BYTES_MAX).contains(&size_bytes) {
-        let message =
-            format!("must be 1 to {UPLOAD_BYTES_MAX} bytes; put larger files into a bucket and name them as s3://");
+        let message = format!(
+            "must be 1 to {UPLOAD_BYTES_MAX} bytes; put larger files into a bucket and reference them as s3://"
+        );
         return Err(Problem::field("/size_bytes", message));
     }
     let key = key(&caller.tenant, &sha256);
@@ -112,7 +113,7 @@ pub(crate) async fn create(
 /// For whoever is to look at the file before it is named in a deploy. Only of buckets in the API's `weight_buckets`.
 #[utoipa::path(get, operation_id = "sign_weights", path = "/v1/weights/url", tag = "endpoints",
     params(("source" = String, Query, description = "As `s3://bucket/key`.")),
-    responses((status = 200, description = "Where to read it.", body = WeightsUrl), crate::openapi::Problems))]
+    responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::openapi::Problems))]
 pub(crate) async fn sign(
     State(app): State<App>,
     _: Caller<EndpointsWrite>,
@@ -120,7 +121,7 @@ pub(crate) async fn sign(
 ) -> Result<JsonAnswer<WeightsUrl>, Problem> {
     let source = params.take("source", "s3://bucket/key", |text| Some(text.to_owned()))?;
     params.finish()?;
-    let source = source.ok_or_else(|| Problem::query("source", "is missing: name a file as s3://bucket/key"))?;
+    let source = source.ok_or_else(|| Problem::query("source", "is missing: give the file as s3://bucket/key"))?;
     let (bucket, key) = in_bucket(&app, &source, "source")?;
     Ok(JsonAnswer(WeightsUrl { url: app.objects.presign_get_of(&bucket, &key, URL_TTL).await? }))
 }
@@ -149,7 +150,7 @@ pub(super) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
             return Err(Problem::field(at("path"), "must be a relative path without .., of at most 200 bytes"));
         }
         if !paths.insert(&weight.path) {
-            return Err(Problem::field(at("path"), "is named twice"));
+            return Err(Problem::field(at("path"), "is listed twice"));
         }
         if !names::is_sha256(&weight.sha256) {
             return Err(Problem::field(at("sha256"), "must be 64 lower-case hex digits"));
@@ -182,8 +183,10 @@ pub(super) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) 
     for weight in weights.iter().filter(|weight| weight.url.is_none()) {
         let found = app.objects.head(&key(tenant, &weight.sha256)).await?;
         if found.is_none_or(|found| found.size_bytes != weight.size_bytes) {
-            let detail =
-                format!("{} was not uploaded; POST /v1/weights says where to PUT it, then deploy again", weight.path);
+            let detail = format!(
+                "{} was not uploaded; POST /v1/weights returns the address to PUT it to, then deploy again",
+                weight.path
+            );
             return Err(Problem::new(Code::PackageMissing, detail));
         }
     }
@@ -220,7 +223,7 @@ fn in_bucket(app: &App, source: &str, at: &str) -> Result<(String, String), Prob
         .ok_or_else(|| wrong("must be s3://bucket/key".to_owned()))?;
     if !app.config.weight_buckets.iter().any(|known| known == bucket) {
         return Err(wrong(format!(
-            "is in the bucket {bucket:?}, and this API reads weights from {}; the operator sets weight_buckets",
+            "is in the bucket {bucket:?}, and this API reads weights only from {}; the operator sets weight_buckets",
             if app.config.weight_buckets.is_empty() { "none".to_owned() } else { app.config.weight_buckets.join(", ") }
         )));
     }

@@ -239,7 +239,7 @@ impl From<GpuHealth> for GpuHealthView {
 ///
 /// Workers serve every tenant, so the scope `workers:read` is one for operators.
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
-    responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
+    responses((status = 200, description = "The workers that sent a heartbeat recently.", body = WorkerList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
     let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
     for worker in &mut workers {
@@ -281,7 +281,7 @@ pub(crate) struct Evicted {
 /// about its name is kept out by revoking that token.
 #[utoipa::path(post, operation_id = "evict_worker", path = "/v1/workers/{id}/evict", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
-    responses((status = 200, description = "It is no worker any more.", body = Evicted), crate::openapi::Problems))]
+    responses((status = 200, description = "The worker was evicted.", body = Evicted), crate::openapi::Problems))]
 pub(crate) async fn evict(
     State(app): State<App>,
     _: Caller<WorkersJoin>,

@@ -28,10 +28,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     /// It will never be taken.
-    #[error("the collector refuses it: HTTP {0}")]
+    #[error("the collector refused the trace: HTTP {0}")]
     Refused(u16),
     /// It may be taken later. It may have arrived: the same spans with the same ids are sent again then.
-    #[error("the collector cannot take it now: {0}")]
+    #[error("the collector is unavailable: {0}")]
     Away(String),
 }
 
@@ -134,7 +134,7 @@ impl Collector {
             tracing::warn!(
                 spans = partial.rejected_spans,
                 why = partial.error_message,
-                "the collector has left out spans"
+                "the collector rejected some spans"
             );
         }
     }

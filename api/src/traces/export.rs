@@ -88,7 +88,8 @@ impl Sender {
     /// # Errors
     /// When the system's certificates cannot be read.
     pub(crate) fn new(app: App, shard: &RedisQueue, exporter: Exporter) -> anyhow::Result<Self> {
-        let collector = Collector::new(exporter.clone()).context("failed to set up the client that exports traces")?;
+        let collector =
+            Collector::new(exporter.clone()).context("failed to set up the HTTP client that exports traces")?;
         Ok(Self { app, traces: shard.traces(), queue: shard.clone(), collector, exporter })
     }
 
@@ -124,7 +125,7 @@ impl Sender {
         }
         summary.waiting += put_off.len();
         let again_ms = self.now_ms() + HOOKS_PAUSE_MS;
-        self.app.ask("put traces off", self.traces.put_off(&put_off, again_ms)).await?;
+        self.app.ask("postpone traces", self.traces.put_off(&put_off, again_ms)).await?;
         self.send(&stories, &sent, &mut summary, &mut over).await;
         self.app.ask_again("forget traces", || self.traces.forget(&over)).await?;
         Ok(summary)
@@ -141,7 +142,7 @@ impl Sender {
                 over.extend(jobs);
             }
             Err(error @ Error::Refused(_)) => {
-                tracing::error!(%error, traces = stories.len(), "traces are dropped");
+                tracing::error!(%error, traces = stories.len(), "traces were dropped");
                 summary.dropped += stories.len() as u64;
                 metrics::traces_dropped(TraceDrop::Refused, stories.len() as u64);
                 over.extend(jobs);

@@ -23,15 +23,15 @@ const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
 pub(crate) enum Refused {
     #[error("must be at most {URL_CHARS_MAX} characters")]
     Long,
-    #[error("must be a URL as https://example.com/hook, without spaces")]
+    #[error("must be a URL such as https://example.com/hook, without spaces")]
     NoUrl,
     #[error("must start with https://")]
     Scheme,
-    #[error("must not hold a user name or a password")]
+    #[error("must not contain a user name or a password")]
     Userinfo,
-    #[error("must name a port that is allowed for webhooks")]
+    #[error("must use a port that is allowed for webhooks")]
     Port,
-    #[error("must lead to a public address")]
+    #[error("must resolve to a public address")]
     Address,
 }
 

@@ -49,7 +49,7 @@ async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>
 }
 
 fn unwritable(delivery: &Delivery, error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, webhook = delivery.id, "what a webhook tells of cannot be written as JSON");
+    tracing::error!(%error, webhook = delivery.id, "the subject of a webhook cannot be serialised as JSON");
     Problem::new(Code::Internal, INTERNAL)
 }
 

@@ -103,10 +103,10 @@ pub(crate) struct BatchRequest {
     request_body(content((BatchRequest = "application/json"), (String = "application/jsonl"))),
     params(("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`.")),
     responses(
-        (status = 202, description = "Its lines are durable, and will be looked at before the first one runs.", body = BatchView),
-        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
+        (status = 202, description = "The batch's lines are stored durably and validated before the first one runs.", body = BatchView),
+        (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
         (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, description = "`body_too_large`: at most 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`: the limit is 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(
@@ -164,7 +164,7 @@ pub(crate) async fn create(
     if uploaded && !kept && !unknown {
         // The key's batch has lines of its own, and a refused one needs none.
         if let Err(error) = app.objects.delete(&[input]).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "lines that nobody needs are left behind");
+            tracing::warn!(error = &error as &dyn std::error::Error, "an unused upload of lines could not be deleted");
         }
     }
     answer
@@ -196,8 +196,9 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
         budget_usd_micros: params.take("budget_usd_micros", "a number of micro-dollars", |text| text.parse().ok())?,
         at_budget: params.take("at_budget", "drain or stop", word)?,
         webhook: params.take("webhook", "a URL", text)?,
-        webhook_events: params
-            .take("webhook_events", "events with commas", |text| Some(text.split(',').map(str::to_owned).collect()))?,
+        webhook_events: params.take("webhook_events", "a comma-separated list of events", |text| {
+            Some(text.split(',').map(str::to_owned).collect())
+        })?,
         idempotency_key: params.take("idempotency_key", "a text", text)?,
         metadata: Some(params.take_all("metadata.").into_iter().collect()),
     };
@@ -326,7 +327,7 @@ pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
 fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
     if let Some(id) = &wanted.input_file {
         if !names::is_file_id(id) {
-            return Err(Problem::field("/input_file", "is no file id; POST /v1/files gives one"));
+            return Err(Problem::field("/input_file", "is not a file id; POST /v1/files returns one"));
         }
         return Ok(inputs::file_key(tenant, id));
     }
@@ -344,7 +345,7 @@ fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
 
 async fn require(app: &App, key: &str) -> Result<(), Problem> {
     let Some(found) = app.objects.head(key).await? else {
-        return Err(Problem::new(Code::FileMissing, "the lines are not there; upload them first"));
+        return Err(Problem::new(Code::FileMissing, "the object does not exist; upload the lines first"));
     };
     if found.size_bytes > INPUT_BYTES_MAX {
         return Err(too_large());
@@ -353,12 +354,15 @@ async fn require(app: &App, key: &str) -> Result<(), Problem> {
 }
 
 fn too_large() -> Problem {
-    Problem::new(Code::BodyTooLarge, format!("the lines of a batch have at most {INPUT_BYTES_MAX} bytes; split them"))
+    Problem::new(
+        Code::BodyTooLarge,
+        format!("the lines of a batch may have at most {INPUT_BYTES_MAX} bytes; split them"),
+    )
 }
 
 /// Streams a body to S3. Once this returns, it is durable.
 async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
-    let too_many = || Problem::new(Code::RateLimited, "too many batches are being sent at once; try again");
+    let too_many = || Problem::new(Code::RateLimited, "too many batch uploads are in progress; try again");
     let turn = async {
         let share = loop {
             match app.upload_shares.take(tenant) {
@@ -374,9 +378,9 @@ async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut 
     loop {
         let frame = timeout(BODY_IDLE, body.frame()).await;
         let frame =
-            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses"))?;
+            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it without pauses"))?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
+        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body ended early"))?;
         let Ok(data) = frame.into_data() else { continue };
         bytes += data.len() as u64;
         if bytes > INPUT_BYTES_MAX {

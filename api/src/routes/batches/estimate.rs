@@ -54,7 +54,7 @@ struct Named {
 ///
 /// By what jobs of the same endpoints took in the last seven days. Makes nothing.
 #[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
-    responses((status = 200, description = "What is thought.", body = BatchEstimate), crate::openapi::Problems))]
+    responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::openapi::Problems))]
 pub(crate) async fn estimate(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -64,7 +64,7 @@ pub(crate) async fn estimate(
         app.catalog.resolve(&caller.tenant, endpoint, None).await?;
     }
     let lines = counted(&wanted)?;
-    let forecast = app.ask("read what was spent", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
+    let forecast = app.ask("read the spending", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
     let (estimate, estimate_unknown) = told(Some(&forecast));
     Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
 }
@@ -87,7 +87,7 @@ fn counted(wanted: &EstimateRequest) -> Result<BTreeMap<String, u64>, Problem> {
             counted.insert(named(None)?, lines);
         }
         (None, Some(_)) => return Err(Problem::field("/line_count", format!("must be 1 to {LINES_MAX}"))),
-        _ => return Err(Problem::field("/lines", "give lines, or line_count where they lie elsewhere")),
+        _ => return Err(Problem::field("/lines", "give lines, or line_count if the lines are stored elsewhere")),
     }
     Ok(counted)
 }

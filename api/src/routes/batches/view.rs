@@ -120,7 +120,7 @@ pub(super) fn told(forecast: Option<&Forecast>) -> (Option<EstimateView>, Option
 /// are for several endpoints.
 #[derive(ToSchema)]
 #[schema(as = EstimateUnknown, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum UnknownWord {
     NoJobs,
     NoPrice,
@@ -130,7 +130,7 @@ pub(crate) enum UnknownWord {
 /// Why a batch did not run to its end.
 #[derive(ToSchema)]
 #[schema(as = BatchStopReason, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum StopReasonWord {
     Cancelled,
     Expired,
@@ -245,7 +245,7 @@ impl BatchView {
 /// Where a batch stands.
 #[derive(ToSchema)]
 #[schema(as = BatchState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum BatchStateWord {
     Validating,
     Running,
@@ -259,7 +259,7 @@ pub(crate) enum BatchStateWord {
 /// What wrong lines mean for their batch: none of it runs, or the others do.
 #[derive(ToSchema)]
 #[schema(as = OnInvalid, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum OnInvalidWord {
     Fail,
     Skip,
@@ -268,7 +268,7 @@ pub(crate) enum OnInvalidWord {
 /// How the lines of a batch are written; `auto` is as each line shows.
 #[derive(ToSchema)]
 #[schema(as = LineFormat, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum LineFormatWord {
     Auto,
     Stokehold,

@@ -41,7 +41,7 @@ pub(crate) struct DemandsView {
 /// How far a worker shuts its handlers in.
 #[derive(ToSchema)]
 #[schema(as = SandboxLevel)]
-#[expect(dead_code, reason = "it stands for `SandboxLevel` in the API's description")]
+#[expect(dead_code, reason = "stands for `SandboxLevel` in the OpenAPI document")]
 pub(crate) enum SandboxWord {
     /// Not at all.
     L0,
@@ -54,7 +54,7 @@ pub(crate) enum SandboxWord {
 /// Whose a machine is.
 #[derive(ToSchema)]
 #[schema(as = Trust, rename_all = "snake_case")]
-#[expect(dead_code, reason = "it stands for `Trust` in the API's description")]
+#[expect(dead_code, reason = "stands for `Trust` in the OpenAPI document")]
 pub(crate) enum TrustWord {
     /// Anybody's: a rented machine of a stranger, who can read the job.
     Community,
@@ -79,7 +79,9 @@ impl DemandsView {
     pub(super) fn checked(self, on_card: bool) -> Result<Demands, Problem> {
         let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
             let parsed = text.map(|text| text.parse()).transpose();
-            parsed.map_err(|_| Problem::field(format!("/demands/{name}"), "must be two numbers with a dot, as 8.0"))
+            parsed.map_err(|_| {
+                Problem::field(format!("/demands/{name}"), "must be two numbers separated by a dot, e.g. 8.0")
+            })
         };
         let gpus = self.gpus.unwrap_or(1);
         if !(1..=GPUS_MAX).contains(&gpus) {
@@ -95,7 +97,10 @@ impl DemandsView {
             min_sandbox: self.min_sandbox.unwrap_or_default(),
         };
         if demands.asks_of_cards() && !on_card {
-            return Err(Problem::field("/demands", "asks for a card, and vram_gib is 0: say how much of it is needed"));
+            return Err(Problem::field(
+                "/demands",
+                "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",
+            ));
         }
         Ok(demands)
     }

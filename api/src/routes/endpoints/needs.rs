@@ -42,14 +42,14 @@ pub(crate) struct ForgottenNeeds {
 /// By version and GPU model. It replaces `vram_gib` there; `vram_fraction` is not learned.
 #[utoipa::path(get, operation_id = "get_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "What was seen.", body = Needs), crate::openapi::Problems))]
+    responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<Needs>, Problem> {
     known(&app, &caller.tenant, &name).await?;
-    let all = app.ask("read what an endpoint needs", app.registry.all_needs(&caller.tenant, &name)).await?;
+    let all = app.ask("read an endpoint's learned GPU memory", app.registry.all_needs(&caller.tenant, &name)).await?;
     let need = |((version, gpu), need_mib): ((u32, String), u64)| Need {
         version,
         gpu: Some(gpu).filter(|gpu| gpu != ANY_KIND),
@@ -64,7 +64,7 @@ pub(crate) async fn get(
 /// heartbeat; what is reserved for a model that is loaded stays reserved until it is loaded again.
 #[utoipa::path(delete, operation_id = "forget_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "How much was forgotten.", body = ForgottenNeeds), crate::openapi::Problems))]
+    responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::openapi::Problems))]
 pub(crate) async fn forget(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,
@@ -72,7 +72,7 @@ pub(crate) async fn forget(
 ) -> Result<JsonAnswer<ForgottenNeeds>, Problem> {
     known(&app, &caller.tenant, &name).await?;
     let forget = || app.registry.forget_needs(&caller.tenant, &name);
-    let forgotten = app.ask_again("forget what an endpoint needs", forget).await?;
+    let forgotten = app.ask_again("reset an endpoint's learned GPU memory", forget).await?;
     app.forgotten.invalidate(&());
     app.catalog.forgotten_now(&caller.tenant, &name);
     Ok(JsonAnswer(ForgottenNeeds { forgotten }))

@@ -77,13 +77,13 @@ impl RunnerView {
         let wrong = |message: &str| Err(Problem::field("/entry", message));
         let runner = match self {
             Self::Python if !is_file || object.is_none_or(str::is_empty) => {
-                return wrong("must be file.py:object, with the file inside the package");
+                return wrong("must be file.py:object, where the file is in the package");
             }
             Self::Cog if !is_file || object == Some("") => {
-                return wrong("must be file.py:Class or file.py, with the file inside the package");
+                return wrong("must be file.py:Class or file.py, where the file is in the package");
             }
             Self::Runpod if !is_file || object.is_some() => {
-                return wrong("must be file.py, inside the package");
+                return wrong("must be file.py, where the file is in the package");
             }
             Self::Server { .. } | Self::Command { .. } if !entry.is_empty() => {
                 return wrong("must be empty: a server or a command is started by its command");
@@ -147,10 +147,10 @@ pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) ->
         let at = format!("/secrets/{n}");
         check_variable(name, &at)?;
         if env.contains_key(name) {
-            return Err(Problem::field(at, "is in env as well; say it once"));
+            return Err(Problem::field(at, "is also in env; set it in one of the two"));
         }
         if names[..n].contains(name) {
-            return Err(Problem::field(at, "is named twice"));
+            return Err(Problem::field(at, "is listed twice"));
         }
     }
     Ok(())
@@ -159,10 +159,10 @@ pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) ->
 /// The name of a variable that an endpoint may have. `at`: where it stands.
 pub(crate) fn check_variable(name: &str, at: &str) -> Result<(), Problem> {
     if !is_variable(name) {
-        return Err(Problem::field(at, "must be named with A-Z, a-z, 0-9 and _, and start with no digit"));
+        return Err(Problem::field(at, "must consist of A-Z, a-z, 0-9 and _, and must not start with a digit"));
     }
     if name.starts_with("STOKE_") || RESERVED.contains(&name) {
-        return Err(Problem::field(at, "is set by the worker"));
+        return Err(Problem::field(at, "is reserved for the worker"));
     }
     Ok(())
 }

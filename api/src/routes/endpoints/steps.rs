@@ -54,7 +54,7 @@ impl RetryRequest {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0 and at most a day")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0 and at most one day")]
 fn whole(millis: f64) -> u64 {
     millis.round() as u64
 }
@@ -108,7 +108,7 @@ impl StepRequest {
         }
         let name = self.name.unwrap_or_else(|| self.endpoint.clone());
         if !names::is_name(&name) {
-            return wrong("name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+            return wrong("name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -".to_owned());
         }
         let sound = self.thresholds.values().all(|most| (0.0..=1.0).contains(most));
         if self.thresholds.len() > THRESHOLDS_MAX || !sound {

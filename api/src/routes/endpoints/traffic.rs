@@ -54,7 +54,7 @@ impl TrafficView {
 /// See which versions new jobs run on
 #[utoipa::path(get, operation_id = "get_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -72,7 +72,7 @@ pub(crate) async fn get(
 /// At once on the replica that takes it, within a second on others. Jobs that were submitted before stay with their version.
 #[utoipa::path(put, operation_id = "set_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints", request_body = TrafficRequest,
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,

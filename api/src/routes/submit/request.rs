@@ -131,7 +131,10 @@ pub(crate) fn check(
     let run_after_ms = match &request.run_after {
         None => 0,
         Some(text) => stamp::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
-            Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
+            Problem::field(
+                format!("{at}/run_after"),
+                "must be a time, e.g. 2026-11-21T05:50:00Z, at most 30 days ahead",
+            )
         })?,
     };
     let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
@@ -199,7 +202,7 @@ fn asked(request: &SubmitRequest) -> Result<String, Problem> {
         Problem::new(Code::Internal, INTERNAL)
     };
     let Value::Object(mut members) = serde_json::to_value(request).map_err(|error| failed(&error))? else {
-        return Err(failed(&"a request is no object"));
+        return Err(failed(&"a request is not an object"));
     };
     members.remove("input");
     members.remove("idempotency_key");
@@ -235,7 +238,7 @@ fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Re
 fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, Problem> {
     match (key, max) {
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "is nothing without a concurrency_key")),
+        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "requires concurrency_key")),
         (Some(key), max) => {
             if !matches!(key.chars().count(), 1..=CONCURRENCY_KEY_MAX) || key.chars().any(char::is_control) {
                 let message = format!("must be 1 to {CONCURRENCY_KEY_MAX} printable characters");
@@ -259,7 +262,7 @@ fn hook(
     let Some(url) = url else {
         return match events {
             None => Ok(None),
-            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "are nothing without a webhook")),
+            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "require a webhook")),
         };
     };
     webhooks::check_url(config, &url).map_err(|why| Problem::field(format!("{at}/webhook"), why))?;
@@ -278,8 +281,8 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> R
     };
     if metadata.len() > METADATA_MAX || !metadata.iter().all(sound) {
         let message = format!(
-            "must be at most {METADATA_MAX} labels with names of 1 to {METADATA_KEY_MAX} and values of at most \
-             {METADATA_VALUE_MAX} characters"
+            "must have at most {METADATA_MAX} labels, with names of 1 to {METADATA_KEY_MAX} and values of at most \
+                {METADATA_VALUE_MAX} characters"
         );
         return Err(Problem::field(format!("{at}/metadata"), message));
     }
