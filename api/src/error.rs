@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 /// All that a client is told of a defect.
 pub(crate) const INTERNAL: &str = "internal error; the API log has the details under this response's x-request-id";
 
-/// What kind of problem it is. The word is stable; clients act on it.
+/// The kind of problem. The value is stable, so clients can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
@@ -147,7 +147,7 @@ impl Code {
     }
 }
 
-/// One wrong place in a request.
+/// An invalid place in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
     /// JSON pointer into the body, or the name of a query parameter or header.
@@ -170,18 +170,18 @@ pub struct Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {
-    /// Names the kind: `urn:stokehold:problem:` and the code.
+    /// The kind as a URN: `urn:stokehold:problem:` and the code.
     #[serde(rename = "type")]
     kind: String,
     /// The kind in words.
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// What kind of problem it is; stable.
+    /// The kind of problem; stable.
     code: Code,
-    /// What is wrong here and what to change.
+    /// What is wrong in this case and what to change.
     detail: &'a str,
-    /// The wrong places, when there are any.
+    /// The invalid places, if any.
     #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
     errors: &'a [FieldError],
 }

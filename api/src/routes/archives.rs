@@ -36,7 +36,7 @@ pub struct Archive {
     pub sha256: String,
 }
 
-/// The script that makes a worker of a machine
+/// Get the script that installs a worker on a machine
 #[utoipa::path(get, operation_id = "worker_install_script", path = "/v1/worker/install.sh", tag = "workers", security(()),
     responses(
         (status = 200, description = "A script for sh that expects STOKE_JOIN_TOKEN in its environment.", content_type = "text/x-shellscript", body = String),
@@ -49,7 +49,7 @@ pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> 
     Ok(([(CONTENT_TYPE, "text/x-shellscript; charset=utf-8"), (CACHE_CONTROL, "no-store")], script).into_response())
 }
 
-/// An archive of the worker
+/// Get an archive of the worker
 #[utoipa::path(get, operation_id = "worker_archive", path = "/v1/worker/archives/{name}", tag = "workers", security(()),
     params(("name" = String, Path, description = "The archive's name, as in the script.")),
     responses(

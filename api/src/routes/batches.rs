@@ -40,11 +40,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchList {
     batches: Vec<BatchView>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
-/// See a batch
+/// Get a batch
 #[utoipa::path(get, operation_id = "get_batch", path = "/v1/batches/{id}", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
@@ -111,7 +111,7 @@ pub(crate) async fn page(
 
 /// Cancel a batch
 ///
-/// What has not started never will. What is written down by then stays. Cancelling twice is fine.
+/// Lines that have not started never start. Results that exist by then stay. Cancelling twice is safe.
 #[utoipa::path(post, operation_id = "cancel_batch", path = "/v1/batches/{id}/cancel", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
@@ -141,9 +141,10 @@ pub(crate) async fn cancel(
     Ok(Json(shown(&app, &batch)))
 }
 
-/// Run the failed lines of a batch again
+/// Retry the failed lines of a batch
 ///
-/// The lines that failed or expired become a new batch. They keep their `custom_id`; their numbers are those of the new batch.
+/// The lines that failed or expired become a new batch. They keep their `custom_id`; line numbers are those of the new
+/// batch.
 #[utoipa::path(post, operation_id = "retry_batch", path = "/v1/batches/{id}/retry-failed", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
@@ -191,7 +192,7 @@ pub(crate) async fn retry_failed(
 
 /// Get a batch's results
 ///
-/// At any time: the lines that have succeeded by now, each once, in no order.
+/// Returns the lines that have succeeded so far, each once, in no particular order. Available at any time.
 #[utoipa::path(get, operation_id = "get_batch_results", path = "/v1/batches/{id}/results", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
@@ -208,8 +209,8 @@ pub(crate) async fn results(
 
 /// Get a batch's errors
 ///
-/// At any time: the lines that have ended otherwise by now, each once, in no order. Lines that were called off before they
-/// started are there once the batch has ended.
+/// Returns the lines that have ended without success so far, each once, in no particular order. Available at any time.
+/// Lines that were cancelled before they started appear once the batch has ended.
 #[utoipa::path(get, operation_id = "get_batch_errors", path = "/v1/batches/{id}/errors", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(

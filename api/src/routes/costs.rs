@@ -42,11 +42,12 @@ struct Asked {
     limit: Option<usize>,
 }
 
-/// See what jobs cost
+/// Get the cost of jobs
 ///
-/// Each attempt pays for the time in which it ran and loaded. What machines cost beside that (boot, idle, stopped, disk, traffic) is spread
-/// over what they served, so that all rows together are what the machines cost. A tenant sees what is its own; who has the scope
-/// `workers:read` sees everybody's, and the machines. Of the last seconds it may say nothing yet. Days are UTC.
+/// Each attempt pays for the time in which it ran and loaded. The other costs of instances (boot, idle, stopped, disk,
+/// traffic) are split over what they served, so that all rows together equal the cost of the instances. A tenant sees
+/// its own costs; a token with the scope `workers:read` sees all tenants and the instances. The last few seconds may be
+/// missing. Days are UTC.
 #[utoipa::path(get, operation_id = "get_costs", path = "/v1/costs", tag = "costs",
     params(
         ("by" = Option<ByWord>, Query, description = "What to group by; default `endpoint`. `machine` is for operators. `job` lists the most recently ended jobs that are not archived yet."),

@@ -41,16 +41,16 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 /// Ranks under one fence, see [`rank`].
 const RANKS: u64 = 8;
 
-/// One event, as its lines say it.
+/// A server-sent event.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct StreamEvent {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     event: String,
-    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `gap` the attempt and the
-    /// outputs that are missing here, from index `from` up to, and without, index `to`; at `done` the job.
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; for `gap`,
+    /// the attempt and the missing outputs, from index `from` up to but excluding index `to`; for `done`, the job.
     data: String,
-    /// For `Last-Event-ID`.
+    /// The id for `Last-Event-ID`.
     id: String,
 }
 
@@ -89,9 +89,9 @@ struct GapData {
 
 /// Follow a job
 ///
-/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID`, then live until `done`, which carries the
-/// job and ends the stream. The last 1,000 of progress and logs are kept, and of outputs the last MiB. Where outputs are missing, `gap`
-/// says which; the job's result has all of them.
+/// Sends the state first, then the stored progress, logs and outputs after `Last-Event-ID`, then live events until
+/// `done`, which carries the job and ends the stream. The last 1,000 progress and log events and the last MiB of
+/// outputs are stored. Where outputs are missing, `gap` lists them; the job's result has all of them.
 #[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),

@@ -30,33 +30,33 @@ const NAME_MAX: usize = 255;
 /// A card is small; what is larger is none of ours.
 const CARD_MAX: u64 = 16 << 10;
 
-/// A file about to be uploaded.
+/// A file to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileRequest {
-    /// What you call it.
+    /// Your name for the file.
     #[schema(min_length = 1, max_length = 255)]
     name: String,
-    /// Its size.
+    /// The file's size.
     size_bytes: u64,
-    /// Of its bytes, lower-case hex.
+    /// The SHA-256 of the file, lower-case hex.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
-    /// Default `application/octet-stream`.
+    /// The MIME type. Default `application/octet-stream`.
     content_type: Option<String>,
 }
 
-/// Where to put it.
+/// Where to upload the file.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FileUpload {
-    /// What an input names it by: `{"$file": "<id>"}`.
+    /// The id, which an input references as `{"$file": "<id>"}`.
     id: String,
     name: String,
     /// PUT the bytes here.
     upload_url: String,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
-    /// When the URL ends, RFC 3339.
+    /// When the URL expires, RFC 3339.
     expires_at: String,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct FileView {
     name: String,
     size_bytes: u64,
     content_type: String,
-    /// Fetch it here within an hour.
+    /// Download the file here within one hour.
     url: String,
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
 }
 
-/// See an uploaded file
+/// Get an uploaded file
 #[utoipa::path(get, operation_id = "get_file", path = "/v1/files/{id}", tag = "files",
     params(("id" = String, Path, description = "The file's id.")),
     responses(

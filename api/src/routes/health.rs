@@ -22,52 +22,55 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an answer is good for: probes of any number cost one look a second.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// That this process runs.
+/// The health of this replica.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok`.
     status: &'static str,
-    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
+    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral`
+    /// (nothing).
     durability: &'static str,
-    /// So many replicas of Redis have a job, or its end, before it is acknowledged.
+    /// The number of Redis replicas that hold a job, or its end, before it is acknowledged.
     replicas_to_wait: u32,
-    /// Whether new work is taken, as of the last second; of several shards, on all of them.
+    /// Whether new work is accepted, as of the last second; with several shards, on all of them.
     admission: Admission,
-    /// Redis, as of the last second; of several shards, the fullest.
+    /// The state of Redis, as of the last second; with several shards, the fullest one.
     redis: Memory,
     /// This API's release.
     release: &'static str,
 }
 
-/// Whether new work is taken. What was accepted before goes on in any case.
+/// Whether new work is accepted. Accepted work continues in any case.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Admission {
-    /// It is.
+    /// Whether new work is accepted.
     open: bool,
-    /// Why not.
+    /// The reason for refusing new work.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// What Redis has, and how much of it is used.
+/// The memory and the replicas of Redis.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Memory {
     /// Memory in use.
     memory_used_bytes: u64,
-    /// Its `maxmemory`; 0 where there is none.
+    /// The `maxmemory` setting; 0 without a limit.
     memory_max_bytes: u64,
-    /// Replicas in step.
+    /// Replicas in sync.
     replicas: u32,
 }
 
-/// Whether this replica can serve.
+/// Whether this replica can serve requests.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// The queue answers, this replica is not about to end, and no background duty that jobs depend on panics again and again.
+    /// The queue answers, this replica is not shutting down, and no background duty that jobs depend on panics
+    /// repeatedly.
     ready: bool,
     /// The queue answers.
     redis: bool,
-    /// The object store answers. Without it results and files wait, the rest goes on: that is no reason to send requests elsewhere.
+    /// The object store answers. Without it, results and files wait but everything else continues, so it does not
+    /// affect `ready`.
     s3: bool,
     /// Background duties of this replica whose last five rounds failed, by name. The log has the reasons.
     failing: Vec<&'static str>,
@@ -77,7 +80,7 @@ pub(crate) struct Ready {
 #[derive(Default)]
 pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 
-/// Is it alive?
+/// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It is.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
@@ -105,7 +108,7 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     })
 }
 
-/// Can it serve?
+/// Check readiness
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses(
         (status = 200, description = "It can.", body = Ready),
@@ -132,10 +135,10 @@ async fn look(app: &App) -> Ready {
     Ready { ready, redis, s3, failing: app.duties.failing() }
 }
 
-/// Prometheus metrics
+/// Get Prometheus metrics
 ///
-/// What happened in this replica is told to anybody; how the installation stands, which names tenants and machines, to a token with the
-/// scope `workers:read`.
+/// The metrics of this replica are public; the metrics of the installation name tenants and machines and require a
+/// token with the scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
     responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::openapi::Problems))]
 pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {

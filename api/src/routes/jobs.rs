@@ -26,11 +26,11 @@ use crate::waiting;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobList<'a> {
     jobs: Vec<JobView<'a>>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
-/// See a job
+/// Get a job
 #[utoipa::path(get, operation_id = "get_job", path = "/v1/jobs/{id}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
@@ -68,7 +68,7 @@ pub(crate) async fn get(
 
 /// List jobs
 ///
-/// Those that are open or ended lately come first, the archived ones after them; each part newest first.
+/// Open and recently ended jobs come first, archived jobs after them; each part newest first.
 #[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
     params(
         ("state" = Option<super::view::StateWord>, Query, description = "Return only jobs in this state."),
@@ -168,7 +168,7 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
 
 /// Cancel a job
 ///
-/// Once this has answered, no result of the job will appear. Cancelling twice is fine.
+/// Once this has answered, no result of the job will appear. Cancelling twice is safe.
 #[utoipa::path(post, operation_id = "cancel_job", path = "/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
     responses(

@@ -27,14 +27,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The longest one stream lives; a page opens the next.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// One event, as its lines say it.
+/// A server-sent event.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct LiveEvent {
     /// `queue`, `jobs`, `fleet`, `batches` or `costs`.
     event: String,
-    /// JSON: what `GET /v1/queue`, `/v1/fleet`, `/v1/batches` and, of today, `/v1/costs` answer; of jobs `{"changed_ms": …}`, when one of
-    /// them has changed.
+    /// JSON: the response of `GET /v1/queue`, `/v1/fleet`, `/v1/batches` or today's `/v1/costs`; for `jobs`,
+    /// `{"changed_ms": …}` when a job has changed.
     data: String,
 }
 
@@ -93,10 +93,10 @@ impl Topic {
     }
 }
 
-/// Follow what the dashboard shows
+/// Follow the data of the dashboard
 ///
-/// First how each topic is, then a topic again whenever it has changed, as far as a look a second sees it. The stream ends after an hour, and
-/// when its token does.
+/// Sends each topic first as it is, then again after each change, checked once per second. The stream ends after one
+/// hour, or when its token expires.
 #[utoipa::path(get, operation_id = "follow_dashboard", path = "/v1/live", tag = "dashboard",
     params(("topics" = Option<String>, Query, description = "A comma-separated list of `queue`, `jobs`, `fleet`, `batches` and `costs`; each requires the scope of its own route. Default: everything that the token may read.")),
     responses(

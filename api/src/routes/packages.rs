@@ -20,24 +20,24 @@ const URL_TTL: Duration = Duration::from_secs(3600);
 
 const CONTENT_TYPE: &str = "application/gzip";
 
-/// A package about to be uploaded.
+/// A package to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PackageRequest {
-    /// Of the `.tar.gz`, lower-case hex.
+    /// The SHA-256 of the `.tar.gz`, lower-case hex.
     sha256: String,
-    /// Of the `.tar.gz`.
+    /// The size of the `.tar.gz`.
     size_bytes: u64,
 }
 
-/// What to do about it.
+/// What to do with the package.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PackageReply {
-    /// Nothing is to be uploaded.
+    /// Whether the package exists, so that no upload is needed.
     exists: bool,
     /// PUT the `.tar.gz` here.
     upload_url: Option<String>,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
 }
 

@@ -28,74 +28,74 @@ const MANY_MAX: u32 = 1_000;
 /// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
 const SCAN_MAX: usize = 1_000_000;
 
-/// Which jobs; at least one member.
+/// The jobs to select; at least one member is required.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobFilter {
-    /// Only in this state.
+    /// Only jobs in this state.
     #[schema(value_type = Option<StateWord>)]
     state: Option<JobState>,
-    /// Only of this endpoint.
+    /// Only jobs of this endpoint.
     endpoint: Option<String>,
     /// Only lines of this batch.
     batch: Option<String>,
-    /// Only those that this schedule made.
+    /// Only jobs of this schedule.
     schedule: Option<String>,
-    /// Only this urgent.
+    /// Only jobs of this priority.
     #[schema(value_type = Option<PriorityWord>)]
     priority: Option<Priority>,
-    /// Only those that failed like this.
+    /// Only jobs that failed with this error code.
     #[schema(value_type = Option<ErrorWord>)]
     error_code: Option<ErrorCode>,
-    /// Only with these labels, all of them.
+    /// Only jobs with all of these labels.
     #[serde(default)]
     metadata: BTreeMap<String, String>,
 }
 
-/// Which jobs, and how many at most.
+/// The jobs to select, and how many at most.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ManyRequest {
     filter: JobFilter,
-    /// 1 to 1,000, the default.
+    /// 1 to 1,000; default 1,000.
     limit: Option<u32>,
 }
 
-/// Which jobs to try again, how many at most, and on which version.
+/// The jobs to retry, how many at most, and on which version.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryRequest {
     filter: JobFilter,
-    /// 1 to 1,000, the default.
+    /// 1 to 1,000; default 1,000.
     limit: Option<u32>,
-    /// On the version of the endpoint on which each job ran, rather than on the current one. A job that was submitted for a version
+    /// Run on the version on which each job ran, instead of the current one. A job that was submitted for a version
     /// keeps it in any case.
     #[serde(default)]
     same_version: bool,
 }
 
-/// A job that is tried again.
+/// A retried job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Retried {
     /// The job that had ended.
     id: String,
-    /// The one that tries it again.
+    /// The job that retries it.
     new_id: String,
 }
 
-/// What was tried again.
+/// The retried jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RetriedMany {
     retried: Vec<Retried>,
-    /// Whether there may be others: ask again.
+    /// Whether there may be more jobs: repeat the request.
     more: bool,
 }
 
-/// What was cancelled.
+/// The cancelled jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CancelledMany {
     cancelled: usize,
-    /// Whether there may be others: ask again.
+    /// Whether there may be more jobs: repeat the request.
     more: bool,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct CancelledMany {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLetters<'a> {
     jobs: Vec<JobView<'a>>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
@@ -126,10 +126,10 @@ impl ManyRequest {
     }
 }
 
-/// Try a dead job again
+/// Retry a dead job
 ///
-/// A new job with the same input; the old one stays as it ended. It runs on the endpoint's current version, unless it was submitted for
-/// a version. Asking again within 24 hours answers the same new job.
+/// Creates a new job with the same input; the old job does not change. The new job runs on the endpoint's current
+/// version, unless the old one was submitted for a version. Repeating within 24 hours returns the same new job.
 #[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
@@ -169,7 +169,7 @@ pub(crate) async fn retry(
     }
 }
 
-/// Try many dead jobs again
+/// Retry many dead jobs
 #[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
     responses((status = 200, description = "The old and new ids.", body = RetriedMany), crate::openapi::Problems))]
 pub(crate) async fn retry_many(
@@ -230,7 +230,7 @@ pub(crate) async fn cancel_many(
 
 /// List dead letters
 ///
-/// Jobs that failed or expired and were not tried again, as long as they are in the queue's memory.
+/// Returns jobs that failed or expired and were not retried, while they are in the queue's memory.
 #[utoipa::path(get, operation_id = "list_dead_letters", path = "/v1/dead-letters", tag = "jobs",
     params(
         ("endpoint" = Option<String>, Query, description = "Return only jobs of this endpoint."),

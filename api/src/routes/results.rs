@@ -42,7 +42,7 @@ pub(crate) async fn result(
     }
 }
 
-/// Get a file that a job's result names
+/// Get a file of a job's result
 #[utoipa::path(get, operation_id = "get_job_file", path = "/v1/jobs/{id}/files/{name}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),

@@ -41,27 +41,27 @@ const FOREIGN: [(&str, &str); 3] = [
     ("depends_on", "is not allowed: a schedule's job waits for no other job; leave it out"),
 ];
 
-/// A schedule to keep.
+/// A schedule to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleRequest {
-    /// Your own name for it, up to 255 characters. Names need not differ.
+    /// Your own name for the schedule, up to 255 characters. Names need not be unique.
     name: Option<String>,
-    /// Minute, hour, day of month, month, day of week, as `30 9 * * MON-FRI`; six fields begin with the second.
+    /// Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second.
     cron: String,
-    /// The IANA name of the zone whose clocks it follows, as `Europe/Berlin`. Default `UTC`.
+    /// The IANA time zone, e.g. `Europe/Berlin`. Default `UTC`.
     time_zone: Option<String>,
-    /// What to do with ticks that are later than `grace_s`. Default `run_once`.
+    /// What to do with missed ticks: those later than `grace_s`. Default `run_once`.
     #[schema(value_type = Option<MissedWord>)]
     missed: Option<Missed>,
-    /// Ticks that are later are missed; 1 to 604800, default 60.
+    /// Seconds after which a tick counts as missed; 1 to 604800, default 60.
     #[schema(minimum = 1, maximum = 604_800)]
     grace_s: Option<u64>,
-    /// Begin paused.
+    /// Create the schedule paused.
     #[serde(default)]
     paused: bool,
-    /// The job of each tick, as for `POST /v1/jobs` but without `run_after`, `idempotency_key` and `depends_on`. A job without
-    /// `version` runs on the version that is current when it ticks.
+    /// The job of each tick, as for `POST /v1/jobs` but without `run_after`, `idempotency_key` and `depends_on`. A job
+    /// without `version` runs on the version that is current at the tick.
     job: SubmitRequest,
 }
 
@@ -77,38 +77,38 @@ struct JobText {
 pub(crate) struct ScheduleView {
     /// `sch_` and 32 hex digits.
     id: String,
-    /// Its owner's name for it.
+    /// Your own name for the schedule.
     name: Option<String>,
     /// The cron expression.
     cron: String,
-    /// The zone whose clocks it follows.
+    /// The IANA time zone.
     time_zone: String,
-    /// What is done with missed ticks.
+    /// What happens with missed ticks.
     #[schema(value_type = MissedWord)]
     missed: Missed,
-    /// Ticks later than this are missed.
+    /// Seconds after which a tick counts as missed.
     grace_s: u64,
-    /// Whether it rests.
+    /// Whether the schedule is paused.
     paused: bool,
     /// The next tick, RFC 3339; null while paused.
     next_at: Option<String>,
-    /// The last tick that made a job, RFC 3339.
+    /// The last tick that created a job, RFC 3339.
     last_at: Option<String>,
-    /// That job.
+    /// The job of that tick.
     last_job_id: Option<String>,
-    /// Why the last tick made no job: the `code` that `POST /v1/jobs` would have answered, a colon, and what to change. Null when it
-    /// made one.
+    /// Why the last tick created no job: the `code` that `POST /v1/jobs` would have returned, a colon, and what to
+    /// change. Null if it created one.
     last_error: Option<String>,
-    /// How many ticks have made a job.
+    /// How many ticks have created a job.
     ticks: u64,
     /// RFC 3339.
     created_at: String,
-    /// The job of each tick, as it was given.
+    /// The job of each tick, as submitted.
     #[schema(value_type = serde_json::Value)]
     job: Box<RawValue>,
 }
 
-/// What is done with ticks that nobody was there for.
+/// What happens with ticks that were missed.
 #[derive(ToSchema)]
 #[schema(as = Missed, rename_all = "snake_case")]
 #[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
@@ -122,7 +122,7 @@ pub(crate) enum MissedWord {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ScheduleList {
     schedules: Vec<ScheduleView>,
-    /// Where the next page starts; null at the end.
+    /// The cursor of the next page; null at the end.
     next_cursor: Option<String>,
 }
 
@@ -257,7 +257,7 @@ pub(crate) async fn list(
     Ok(JsonAnswer(ScheduleList { schedules: page.into_iter().map(Into::into).collect(), next_cursor }))
 }
 
-/// See a schedule
+/// Get a schedule
 #[utoipa::path(get, operation_id = "get_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The schedule.", body = ScheduleView), crate::openapi::Problems))]
@@ -271,7 +271,7 @@ pub(crate) async fn get(
 
 /// Delete a schedule
 ///
-/// Once this has answered, no job comes of it any more. Jobs that it has made stay.
+/// Once this has answered, the schedule creates no more jobs. Jobs that it created stay.
 #[utoipa::path(delete, operation_id = "delete_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 204, description = "The schedule was deleted."), crate::openapi::Problems))]
@@ -290,7 +290,7 @@ pub(crate) async fn delete(
 
 /// Pause a schedule
 ///
-/// Once this has answered, no job comes of it until it is resumed. Pausing twice is fine.
+/// Once this has answered, the schedule creates no jobs until it is resumed. Pausing twice is safe.
 #[utoipa::path(post, operation_id = "pause_schedule", path = "/v1/schedules/{id}/pause", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::openapi::Problems))]
@@ -308,7 +308,8 @@ pub(crate) async fn pause(
 
 /// Resume a schedule
 ///
-/// It goes on with the first tick from now: while it was paused it missed nothing. Resuming one that runs changes nothing.
+/// Continues with the first tick from now; ticks during the pause do not count as missed. Resuming a running schedule
+/// changes nothing.
 #[utoipa::path(post, operation_id = "resume_schedule", path = "/v1/schedules/{id}/resume", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::openapi::Problems))]

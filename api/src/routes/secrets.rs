@@ -28,16 +28,16 @@ pub(crate) struct SecretRequest {
     value: String,
 }
 
-/// A secret, without its value: that is never shown.
+/// A secret, without its value, which is never returned.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Secret)]
 pub(crate) struct SecretView {
     name: String,
     /// When it was set, RFC 3339.
     updated_at: String,
-    /// Which of the API's keys it is sealed with.
+    /// The id of the API key that seals it.
     key_id: String,
-    /// The endpoints whose current version names it.
+    /// The endpoints whose current version uses it.
     used_by: Vec<String>,
 }
 
@@ -47,20 +47,20 @@ pub(crate) struct SecretList {
     secrets: Vec<SecretView>,
 }
 
-/// What came of sealing all secrets with the current key.
+/// The outcome of sealing all secrets with the current key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Rewrapped {
-    /// The current key.
+    /// The id of the current key.
     key_id: String,
-    /// Secrets that were sealed with another one, and are sealed with this one now.
+    /// The number of secrets that were sealed with another key and are now sealed with this one.
     rewrapped: u64,
-    /// Secrets that cannot be opened, `<tenant>/<name>`: they are left as they are.
+    /// Secrets that cannot be opened, `<tenant>/<name>`; they are not changed.
     unreadable: Vec<String>,
 }
 
 /// Set a secret
 ///
-/// Models that are loaded keep the value that they were loaded with.
+/// Loaded models keep the value that they were loaded with.
 #[utoipa::path(put, operation_id = "set_secret", path = "/v1/secrets/{name}", tag = "secrets", request_body = SecretRequest,
     params(("name" = String, Path, description = "The secret's name: the environment variable that handlers read.")),
     responses(
@@ -111,7 +111,7 @@ pub(crate) async fn list(
 
 /// Delete a secret
 ///
-/// Endpoints that name it cannot be loaded any more until it is set again.
+/// Endpoints that use it cannot be loaded until it is set again.
 #[utoipa::path(delete, operation_id = "delete_secret", path = "/v1/secrets/{name}", tag = "secrets",
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 204, description = "The secret was deleted."), crate::openapi::Problems))]
@@ -129,7 +129,8 @@ pub(crate) async fn delete(
 
 /// Seal every tenant's secrets with the current key
 ///
-/// For operators, after a new key was put first into the API's `secret_keys`: afterwards the old one is needed no more. Repeating is safe.
+/// For operators, after adding a new key as the first of the API's `secret_keys`: the old key is not needed afterwards.
+/// Repeating is safe.
 #[utoipa::path(post, operation_id = "rewrap_secrets", path = "/v1/secrets/rewrap", tag = "secrets",
     responses((status = 200, description = "The number of secrets sealed again.", body = Rewrapped), crate::openapi::Problems))]
 pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> Result<JsonAnswer<Rewrapped>, Problem> {

@@ -44,20 +44,20 @@ const ARCHIVED_MAX: usize = 100;
 
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-/// Several jobs to run, all of which are accepted or none.
+/// Several jobs, of which either all or none are accepted.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkRequest {
     /// 1 to 1,000.
     jobs: Vec<SubmitRequest>,
-    /// For the whole call; the jobs then have none of their own. The same as the header.
+    /// The key of the whole call; its jobs must then not have their own. Same as the header.
     idempotency_key: Option<String>,
 }
 
-/// What became of them.
+/// The accepted jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BulkReply {
-    /// In the order of the request.
+    /// The job ids, in the order of the request.
     ids: Vec<String>,
 }
 

@@ -19,11 +19,11 @@ use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
-/// A tenant to be.
+/// A tenant to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantRequest {
-    /// 1 to 63 of a-z, 0-9 and -, and no - at the start.
+    /// 1 to 63 of a-z, 0-9 and -; must not start with -.
     name: String,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct TenantRequest {
 #[schema(as = Tenant)]
 pub(crate) struct TenantView {
     name: String,
-    /// When it was made, RFC 3339; null of one that came with its first token.
+    /// When it was created, RFC 3339; null for a tenant that was created with its first token.
     created_at: Option<String>,
-    /// Since when nothing of it is served and none of its jobs starts, RFC 3339; null: it is not disabled.
+    /// When it was disabled, RFC 3339: its requests are refused and none of its jobs start. Null: it is not disabled.
     disabled_at: Option<String>,
-    /// Its jobs that have not ended: of a disabled tenant these wait.
+    /// Jobs that have not ended; those of a disabled tenant wait.
     open_jobs: u64,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct TenantList {
     tenants: Vec<TenantView>,
 }
 
-/// Make a tenant
+/// Create a tenant
 ///
-/// It has no tokens yet: make it one with the role `admin`, which makes the others.
+/// The tenant has no tokens yet: create one with the role `admin`, which can create the others.
 #[utoipa::path(post, operation_id = "create_tenant", path = "/v1/tenants", tag = "access", request_body = TenantRequest,
     responses(
         (status = 201, description = "The tenant was created.", body = TenantView),
@@ -81,8 +81,8 @@ pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Resu
 
 /// Disable a tenant
 ///
-/// Its tokens are refused within five seconds (`tenant_disabled`), and none of its jobs starts any more; those that run end. Nothing is
-/// deleted.
+/// Its tokens are refused within five seconds (`tenant_disabled`), and none of its jobs start; running jobs finish.
+/// Nothing is deleted.
 #[utoipa::path(post, operation_id = "disable_tenant", path = "/v1/tenants/{tenant}/disable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
     responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]

@@ -35,31 +35,31 @@ const OVERLAP_S_MAX: u64 = 7 * 24 * 3600;
 
 const NAME_CHARS_MAX: usize = 64;
 
-/// A token to be: with roles, scopes or both.
+/// A token to create: with roles, scopes or both.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenRequest {
-    /// What to call it, 1 to 64 characters.
+    /// The token's name, 1 to 64 characters.
     name: String,
-    /// Who uses it, at most 64 characters.
+    /// The user of the token, at most 64 characters.
     user: Option<String>,
-    /// What it may do, as usual sets of scopes. `worker`, which stands alone, makes a join token.
+    /// Roles: predefined sets of scopes. `worker` cannot be combined with others; it creates a join token.
     #[serde(default)]
     #[schema(value_type = Vec<RoleWord>)]
     roles: Vec<String>,
-    /// What it may do beside that, as `jobs:read`.
+    /// Additional scopes, e.g. `jobs:read`.
     #[serde(default)]
     scopes: Vec<String>,
-    /// When it ends, in seconds from now: 60 to ten years. Default: never.
+    /// When the token expires, in seconds from now: 60 to ten years. Default: never.
     ttl_s: Option<u64>,
-    /// Whose it is to be: for operators. Default: your own tenant's.
+    /// For operators: the tenant of the token. Default: your own.
     tenant: Option<String>,
-    /// Of a join token: whose machines join with it. Default `owned`.
+    /// For a join token: the owner of the machines that join with it. Default `owned`.
     #[schema(value_type = Option<TrustWord>)]
     trust: Option<String>,
-    /// Of a join token: where those machines stand, as endpoints name it.
+    /// For a join token: the region of those machines, as endpoints name it.
     region: Option<String>,
-    /// Of a join token: good for one worker only.
+    /// For a join token: only one worker may join with it.
     #[serde(default)]
     single_use: bool,
 }
@@ -68,13 +68,14 @@ pub(crate) struct TokenRequest {
 #[derive(Deserialize, Default, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateRequest {
-    /// How long the one before stays good, in seconds: 0 to 604,800, default 86,400.
+    /// How long the previous secret stays valid, in seconds: 0 to 604,800, default 86,400.
     overlap_s: Option<u64>,
-    /// When the new one ends, in seconds from now. Default: as far away as the one before was when it was made.
+    /// When the new secret expires, in seconds from now. Default: the same lifetime as the previous one had when it was
+    /// created.
     ttl_s: Option<u64>,
 }
 
-/// A usual set of scopes.
+/// A predefined set of scopes.
 #[derive(ToSchema)]
 #[schema(as = Role, rename_all = "snake_case")]
 #[expect(dead_code, reason = "variant names of the role's type, for the OpenAPI document")]
@@ -88,7 +89,7 @@ pub(crate) enum RoleWord {
     Worker,
 }
 
-/// Whose a machine is.
+/// The owner of a machine.
 #[derive(ToSchema)]
 #[schema(as = TokenTrust, rename_all = "snake_case")]
 #[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
@@ -98,7 +99,7 @@ pub(crate) enum TrustWord {
     Owned,
 }
 
-/// What a token is good for.
+/// The kind of a token.
 #[derive(ToSchema)]
 #[schema(as = TokenKind, rename_all = "snake_case")]
 #[expect(dead_code, reason = "variant names of the registry's type, for the OpenAPI document")]
@@ -107,27 +108,27 @@ pub(crate) enum KindWord {
     Join,
 }
 
-/// A token, without its secret: that is shown once.
+/// A token, without its secret, which is returned only once.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Token)]
 pub(crate) struct TokenView {
-    /// The part of it after the first `_`.
+    /// The part of the token after the first `_`.
     id: String,
     #[schema(value_type = KindWord)]
     kind: TokenKind,
     tenant: String,
     name: String,
-    /// Who uses it, if it says.
+    /// The user of the token, if set.
     user: Option<String>,
-    /// What it may do; none of a join token.
+    /// The token's scopes; none for a join token.
     scopes: Vec<String>,
     /// RFC 3339.
     created_at: String,
-    /// RFC 3339; null: it does not end.
+    /// RFC 3339; null: the token does not expire.
     expires_at: Option<String>,
-    /// When it was last used, RFC 3339, to a minute or two; null: not in the last 400 days.
+    /// When the token was last used, RFC 3339, within a minute or two; null: not in the last 400 days.
     last_used_at: Option<String>,
-    /// Until when the secret before the last rotation is good as well, RFC 3339.
+    /// Until when the secret before the last rotation is also valid, RFC 3339.
     previous_until: Option<String>,
 }
 
@@ -137,12 +138,12 @@ pub(crate) struct TokenList {
     tokens: Vec<TokenView>,
 }
 
-/// A token that was just made.
+/// A created token.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewToken {
-    /// The token itself, this once.
+    /// The token itself, returned only once.
     token: String,
-    /// What is kept of it.
+    /// The token's stored record.
     record: TokenView,
 }
 
@@ -164,10 +165,10 @@ impl TokenView {
     }
 }
 
-/// Make a token
+/// Create a token
 ///
-/// It may do no more than the one that makes it. Not to be repeated blindly: when the outcome is unknown, list the tokens, and revoke the one
-/// whose secret never came.
+/// A token can grant only scopes that it has itself. Do not repeat this blindly: if the outcome is unknown, list the
+/// tokens and revoke the one whose secret you did not receive.
 #[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
     responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::openapi::Problems))]
 pub(crate) async fn create(
@@ -222,8 +223,8 @@ pub(crate) async fn list(
 
 /// Rotate a token
 ///
-/// A new secret for the same token. The one before stays good for the overlap, the one before that ends now. When the outcome is unknown,
-/// rotate again.
+/// Creates a new secret for the same token. The previous secret stays valid for the overlap; the one before it becomes
+/// invalid immediately. If the outcome is unknown, rotate again.
 #[utoipa::path(post, operation_id = "rotate_token", path = "/v1/tokens/{id}/rotate", tag = "access", request_body = RotateRequest,
     params(("id" = String, Path, description = "The token's id.")),
     responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::openapi::Problems))]
@@ -256,8 +257,8 @@ pub(crate) async fn rotate(
 
 /// Revoke a token
 ///
-/// Every replica refuses it within five seconds. Workers that have joined with it stay, unless `with_workers` has them evicted, as
-/// `evict_worker` does it: also of a join token that was spent or revoked before.
+/// Every replica refuses it within five seconds. Workers that joined with it stay, unless `with_workers` evicts them as
+/// `evict_worker` does. This also works for a join token that was used or revoked earlier.
 #[utoipa::path(delete, operation_id = "revoke_token", path = "/v1/tokens/{id}", tag = "access",
     params(
         ("id" = String, Path, description = "The token's id."),

@@ -33,28 +33,28 @@ const FILES_MAX: usize = 1_000;
 const PATH_BYTES_MAX: usize = 200;
 const URL_BYTES_MAX: usize = 2_048;
 
-/// Weights about to be uploaded.
+/// Weights to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightsRequest {
-    /// Of the file, lower-case hex.
+    /// The SHA-256 of the file, lower-case hex.
     sha256: String,
-    /// Of the file: 1 byte to 5 GiB. Larger ones are named by URL.
+    /// The size of the file: 1 byte to 5 GiB. Reference larger files by URL.
     size_bytes: u64,
 }
 
-/// What to do about them.
+/// What to do with the weights.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WeightsReply {
-    /// Nothing is to be uploaded.
+    /// Whether the weights exist, so that no upload is needed.
     exists: bool,
     /// PUT the file here.
     upload_url: Option<String>,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
 }
 
-/// Where to read a file in a bucket of the operator's.
+/// The address of a file in an operator's bucket.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WeightsUrl {
     /// GET it within six hours.
@@ -66,13 +66,14 @@ pub(crate) struct WeightsUrl {
 #[serde(deny_unknown_fields)]
 #[schema(as = Weight)]
 pub(crate) struct WeightView {
-    /// What it is called in the folder that the handler finds in `STOKE_WEIGHTS`, as `unet/model.safetensors`.
+    /// The file's path in the folder `STOKE_WEIGHTS`, e.g. `unet/model.safetensors`.
     path: String,
-    /// Where its author has it from, as `hf://org/model@<commit>/model.safetensors`; for people.
+    /// The origin of the file, for people to read, e.g. `hf://org/model@<commit>/model.safetensors`.
     source: String,
-    /// Where workers fetch it from: `https://`, `http://` or `s3://`. Null where it was uploaded, see `POST /v1/weights`.
+    /// The address that workers fetch it from: `https://`, `http://` or `s3://`. Null if it was uploaded, see `POST
+    /// /v1/weights`.
     url: Option<String>,
-    /// Of its bytes, lower-case hex: a worker takes no others.
+    /// The SHA-256 of the file, lower-case hex; workers reject other content.
     sha256: String,
     size_bytes: u64,
 }
@@ -110,7 +111,7 @@ pub(crate) async fn create(
 
 /// Sign a URL of weights in a bucket
 ///
-/// For whoever is to look at the file before it is named in a deploy. Only of buckets in the API's `weight_buckets`.
+/// Use it to inspect a file before a deploy references it. Only buckets in the API's `weight_buckets` are allowed.
 #[utoipa::path(get, operation_id = "sign_weights", path = "/v1/weights/url", tag = "endpoints",
     params(("source" = String, Query, description = "As `s3://bucket/key`.")),
     responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::openapi::Problems))]

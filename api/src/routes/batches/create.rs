@@ -45,55 +45,57 @@ const TURN: Duration = Duration::from_secs(10);
 /// Between two looks at whether the tenant's own others have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Many inputs for one endpoint. Instead of JSON the lines themselves may be sent, as `application/jsonl`; all else are query
-/// parameters then.
+/// Many inputs for one endpoint. Instead of JSON, the body may be the lines themselves as `application/jsonl`; all
+/// other members are then query parameters.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
-    /// What the lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
-    /// In which version of `endpoint` they run. Default: the one that is current while the batch validates.
+    /// The version of `endpoint`. Default: the version that is current while the batch validates.
     #[schema(minimum = 1)]
     version: Option<u32>,
-    /// The lines, when they are few: the body may have 8 MiB.
+    /// The lines, if there are few: the body may have 8 MiB.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
-    /// Or the id of an uploaded file that has them.
+    /// The id of an uploaded file with the lines.
     input_file: Option<String>,
-    /// Or the S3 key of an object that has them, below `inputs/<tenant>/`.
+    /// The S3 key of an object with the lines, below `inputs/<tenant>/`.
     input_key: Option<String>,
-    /// How they are written. Default `auto`: as each line shows.
+    /// The format of the lines. Default `auto`: detected per line.
     #[schema(value_type = Option<LineFormatWord>)]
     format: Option<LineFormat>,
-    /// How urgent the jobs are. Default `batch`.
+    /// The priority of the jobs. Default `batch`.
     #[schema(value_type = Option<PriorityWord>)]
     priority: Option<Priority>,
-    /// What wrong lines mean: nothing runs (`fail`, the default), or the others do (`skip`).
+    /// What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`).
     #[schema(value_type = Option<OnInvalidWord>)]
     on_invalid: Option<OnInvalid>,
-    /// It must have ended within this time; what is left then expires.
+    /// Seconds until the batch must have ended; lines that are left then expire.
     #[schema(minimum = 1, maximum = 2_592_000)]
     deadline_s: Option<u64>,
-    /// Longest one attempt of a line may run. Default: the endpoint's.
+    /// The longest that one attempt of a line may run, seconds. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 604_800)]
     timeout_s: Option<u64>,
-    /// How many attempts of a line may fail by the handler's fault. Default: the endpoint's.
+    /// How many attempts of a line may fail because of the handler. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 100)]
     max_attempts: Option<u32>,
-    /// What its lines may cost together, micro-dollars. What is started just before, and what still runs, comes on top.
+    /// The budget of all lines together, micro-dollars. Lines that are already running when it is reached add to the
+    /// cost.
     #[schema(minimum = 1)]
     budget_usd_micros: Option<u64>,
-    /// What happens then: lines that have not started are cancelled (`drain`, the default), or those that run as well (`stop`).
+    /// What happens when the budget is reached: lines that have not started are cancelled (`drain`, the default), or
+    /// running lines as well (`stop`).
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
-    /// Labels of your own, for the batch as a whole: up to 32.
+    /// Your own labels for the batch as a whole: up to 32.
     metadata: Option<BTreeMap<String, String>>,
-    /// An https URL to tell of the batch's end.
+    /// An https URL that receives an event when the batch ends.
     webhook: Option<String>,
-    /// `batch.completed` is all there is, and the default.
+    /// The events to send. `batch.completed` is the only one and the default.
     webhook_events: Option<Vec<String>>,
-    /// Repeating a create with this key within 24 hours gives the first one's batch. The same as the header.
+    /// Repeating the request with this key within 24 hours returns the same batch. Same as the header.
     #[schema(min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }

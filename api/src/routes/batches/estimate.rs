@@ -17,28 +17,29 @@ use crate::error::Problem;
 use crate::json::Json;
 use crate::state::App;
 
-/// What to estimate. The body of a create that has `lines` will do as it is: what else it says changes no estimate.
+/// What to estimate. The body of a create request with `lines` is accepted as is; its other members do not change the
+/// estimate.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct EstimateRequest {
-    /// What the lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
     /// The lines.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
-    /// Or how many there are.
+    /// The number of lines, instead of the lines.
     #[schema(minimum = 1, maximum = 10_000_000)]
     line_count: Option<u64>,
 }
 
-/// What the lines are thought to cost.
+/// The estimated cost of the lines.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchEstimate {
-    /// How many there are.
+    /// The number of lines.
     lines: u64,
-    /// Null when nothing is known.
+    /// Null if no estimate is possible.
     estimate: Option<EstimateView>,
-    /// Why nothing is known.
+    /// Why no estimate is possible.
     #[schema(value_type = Option<UnknownWord>)]
     estimate_unknown: Option<Unknown>,
 }
@@ -50,9 +51,9 @@ struct Named {
     endpoint: Option<String>,
 }
 
-/// Estimate what a batch will cost
+/// Estimate the cost of a batch
 ///
-/// By what jobs of the same endpoints took in the last seven days. Makes nothing.
+/// The estimate is based on jobs of the same endpoints in the last seven days. Nothing is created.
 #[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
     responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::openapi::Problems))]
 pub(crate) async fn estimate(

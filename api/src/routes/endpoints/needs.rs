@@ -13,33 +13,34 @@ use crate::names;
 use crate::path::Path;
 use crate::state::App;
 
-/// What an endpoint's versions were seen to need.
+/// The GPU memory that the versions of an endpoint were seen to need.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Needs {
     needs: Vec<Need>,
 }
 
-/// What a version was seen to need of one kind of GPU.
+/// The GPU memory that a version was seen to need on one GPU model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Need {
     version: u32,
-    /// The GPU model, as its driver names it; absent where it is the least that the version needs of any GPU, because it ran out of memory on a smaller one.
+    /// The GPU model, as the driver reports it; absent for the minimum on any GPU, learned when the version ran out of
+    /// memory on a smaller one.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<String>,
-    /// MiB.
+    /// The memory, MiB.
     need_mib: u64,
 }
 
-/// What was forgotten.
+/// The reset values.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForgottenNeeds {
-    /// How many needs there were, over all versions and kinds of GPU.
+    /// The number of values over all versions and GPU models.
     forgotten: u64,
 }
 
-/// See the GPU memory that an endpoint was seen to need
+/// Get the GPU memory that an endpoint was seen to need
 ///
-/// By version and GPU model. It replaces `vram_gib` there; `vram_fraction` is not learned.
+/// By version and GPU model. The value replaces `vram_gib` on that model; `vram_fraction` is not learned.
 #[utoipa::path(get, operation_id = "get_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::openapi::Problems))]
@@ -58,10 +59,10 @@ pub(crate) async fn get(
     Ok(JsonAnswer(Needs { needs: all.into_iter().map(need).collect() }))
 }
 
-/// Forget the GPU memory that an endpoint was seen to need
+/// Reset the GPU memory that an endpoint was seen to need
 ///
-/// Its versions then need what they declare, until they are seen to need something else. Workers that have it loaded forget it with their next
-/// heartbeat; what is reserved for a model that is loaded stays reserved until it is loaded again.
+/// The versions need what they declare until another value is learned. Workers that have the model loaded reset their
+/// values at the next heartbeat; memory reserved for a loaded model stays reserved until it is loaded again.
 #[utoipa::path(delete, operation_id = "forget_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::openapi::Problems))]

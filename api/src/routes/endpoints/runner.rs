@@ -32,30 +32,30 @@ const PATH_BYTES_MAX: usize = 1_000;
 #[schema(as = Runner)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum RunnerView {
-    /// A function or class that `@endpoint` marks.
+    /// A function or class decorated with `@endpoint`.
     #[default]
     Python,
-    /// A Cog predictor: `entry` is `file.py:Class` or `file.py`.
+    /// A Cog predictor; `entry` is `file.py:Class` or `file.py`.
     Cog,
-    /// A script that ends in `runpod.serverless.start`: `entry` is `file.py`.
+    /// A script that ends in `runpod.serverless.start`; `entry` is `file.py`.
     Runpod,
-    /// A program that serves HTTP on 127.0.0.1: a job is a request to it. It has no `entry`.
+    /// A program that serves HTTP on 127.0.0.1. A job is a request to it. It has no `entry`.
     Server {
-        /// It and its arguments; `{port}` stands for the port to listen on, which `PORT` has as well.
+        /// The program and its arguments; `{port}` is replaced by the port to listen on, which is also in `PORT`.
         command: Vec<String>,
-        /// Answers 2xx once it is ready. Default `/health`.
+        /// The path that answers 2xx once the server is ready. Default `/health`.
         #[serde(default = "health")]
         ready_path: String,
-        /// Where inputs are posted. Without it an input is `{"path": …, "body": …, "method": …}`.
+        /// The path that inputs are posted to. Without it, an input is `{"path": …, "body": …, "method": …}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
-        /// The port of a server that cannot be told one.
+        /// The port of a server whose port is fixed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
-    /// A program that is run once per job, with the input on its standard input. It has no `entry`.
+    /// A program that runs once per job with the input on standard input. It has no `entry`.
     Command {
-        /// It and its arguments.
+        /// The program and its arguments.
         command: Vec<String>,
     },
 }

@@ -20,17 +20,17 @@ use crate::state::App;
 /// Open jobs of an endpoint that are looked at one by one for those of a version.
 const LOOKS_MAX: u64 = 1_000;
 
-/// What was deleted.
+/// The deleted versions.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeletedVersions {
-    /// How many versions.
+    /// The number of deleted versions.
     deleted: u64,
 }
 
 /// Delete an endpoint
 ///
-/// With all its versions. Its jobs that have ended, their results and what they cost stay. A version that is deployed under the name later gets
-/// the next number, so that no two versions ever have the same one.
+/// Deletes all its versions. Its ended jobs, their results and their costs stay. A version that is deployed under the
+/// name later gets the next number, so that version numbers are never reused.
 #[utoipa::path(delete, operation_id = "delete_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),
@@ -63,7 +63,8 @@ pub(crate) async fn endpoint(
 
 /// Delete a version
 ///
-/// Not one that new jobs run on: send them to another one first. Its jobs that have ended stay. The numbers of the others do not change.
+/// A version that receives new jobs cannot be deleted; route them to another one first. Its ended jobs stay. The
+/// numbers of other versions do not change.
 #[utoipa::path(delete, operation_id = "delete_endpoint_version", path = "/v1/endpoints/{name}/versions/{version}", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),

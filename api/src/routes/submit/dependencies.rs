@@ -11,13 +11,13 @@ use crate::error::Problem;
 
 const DEPENDENCIES_MAX: usize = 100;
 
-/// A job to wait for: its id, or `#<n>` for the n-th job of the same bulk call, from 0.
+/// A job to wait for: its id, or `#<n>` for the n-th job of the same bulk call, counted from 0.
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum DependencyRequest {
-    /// It must succeed.
+    /// The job must succeed.
     Id(String),
-    /// With a word on which end will do.
+    /// A job and the end to wait for.
     Full {
         /// As above.
         job: String,

@@ -40,65 +40,66 @@ pub(crate) struct SubmitRequest {
     /// The endpoint's name.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub(crate) endpoint: String,
-    /// One of its versions; the current one when absent.
+    /// The endpoint's version; default: the current one.
     #[schema(minimum = 1)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u32>,
-    /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's result
-    /// `{"$job": "<id>", "pointer": "/a/b"}`.
+    /// The handler's input; it must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's
+    /// result `{"$job": "<id>", "pointer": "/a/b"}`.
     #[schema(value_type = serde_json::Value)]
     pub(crate) input: Box<RawValue>,
-    /// How urgent it is. Default: the endpoint's, else `standard`.
+    /// The job's priority. Default: the endpoint's, else `standard`.
     #[schema(value_type = Option<PriorityWord>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Priority>,
-    /// Longest one attempt may run. Default: the endpoint's.
+    /// The longest that one attempt may run, seconds. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 604_800)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_s: Option<u64>,
-    /// How many attempts may fail by the handler's fault. Default: the endpoint's.
+    /// How many attempts may fail because of the handler. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u32>,
-    /// Not before this time, RFC 3339.
+    /// The job does not start before this time, RFC 3339.
     #[schema(format = DateTime)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run_after: Option<String>,
-    /// It expires when it has not started so long after the submit.
+    /// The job expires if it has not started this many seconds after the submit.
     #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) queue_timeout_s: Option<u64>,
-    /// It expires when it has not ended so long after the submit.
+    /// The job expires if it has not ended this many seconds after the submit.
     #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_s: Option<u64>,
-    /// How long after its end it stays in the queue's memory before it moves to history. Default: the server's.
+    /// How many seconds after its end the job stays in the queue's memory before it moves to the archive. Default: the
+    /// server's.
     #[schema(minimum = 60, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retention_s: Option<u64>,
-    /// Of your jobs with the same key only `concurrency_max` run at once.
+    /// At most `concurrency_max` of your jobs with the same key run concurrently.
     #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_key: Option<String>,
-    /// Default 1.
+    /// The limit for `concurrency_key`. Default 1.
     #[schema(minimum = 1, maximum = 10_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_max: Option<u32>,
-    /// The jobs that it waits for: up to 100.
+    /// The jobs to wait for: up to 100.
     #[schema(max_items = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) depends_on: Option<Vec<DependencyRequest>>,
-    /// An https URL that is told of the job.
+    /// An https URL that receives events of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
-    /// What it is told of. Default `["job.completed"]`.
+    /// The events to send. Default `["job.completed"]`.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook_events: Option<Vec<HookEvent>>,
-    /// Labels of your own: up to 32, to list jobs by.
+    /// Your own labels, up to 32, to list jobs by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<BTreeMap<String, String>>,
-    /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
+    /// Repeating the request with this key within 24 hours returns the same job. Same as the header.
     #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idempotency_key: Option<String>,
