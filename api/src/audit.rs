@@ -150,7 +150,7 @@ async fn end(app: &App, change: Change, (named, touched): (Option<String>, Optio
         (change.object, change.tenant) = (object, tenant);
     }
     let Change { tenant, action, object, actor, .. } = &change;
-    tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change");
+    tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change was made");
     if let Err(problem) = app.ask_again("record the outcome of a change", || app.registry.end_change(&change)).await {
         tracing::warn!(
             change = change.id,

@@ -82,7 +82,7 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 
 /// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
-    responses((status = 200, description = "It is.", body = Health)))]
+    responses((status = 200, description = "The process is alive.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     let shards = app.queue.health();
     let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
@@ -111,7 +111,7 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
 /// Check readiness
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "It can.", body = Ready),
+        (status = 200, description = "The replica can serve.", body = Ready),
         (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {

@@ -264,7 +264,7 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
 /// Get a tenant's limits
 #[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     _: Caller<LimitsRead>,
@@ -298,7 +298,7 @@ pub(crate) async fn set(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get_endpoint(
     State(app): State<App>,
     _: Caller<LimitsRead>,

@@ -197,7 +197,7 @@ pub(crate) async fn retry_many(
 
 /// Cancel many jobs
 #[utoipa::path(post, operation_id = "cancel_jobs", path = "/v1/jobs/cancel", tag = "jobs", request_body = ManyRequest,
-    responses((status = 200, description = "How many.", body = CancelledMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The number of cancelled jobs.", body = CancelledMany), crate::openapi::Problems))]
 pub(crate) async fn cancel_many(
     State(app): State<App>,
     caller: Caller<JobsCancel>,

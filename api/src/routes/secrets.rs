@@ -113,7 +113,7 @@ pub(crate) async fn list(
 ///
 /// Endpoints that use it cannot be loaded until it is set again.
 #[utoipa::path(delete, operation_id = "delete_secret", path = "/v1/secrets/{name}", tag = "secrets",
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The secret's name.")),
     responses((status = 204, description = "The secret was deleted."), crate::openapi::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,

@@ -108,7 +108,7 @@ pub(crate) async fn one(
         ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, Unix milliseconds. A value that cannot be parsed is ignored."),
     ),
     responses(
-        (status = 202, description = "All accepted.", body = BulkReply),
+        (status = 202, description = "All jobs were accepted.", body = BulkReply),
         (status = 422, description = "`idempotency_conflict` or `file_missing`; no job was accepted.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "`body_too_large`: the limit is 8 MiB.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
