@@ -1,5 +1,6 @@
-//! Who has changed what. Every request that could change something passes here, and none is let through that cannot be written down: what
-//! leaves no line is named below, with why. A handler can say what its change was about; it cannot forget to be recorded.
+//! The audit log. Every request that could change something passes through this middleware, and a change that cannot be
+//! recorded is refused. The routes that leave no entry are listed below with the reason. A handler can add what its
+//! change was about; it cannot skip recording.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub const UNRECORDED: [(&str, &str, &str); 12] = [
     ("DELETE", "/v1/session", "stores nothing: the cookie is the session"),
 ];
 
-/// A change that has not ended after so long never will: no request lives so long.
+/// A change that has not ended after this time never will: no request lasts that long.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Between two looks for such, and how long one may take.
@@ -47,7 +48,7 @@ const ROUND_MAX: Duration = Duration::from_secs(30);
 /// More of what a path names is not kept.
 const OBJECT_CHARS_MAX: usize = 200;
 
-/// What a change was about, where the path does not say: a handler puts it into its answer's extensions.
+/// The object of a change, if the path does not name it: a handler puts it into its response's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Touched {
     /// As [`Change::object`].
@@ -132,7 +133,8 @@ fn unwritten(why: &str) -> Problem {
     Problem::new(Code::Unavailable, format!("{why}, so nothing was changed; try again"))
 }
 
-/// Writes down how a change ended. Where that fails the change is made all the same, and the log says at last that its outcome is unknown.
+/// Records the outcome of a change. If that fails, the change is made all the same, and its outcome is later recorded
+/// as unknown.
 async fn end(app: &App, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
     let Some(end) = outcome(status) else {
         if let Err(problem) = app.ask("remove a change from the audit log", app.registry.drop_change(&change.id)).await

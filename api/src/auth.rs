@@ -23,13 +23,13 @@ use crate::tenants;
 use crate::token::Token;
 use crate::turns::{Entry, Turn};
 
-/// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
+/// Cache time of token and tenant records. Including the time to read one, a revoked token is refused within 5 s.
 pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
 
 /// Between two looks at the token behind an answer that goes on: mostly at what is believed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Records of tokens that proved themselves lately. The proof itself is asked for every time.
+/// Records of recently verified tokens. The proof itself is checked with every request.
 pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
     Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build()
 }
@@ -47,7 +47,7 @@ pub(crate) struct Caller<S> {
     scope: PhantomData<S>,
 }
 
-/// A scope as a type, so that a route's signature says what it asks for.
+/// A scope as a type, so that a route's signature shows which scope it requires.
 pub(crate) trait Asked: Send {
     const SCOPE: Scope;
 }
@@ -138,7 +138,7 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
     Ok(Admitted { token, entry })
 }
 
-/// Whether a token that was good is so still, as far as can be told: for answers that go on.
+/// Whether a verified token is still valid, as far as known: for responses that continue.
 pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     let now = match app.tokens.get(&token.id) {
         Some(record) => record,
@@ -163,7 +163,7 @@ pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Pr
     Err(Problem::new(Code::Unauthorized, "this token was revoked or expired during the request; create a new one"))
 }
 
-/// What a stream says, until the token ends.
+/// Ends a stream when its token ends.
 pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stream<Item = T>) -> impl Stream<Item = T> {
     async_stream::stream! {
         let mut said = std::pin::pin!(said);
@@ -252,7 +252,7 @@ pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc
     Ok((record, hash))
 }
 
-/// As [`prove`], and a token as well that is good for one log-in: whoever asks spends it.
+/// Like [`prove`], but also accepts a token that is valid for one login, which this spends.
 pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let token = Token::parse(text)

@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// How long one look may take.
 const ROUND_MAX: Duration = Duration::from_secs(20);
 
-/// So long a replica keeps the budgets unless it says so again: two rounds and some.
+/// How long a replica keeps the role without renewing it: a little more than two rounds.
 const ROLE_MS: u64 = 12_000;
 
 const DAY_MS: u64 = 86_400_000;
@@ -50,7 +50,7 @@ impl From<Problem> for Trouble {
 /// What one look came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Gates by how they stand: within, warned, reached.
+    /// Gates by state: within, warned, reached.
     pub(crate) gates: [usize; 3],
     /// Attempts that were sent back into the queue.
     pub(crate) released: usize,
@@ -133,7 +133,7 @@ pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now
     running.iter().map(|it| (it, cost(it))).collect()
 }
 
-/// How a gate stands. Who has been paused stays so, though what was stopped may not have cost what it was thought to.
+/// The state of a gate. A paused gate stays paused, even if the stopped work cost less than estimated.
 fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
     let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.gate));
     let spent = of_gate.fold(budgeted.spent_usd_micros, |sum, (_, cost)| sum.saturating_add(*cost));

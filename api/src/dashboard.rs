@@ -15,7 +15,7 @@ use crate::state::App;
 /// The built files by their paths; none where `make dashboard` has not run.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-/// What a page may load and whom it may talk to: its own host, and for what jobs gave also the store, which their URLs lead on to.
+/// The content security policy of a page: its own host, and for results also the store, which their URLs redirect to.
 fn policy(store: &str) -> String {
     let store = if store.is_empty() { String::new() } else { format!(" {store}") };
     format!(
@@ -24,7 +24,7 @@ fn policy(store: &str) -> String {
     )
 }
 
-/// As long as any signature is good that nobody uses.
+/// Lifetime of the presigned URL that only shows the address of the store; it is never used.
 const SIGNED_FOR: Duration = Duration::from_secs(60);
 
 /// The names of these files change with their content.

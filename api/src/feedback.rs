@@ -33,7 +33,7 @@ const PAGE: u32 = 1_000;
 /// Pages that one export looks at: ten million jobs.
 const PAGES_MAX: usize = 10_000;
 
-/// What was said of a job, with what it was said about.
+/// Feedback on a job, with the job's input and result.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Feedback {
     pub(crate) job_id: JobId,
@@ -57,7 +57,7 @@ pub(crate) struct Feedback {
     pub(crate) at_ms: u64,
 }
 
-/// What the giver says.
+/// The members that the caller sets.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) accepted: Option<bool>,

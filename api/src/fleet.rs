@@ -88,7 +88,7 @@ impl App {
         Ok(drains)
     }
 
-    /// The endpoints whose needs were forgotten lately, as of a second ago at most.
+    /// The endpoints whose learned memory was reset recently, at most one second old.
     pub(crate) async fn forgotten(&self) -> Result<Arc<Vec<ForgottenNeeds>>, Problem> {
         if let Some(forgotten) = self.forgotten.get(&()) {
             return Ok(forgotten);
@@ -178,7 +178,7 @@ impl Fleet {
     }
 }
 
-/// Slots that a worker says it has and that are believed where no ledger knows better: more threads than machines have.
+/// The most slots that a worker may claim if no ledger has its number: more threads than machines have.
 const SLOTS_MAX: u32 = 512;
 
 /// For how many slots a worker is leased jobs at the most. How many it has is its own word.
@@ -186,7 +186,7 @@ pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
     worker.slots.min(worker.leased_slots.unwrap_or(SLOTS_MAX)).min(SLOTS_MAX)
 }
 
-/// What a worker can take now, as it says, of all that it could ever be asked for.
+/// What a worker can take now, as it reports, among all requirement sets.
 pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
     // Of several cards the smallest decides; of all that would do, the largest are taken.
     let on_cards = |demands: &Demands| {

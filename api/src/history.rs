@@ -1,7 +1,7 @@
 //! Ended jobs after their time in Redis: archived in the object store and found there by name alone.
 //!
-//! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is forgotten, so at every moment it is in one
-//! of both or in both; whoever looks for one asks Redis first.
+//! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is deleted from Redis, so at every
+//! moment it is in one of the two or in both; readers ask Redis first.
 
 mod compact;
 mod find;
@@ -34,7 +34,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// Names of segments kept in memory; a name takes about 100 bytes.
 const CACHED_NAMES: u64 = 100_000;
 
-/// A day's names are believed for so long, except to say that a job is not there.
+/// Cache time of a day's names; not used to conclude that a job does not exist.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
 
 /// Segments read at once by one replica; each takes up to [`segment::READ_MAX`] while it is unpacked.
@@ -139,8 +139,8 @@ impl App {
         self.archived("find a job", Box::pin(self.history.get(tenant, id))).await
     }
 
-    /// One page of a tenant's archived jobs, newest first, without those that the queue still has: whoever reads a whole list has
-    /// seen them there.
+    /// One page of a tenant's archived jobs, newest first, without those that are still in the queue, which readers of
+    /// a whole list have already seen there.
     pub(crate) async fn archived_jobs(
         &self,
         tenant: &str,

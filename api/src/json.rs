@@ -105,7 +105,7 @@ pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// As [`write`], on one line, for a stream that has begun: a line that cannot be written says so.
+/// Like [`write`], on one line, for a stream that has begun: a value that cannot be serialised becomes an error line.
 pub(crate) fn write_line(data: &impl Serialize) -> String {
     match serde_json::to_string(data) {
         // What was submitted may hold line breaks between its tokens, which mean nothing there.
@@ -170,7 +170,8 @@ fn pointer(path: &Path) -> String {
     })
 }
 
-/// Parses free-form JSON, refusing an object that has a member twice: what was meant is anybody's guess. `at` is the pointer to it.
+/// Parses free-form JSON and refuses an object with a duplicate member, because its meaning is ambiguous. `at` is the
+/// pointer to it.
 pub(crate) fn strict_value(text: &str, at: &str) -> Result<Value, FieldError> {
     if let Ok(Strict(value)) = serde_json::from_str(text) {
         return Ok(value);

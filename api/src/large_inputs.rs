@@ -67,7 +67,7 @@ impl App {
         futures::stream::iter(stored).buffer_unordered(PUTS_AT_ONCE).try_collect().await
     }
 
-    /// What is to stand in the record in place of `input`, and the id of its file if it has become one.
+    /// What the record stores in place of `input`, and the id of its file if it became one.
     pub(crate) async fn store_input(
         &self,
         tenant: &str,

@@ -1,5 +1,5 @@
-//! What changes while somebody looks: one look a second at each subject, however many there are who follow it on this replica, and none when
-//! nobody does.
+//! Live data for the dashboard: one poll per second of each subject, however many clients follow it on this replica,
+//! and none without clients.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ pub(crate) enum Subject {
     Jobs(String),
     /// A tenant's batches.
     Batches(String),
-    /// What a tenant's jobs cost today; `None`: everybody's.
+    /// The costs of a tenant's jobs today; `None`: of all tenants.
     Costs(Option<String>),
 }
 
@@ -74,7 +74,7 @@ impl Live {
         })
     }
 
-    /// No more looks if nobody follows.
+    /// Stops polling if no client follows.
     fn leave(&self, subject: &Subject) -> bool {
         let mut subjects = lock(&self.subjects);
         let unheard = subjects.get(subject).is_none_or(|told| told.receiver_count() == 0);

@@ -1,5 +1,5 @@
-//! What happens in a replica: every metric of it, and the one function that moves each. Labels are bounded. How the installation stands is told
-//! by [`crate::figures`].
+//! The metrics of a replica, and the one function that updates each. Labels are bounded. [`crate::figures`] has the
+//! metrics of the installation.
 
 mod handles;
 
@@ -18,8 +18,8 @@ pub(crate) use handles::request;
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
 const REQUEST: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
-/// From what nobody notices to what nobody waits for: an interactive job is late after 30 seconds, a standard one after 5 minutes, one of a
-/// batch after an hour.
+/// From imperceptible to unacceptable: an interactive job is late after 30 seconds, a standard one after 5 minutes, one
+/// of a batch after an hour.
 const QUEUE: [f64; 14] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0];
 
 /// From a handler that only computes to a run of hours.
@@ -121,7 +121,7 @@ pub(crate) fn archived(jobs: usize) {
     counter!(JOBS_ARCHIVED).increment(jobs as u64);
 }
 
-/// A job was leased after it had been ready for so long.
+/// A job was leased after it had been ready for this time.
 pub(crate) fn leased(priority: Priority, queued_ms: u64) {
     HANDLES.granted.increment(1);
     HANDLES.queued[index(priority)].record(Duration::from_millis(queued_ms));
@@ -147,7 +147,7 @@ pub(crate) fn timings_cut(attempts: usize) {
     counter!(TIMINGS_CUT).increment(attempts as u64);
 }
 
-/// An attempt was reported to have ended. What it took is told of those whose end counts.
+/// An attempt was reported to have ended. Its timings count only if the report was accepted.
 pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timing) {
     HANDLES.finished(has_succeeded, answer).increment(1);
     if answer == FinishAnswer::Ok {
@@ -190,7 +190,7 @@ pub(crate) fn webhook_tried(outcome: &'static str) {
 /// How a round of a background duty failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DutyFailure {
-    /// It said so.
+    /// It returned an error.
     Error,
     /// It did not end in time.
     Timeout,

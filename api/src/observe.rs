@@ -13,7 +13,7 @@ use crate::metrics;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What the answer's `x-request-id` will say.
+/// The response's `x-request-id`.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -59,7 +59,7 @@ fn request_id(request: &Request) -> HeaderValue {
     }
 }
 
-/// A label must be bounded; anybody can invent a method.
+/// A label must be bounded, and clients can invent methods.
 fn known_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -123,14 +123,14 @@ impl Pulls {
         place.is_some_and(|place| place.send(Wake::Chosen).is_ok())
     }
 
-    /// Wakes are lost, perhaps: everybody looks.
+    /// Wakeups may have been lost: every parked poll checks the queue.
     pub(crate) fn wake_all(&self) {
         for (_, place) in lock(&self.0.parked).drain() {
             let _ = place.send(Wake::Everybody);
         }
     }
 
-    /// A wake met nobody here: another parked pull gets it.
+    /// A wakeup found no waiter here: another parked poll gets it.
     pub(crate) fn hand_on(&self) {
         let queue = self.0.queue.clone();
         tokio::spawn(async move {
@@ -145,8 +145,8 @@ impl Pulls {
         lock(&self.0.parked).len()
     }
 
-    /// One look at the queue, in a task of its own: a call under way is not undone by dropping its future, so its outcome must
-    /// find somebody.
+    /// One check of the queue in a task of its own: dropping its future does not undo a call in progress, so its
+    /// outcome must reach a poll.
     async fn look(&self, query: LeaseQuery) -> Result<Granted, Problem> {
         let (answer, answered) = oneshot::channel();
         let pulls = self.clone();
@@ -174,12 +174,12 @@ impl Pulls {
     }
 }
 
-/// A place among the parked. However it is left, a wake that was meant for it reaches somebody.
+/// A place among the parked polls. However it ends, a wakeup that was meant for it is passed on.
 struct Place {
     pulls: Pulls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
-    /// With what reach it stands in the queue's lists, or may.
+    /// The reach with which it is, or may be, in the queue's lists.
     parked: Option<Reach>,
     /// It was woken for something and has not looked yet.
     chosen: bool,
@@ -227,8 +227,8 @@ impl Drop for Place {
     }
 }
 
-/// Leases that were granted and not yet told to their worker. Dropped like that, they go back to the front of their lanes at once
-/// rather than when they run out.
+/// Leases that were granted but not sent to their worker yet. If they are dropped, they return to the front of their
+/// lanes immediately instead of when they expire.
 pub(crate) struct Granted {
     leases: Vec<Lease>,
     queue: Option<Shards>,
@@ -246,7 +246,7 @@ impl Granted {
         &self.leases
     }
 
-    /// The worker has been told: from here on they are its own.
+    /// The reply was sent: from here on the leases are the worker's.
     pub(crate) fn told(mut self) {
         self.leases.clear();
     }

@@ -12,7 +12,7 @@ pub(crate) const WAIT_MAX_S: u64 = 60;
 pub(crate) const LIMIT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 100;
 
-/// The parameters of a request that nobody has taken yet.
+/// The parameters of a request that were not read yet.
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Params {
@@ -65,7 +65,7 @@ impl Params {
         Ok(self.take("wait_s", &wanted, read)?.unwrap_or(0))
     }
 
-    /// Refuses what nobody took.
+    /// Refuses unknown parameters.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),

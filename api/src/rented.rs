@@ -32,7 +32,8 @@ impl App {
     }
 }
 
-/// That the worker of a machine may still speak: one that is to be stopped tells how its jobs end, one that is given back is nobody's.
+/// Checks that the worker of an instance may still call: one that should stop still reports the ends of its jobs; one
+/// that was released may not.
 pub(crate) async fn check_here(app: &App, machine: &str) -> Result<(), Problem> {
     let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
     if is_ours(app.machines().await?.get(machine).copied()) {
@@ -60,10 +61,10 @@ pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, P
     }
 }
 
-/// Slots of a machine whose offer says nothing of them, for each of its cards.
+/// The slots of an instance per GPU if its offer has no number.
 const SLOTS_OF_CARD: u64 = 64;
 
-/// How many slots a machine has at the most, as the ledger has it: what its offer says of each card, or of it where it has none.
+/// The most slots of an instance according to the ledger: what its offer states per GPU, or in total without GPUs.
 pub(crate) fn slots_of(machine: &MachineRecord) -> u32 {
     let number = |name: &str| machine.offer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let of_card = match number("slots") {

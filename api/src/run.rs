@@ -44,11 +44,11 @@ const BOOT_PAUSE: Duration = Duration::from_millis(250);
 /// How long one boot step may take before it is tried again.
 const BOOT_STEP: Duration = Duration::from_secs(10);
 
-/// Serves the API on `listener` until `shutdown`: checks what it stands on first, and refuses to start on a Redis that could lose
-/// jobs.
+/// Serves the API on `listener` until `shutdown`. Checks Redis and the object store first, and refuses to start on a
+/// Redis that could lose jobs.
 ///
 /// # Errors
-/// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
+/// If Redis or the object store cannot be reached or is unfit; the message has what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
     run_showing(config, Exposition::default(), listener, shutdown).await
 }
@@ -144,7 +144,7 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-/// The queue, what it keeps, and what `replica` is told of it from now on.
+/// The queue, its fitness, and the signals for `replica` from now on.
 async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc::Receiver<Signal>)> {
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;

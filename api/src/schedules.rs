@@ -14,7 +14,7 @@ use crate::{inputs, json};
 
 pub(crate) use scheduler::Scheduler;
 
-/// Where the request stands in the one that made the schedule.
+/// The pointer of the job request within the schedule request.
 pub(crate) const JOB_AT: &str = "/job";
 
 /// The job that a schedule's request makes now, checked as `POST /v1/jobs` checks it: against what is deployed now.

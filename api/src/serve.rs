@@ -29,11 +29,11 @@ use crate::peer::Peer;
 /// How patient a replica is with its clients, and how many it takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Beyond these, whoever does the least with theirs makes room.
+    /// Beyond this limit, the least active client makes room.
     pub(crate) connections: usize,
     /// A request's head must come within this time.
     headers: Duration,
-    /// A connection may stand idle between requests this long.
+    /// How long a connection may be idle between requests.
     idle: Duration,
     /// Whoever takes nothing of an answer for this long does not want it.
     unread: Duration,
@@ -67,7 +67,7 @@ const UNSENT_MAX: usize = 64 << 10;
 /// comes on top, so that a distant client that does read is none the slower.
 const UNTAKEN_MAX: u32 = 64 << 10;
 
-/// How often an HTTP/2 peer is asked whether it is there, and how long it may take to say so.
+/// How often an HTTP/2 peer is pinged, and the timeout of its answer.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -114,7 +114,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
     }
 }
 
-/// Serves one connection until it ends, stands idle, is asked to end or has to make room.
+/// Serves one connection until it ends, is idle for too long, is asked to end or has to make room.
 async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
     if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
         tracing::debug!(%error, "a connection closed before it was served");
@@ -170,8 +170,8 @@ fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_send_buffer_size(UNTAKEN_MAX as usize)
 }
 
-/// Returns when no request has been open for as long as a connection may stand idle. What hyper's own timer does not see is seen
-/// here: a client that says nothing at all, or half of an HTTP/2 preface, or opens no stream.
+/// Returns when no request has been open for the idle time. It covers what hyper's own timer does not: a client that
+/// sends nothing at all, or half of an HTTP/2 preface, or opens no stream.
 async fn idle(seat: &Seat, bounds: Bounds) {
     loop {
         let (open, served) = seat.open();

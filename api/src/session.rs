@@ -1,8 +1,8 @@
-//! A browser's log-in: the API token, sealed into a cookie that no script of the page can read. Nothing of it is stored, and the token is
-//! asked for its record with every request, so that revoking it ends the session.
+//! A browser's session: the API token, sealed into a cookie that no script of the page can read. Nothing of it is
+//! stored, and the token's record is checked with every request, so that revoking the token ends the session.
 //!
-//! A browser sends a cookie by itself, for a foreign page too. So what changes anything needs a header that such a page cannot set, and
-//! nothing that says it comes from another page is served.
+//! A browser sends a cookie by itself, also for a page of another site. So every change requires a header that such a
+//! page cannot set, and requests that come from another page are refused.
 
 use axum::http::header::{COOKIE as COOKIES, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
@@ -20,7 +20,7 @@ use crate::token::{Scope, TokenKey, mint};
 /// What the cookie is called.
 pub(crate) const COOKIE: &str = "stoke_session";
 
-/// What a page of ours says with all that it changes, and what it says there.
+/// The header that our pages send with every change, and its value.
 pub(crate) const HEADER: &str = "stokehold-request";
 const DASHBOARD: &str = "dashboard";
 
@@ -30,7 +30,7 @@ const LASTS_MS: u64 = 12 * 60 * 60 * 1000;
 /// What the sealed text is: no other sealed text passes for a session.
 const BOUND: &[u8] = b"stokehold session 1";
 
-/// The session of a token that has proven itself: when it ends, and what `Set-Cookie` says.
+/// The session of a verified token: its end and its `Set-Cookie`.
 pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let now = now_ms();
     let expires_ms = record.expires_ms.unwrap_or(u64::MAX).min(now.saturating_add(LASTS_MS));
@@ -41,8 +41,8 @@ pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64
     Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &app.config.public_url)))
 }
 
-/// The same for a token that is good for one log-in, which is spent by this: of many who show it one gets in, with a token of the same
-/// rights that nobody else is shown.
+/// The same for a token that is valid for one login, which this spends: of several concurrent logins one succeeds, with
+/// a token of the same rights that is not shown elsewhere.
 pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let spent = app.ask("mark a token as used", app.registry.claim_token(&record.id)).await?;
     app.tokens.invalidate(&record.id);
@@ -63,7 +63,7 @@ pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, 
     begin(app, token.expose(), &own)
 }
 
-/// What `Set-Cookie` says at the end of a session.
+/// The `Set-Cookie` that ends a session.
 pub(crate) fn end(public_url: &str) -> String {
     set_cookie("", 0, public_url)
 }
@@ -118,7 +118,7 @@ pub(crate) fn check_asker(method: &Method, headers: &HeaderMap, uri: &Uri, publi
     ))
 }
 
-/// Refuses what says that it comes from the page of another host.
+/// Refuses a request that comes from the page of another host.
 pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, public_url: &str) -> Result<(), Problem> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|host| host.as_str()));

@@ -1,5 +1,5 @@
-//! Jobs that wait for others: told when those have ended, given their results, led through their steps. Any replica does it; of
-//! two that decide at once the queue hears one.
+//! Settles jobs that wait for others: unblocks them, fills in their results and runs their steps. Any replica does it;
+//! if two decide at the same time, the queue accepts one.
 
 mod files;
 mod outcomes;
@@ -26,8 +26,8 @@ use crate::traces::context;
 use crate::traces::sampler::Sampler;
 use crate::{inputs, json, metrics};
 
-/// What nobody works on for so long is given out again. A claim goes on for as long as its settlement does, which copies files and may wait
-/// for S3 for minutes.
+/// Work without progress for this long is handed out again. A claim is renewed for as long as its settlement runs,
+/// which copies files and may wait minutes for S3.
 const CLAIM_MS: u64 = 30_000;
 const CLAIM_AGAIN: Duration = Duration::from_secs(10);
 
@@ -37,7 +37,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(240);
 /// The timeout of a round: as many settlements as one of [`AT_ONCE`] may have to do, one after the other.
 const ROUND_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// A signal may be lost, so nobody waits for one longer than this.
+/// A signal may be lost, so no wait for one is longer than this.
 const RELOOK: Duration = Duration::from_secs(2);
 
 /// Settled at a time: each reads other jobs' results first, some of them from S3.
@@ -199,7 +199,7 @@ impl Settler {
         Ok(Some((steps, verdict)))
     }
 
-    /// An input as it is to stand in the job's record.
+    /// An input in the form that the job's record stores.
     async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
         let (input, _file) = self.app.store_input(&job.spec.tenant, json::raw(input)).await?;
         Ok(input)

@@ -35,7 +35,7 @@ impl Stored {
 }
 
 impl App {
-    /// Notes that a tenant is about to upload so many bytes, unless that would be more than it may store.
+    /// Reserves storage for a tenant's upload, unless that exceeds its limit.
     pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Problem> {
         let Some(most) = self.tenant(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
         let (minute, listed) = self.listed(tenant).await?;

@@ -63,7 +63,7 @@ impl App {
         })
     }
 
-    /// What whoever shows a token that proves nothing is told. A good one from the same address is served all the same.
+    /// The response to a failed authentication. A valid token from the same address is still accepted.
     pub(crate) fn failed_log_in(&self, address: Address, problem: Problem) -> Problem {
         if problem.code() != Code::Unauthorized {
             return problem;

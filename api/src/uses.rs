@@ -38,7 +38,8 @@ impl Uses {
     }
 }
 
-/// Writes what was noted, each minute and at shutdown. What fails is not tried again: the next use of a token says more.
+/// Writes the recorded uses, every minute and at shutdown. A failed write is not repeated: the next use of a token
+/// replaces it.
 pub(crate) struct Writer(pub(crate) App);
 
 impl Duty for Writer {

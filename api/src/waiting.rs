@@ -11,7 +11,7 @@ use crate::fleet::Waiting;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
-/// Jobs that a message names; of others it says how many.
+/// The most jobs that a message names; the others are counted.
 const NAMED_MAX: usize = 3;
 
 /// Why a job waits; `None` for one that does not.

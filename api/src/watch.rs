@@ -49,7 +49,7 @@ impl Watch {
     }
 }
 
-/// While Redis does not answer, what it said last stands.
+/// While Redis does not answer, its last state stays in effect.
 impl Duty for Watch {
     const NAME: &'static str = "watch";
     const ROUND_MAX: Duration = LOOK_MAX;

@@ -43,7 +43,7 @@ pub enum Error {
         /// The newest that is known here.
         known: u32,
     },
-    /// What it is to be restored into holds something.
+    /// The target of the restore is not empty.
     #[error("the queue is not empty: it holds {}. Nothing was written; use an empty Redis, or another STOKE_REDIS_PREFIX", .0.join(", "))]
     Occupied(Vec<String>),
     /// There are fewer shards than the backup has.

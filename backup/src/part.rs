@@ -13,7 +13,7 @@ use crate::Error;
 use crate::key::{BackupKey, SEAL_BYTES};
 use crate::manifest::Part;
 
-/// A part is closed once it holds so many bytes before they are compressed.
+/// A part is closed once it holds this many bytes before compression.
 const PART_BYTES: u64 = 8 << 20;
 
 /// The largest entry: a thousand members of the largest values, as hexadecimal. A part is closed after one that large.
@@ -113,7 +113,7 @@ impl Reader {
         Error::Damaged { object: self.object.clone(), why: why.to_string() }
     }
 
-    /// At most so many more, and about so many bytes; none at the end.
+    /// At most this many more entries, and about this many bytes; none at the end.
     pub(crate) fn some(&mut self, most: usize, most_bytes: u64) -> Result<Vec<Entry>, Error> {
         let (mut entries, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
         while entries.len() < most && bytes < most_bytes {

@@ -33,7 +33,7 @@ pub struct Restoration<'a> {
     pub keys: &'a BackupKeys,
     /// Which; `None`: the newest whole one.
     pub id: Option<&'a BackupId>,
-    /// The bucket of results, if each is to be looked for.
+    /// The bucket of results, if each result should be looked up.
     pub results: Option<&'a Objects>,
     /// Told the number of keys read so far, of how many.
     pub progress: &'a (dyn Fn(u64, u64) + Send + Sync),

@@ -33,7 +33,7 @@ pub fn install(catalogues: &[&[Metric]]) {
     });
 }
 
-/// Folds recorded samples; to be called every few seconds, since nobody may ask for them.
+/// Folds recorded samples; call it every few seconds, because there may be no scrapes.
 pub fn upkeep() {
     if let Some(Some(recorder)) = RECORDER.get() {
         recorder.run_upkeep();

@@ -59,11 +59,11 @@ pub struct Objects {
     /// Signs for the public endpoint; sends nothing.
     signer: Client,
     pub(crate) bucket: String,
-    /// The bucket's home, when AWS has to be told: everywhere but in its first region.
+    /// The bucket's region for AWS, which every region except the first requires.
     location: Option<BucketLocationConstraint>,
 }
 
-/// What somebody is to upload.
+/// An object to be uploaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced<'a> {
     /// Its size.
@@ -72,11 +72,11 @@ pub struct Announced<'a> {
     pub sha256_hex: &'a str,
     /// MIME type.
     pub content_type: &'a str,
-    /// What it is called by whoever downloads it.
+    /// The file name of the download.
     pub name: Option<&'a str>,
 }
 
-/// A request that somebody without credentials may send, as it stands and no other.
+/// A request that a client without credentials may send exactly as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presigned {
     /// Where to.
@@ -172,10 +172,10 @@ impl Objects {
         })
     }
 
-    /// Creates the bucket unless it is there.
+    /// Creates the bucket if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Refused`] when it is somebody else's or may not be made; [`Error::Unavailable`].
+    /// [`Error::Refused`] if it belongs to another account or may not be created; [`Error::Unavailable`].
     pub async fn ensure_bucket(&self) -> Result<(), Error> {
         match self.client.head_bucket().bucket(&self.bucket).send().await {
             Ok(_) => return Ok(()),
@@ -205,10 +205,11 @@ impl Objects {
         head.send().await.map(drop).map_err(Error::sdk("reach the bucket"))
     }
 
-    /// Lets somebody upload one object: this key, and what was announced of it, within `ttl`. The server refuses any other body.
+    /// Allows the upload of one object within `ttl`: this key, and the announced content. The server refuses any other
+    /// body.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a key, size, digest or time that S3 does not know.
+    /// [`Error::Invalid`] for a key, size, digest or time that S3 does not allow.
     pub async fn presign_put(
         &self,
         key: &str,
@@ -238,10 +239,10 @@ impl Objects {
         })
     }
 
-    /// Lets somebody download one object within `ttl`.
+    /// Allows the download of one object within `ttl`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a key or time that S3 does not know.
+    /// [`Error::Invalid`] for a key or time that S3 does not allow.
     pub async fn presign_get(&self, key: &str, ttl: Duration) -> Result<String, Error> {
         self.presign_get_of(&self.bucket, key, ttl).await
     }

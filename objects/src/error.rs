@@ -15,7 +15,8 @@ pub enum Error {
     /// A wrong argument or setting: nothing was asked of the server, and asking again will not help.
     #[error("{0}")]
     Invalid(String),
-    /// The server said no, and will say it again: credentials, rights, a missing bucket. An operator has to act.
+    /// The server refused the call, and would refuse it again: credentials, rights, a missing bucket. An operator has
+    /// to act.
     #[error("the object store refused to {step}: {code}")]
     Refused {
         /// What was being done.
@@ -108,7 +109,7 @@ fn now_s() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A store takes signatures that are some minutes old or early, and says of others only that they are wrong.
+/// A store accepts signatures that are some minutes old or early, and reports others only as invalid.
 fn clock_hint(store_s: i64, here_s: i64) -> Option<String> {
     const NOTICED_S: i64 = 4 * 60;
     let ahead_s = here_s - store_s;

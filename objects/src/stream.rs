@@ -9,7 +9,7 @@ use crate::{Error, Objects};
 /// The first parts are this large, well above S3's least of 5 MiB. One part and what is next to it are all that is held.
 const PART_BYTES: usize = 8 << 20;
 
-/// S3 takes 10,000 parts: every so many of them the part's size doubles, so that 300 GB find room.
+/// S3 accepts 10,000 parts: after each run of this many parts the part size doubles, so that 300 GB fit.
 const PARTS_PER_SIZE: usize = 2_500;
 
 impl Objects {

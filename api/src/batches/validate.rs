@@ -26,13 +26,13 @@ use crate::{inputs, json, names};
 const CHUNK_LINES: usize = 500;
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// How often the batch says how far this has come.
+/// How often the batch's record shows the progress of the validation.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Endpoints that the lines of one batch may name.
 const ENDPOINTS_MAX: usize = 100;
 
-/// Files known to be there; all are asked for again once these are so many.
+/// Files known to exist; the cache is cleared at this size.
 const FILES_KNOWN_MAX: usize = 100_000;
 
 const HEADS_AT_ONCE: usize = 16;
@@ -75,7 +75,7 @@ impl Runner {
         self.conclude(batch, pass).await
     }
 
-    /// Looks at every line. Whether the batch was told to stop; `None` when another replica has validated it.
+    /// Validates every line. Returns whether the batch was stopped; `None` if another replica has validated it.
     async fn read_through(
         &self,
         batch: &Batch,

@@ -16,7 +16,7 @@ pub use crate::traces::sampler::Sampler;
 pub struct Traces {
     /// The collector; without one nothing is exported.
     pub exporter: Option<Exporter>,
-    /// Which are recorded: handlers and receivers of webhooks are told so.
+    /// Which traces are recorded; handlers and webhook receivers get the decision.
     pub sampler: Sampler,
 }
 
@@ -45,7 +45,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What a request says that its body is.
+    /// The content type of a request.
     pub(crate) fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Protobuf => "application/x-protobuf",

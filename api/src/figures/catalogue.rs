@@ -3,7 +3,7 @@
 use stokehold_exposition::catalogue;
 
 catalogue! {
-    /// How the installation stands.
+    /// The metrics of the installation.
     pub const METRICS;
     gauge LOOKED = "stokehold_figures_timestamp_seconds", "Unix time when the metrics of the installation were collected.";
     gauge LEFT_OUT = "stokehold_figures_left_out" by ["of"], "Items beyond the limit of those that have series of their own, by kind.";

@@ -1,4 +1,4 @@
-//! What a worker is told with the answer to its heartbeat: a card to hold, models to keep loaded, and what to fetch ahead.
+//! The advice in the reply to a heartbeat: a GPU to reserve, models to keep loaded, and what to fetch ahead.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -21,7 +21,7 @@ use crate::state::App;
 /// Lanes whose models are worth fetching ahead, the longest first.
 const LANES_MAX: usize = 64;
 
-/// Models that one worker is told of.
+/// The most models that one worker is advised to fetch.
 const NEXT_MAX: usize = 8;
 
 /// A worker waits no longer than some seconds for the answer to its heartbeat.
@@ -30,11 +30,11 @@ const ADVICE_MAX: Duration = Duration::from_millis(500);
 /// Versions that are looked up at once.
 const LOOKUPS: usize = 32;
 
-/// What a worker is told.
+/// The advice to a worker.
 #[derive(Default)]
 pub(super) struct Advice {
     pub(super) hold: Option<HoldCard>,
-    /// `None`: it cannot be said now.
+    /// `None`: not known now.
     pub(super) keep: Option<Vec<ModelRef>>,
     pub(super) next: Vec<ModelRef>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Ahead {
     waiting: Vec<(u32, ModelRef)>,
 }
 
-/// What this worker is told. A heartbeat that is otherwise answered must neither fail nor wait for it; the next one asks again.
+/// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
 pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach], status: &WorkerStatus) -> Advice {
     if status.draining {
         return Advice { keep: Some(Vec::new()), ..Advice::default() };

@@ -96,7 +96,7 @@ pub(super) fn unknown() -> Problem {
     Problem::new(Code::Unauthorized, "this worker is no longer registered; join again")
 }
 
-/// What this worker said of itself when it joined.
+/// The record of this worker's join.
 pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
     if let Some(known) = app.workers.get(worker_id) {
         return Ok(Some(known));
@@ -108,7 +108,7 @@ pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<Worke
     Ok(known)
 }
 
-/// A fresh token when the old one has lived half its life, but for the worker of a machine that is to be stopped.
+/// A fresh token once half of the old one's lifetime has passed, except for the worker of an instance that should stop.
 async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
     if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 || !app.is_wanted(&worker.token).await? {
         return Ok(None);

@@ -107,7 +107,8 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
     LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
 }
 
-/// With how many jobs an attempt can have shared its time at the most: as many as its version takes at once, whatever its worker says.
+/// With how many jobs an attempt can have shared its time at most: as many as its version takes at once, regardless of
+/// the report.
 async fn most_sharers(app: &App, report: &FinishReport, holding: Option<&Holding>) -> Result<u32, Problem> {
     if let Some(share) = holding.and_then(|holding| holding.share) {
         return Ok(share);
@@ -177,7 +178,7 @@ fn not_stored() -> JobError {
     }
 }
 
-/// Cuts what is longer than a record should hold. The end of a traceback or of stderr says more than its start.
+/// Cuts texts that are too long for a record. The end of a traceback or of stderr has more information than its start.
 fn shorten(error: &mut JobError) {
     keep_start(&mut error.class, CLASS_MAX);
     keep_start(&mut error.message, MESSAGE_MAX);

@@ -113,7 +113,8 @@ fn not_made(error: token::Error) -> Problem {
     Problem::new(Code::Internal, "the worker's token could not be created; try again")
 }
 
-/// What an hour of its machine costs, as it says; of one that says nothing and was rented, as it was rented for.
+/// The hourly price of the worker's machine as it reports it; if it reports none and was rented, the price of the
+/// instance.
 async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
     if request.price_usd_micros_per_hour > 0 {
         return Ok(request.price_usd_micros_per_hour);

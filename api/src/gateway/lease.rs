@@ -35,7 +35,7 @@ use crate::{fleet, inputs, json, metrics};
 
 const GPUS_MAX: usize = 64;
 
-/// More loaded models than this are not told; a card seldom has as many.
+/// The most loaded models that an offer lists; a GPU rarely has as many.
 const WARM_MAX: usize = 32;
 
 /// S3 signs for no longer than a week.
@@ -109,7 +109,7 @@ pub(super) async fn lease(
     respond(&LeaseReply { leases, finished }, Some(granted))
 }
 
-/// That an offer names no more than can be looked at. `at`: where it stands in the request.
+/// Checks that an offer lists no more than can be processed. `at` is its pointer in the request.
 pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
     if offer.cards.len() > GPUS_MAX {
         return Err(Problem::field(format!("{at}/cards"), format!("must be at most {GPUS_MAX}")));
@@ -120,7 +120,7 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What this worker asks for, as things stand now.
+/// The lease query of this worker.
 async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
     let worker_id = &caller.worker_id;
     let (demands, worker, drains, is_wanted, evicted) = tokio::try_join!(
@@ -264,7 +264,7 @@ fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Result<Response, Pro
     Ok(response)
 }
 
-/// An answer that gives its leases back when it is dropped before anybody took it: the worker's connection was gone.
+/// A reply that releases its leases if it is dropped before it was sent: the worker's connection was closed.
 struct Telling {
     text: Option<Bytes>,
     granted: Option<Granted>,

@@ -11,7 +11,8 @@ use crate::json::Json;
 use crate::routes::secrets::missing;
 use crate::state::App;
 
-/// `secrets`: what a model's version names, to load it with. Only for whoever holds a job of that very version, or is to keep it loaded.
+/// `secrets`: the secrets of a model's version, to load it with. Only for a worker that holds a job of that version or
+/// must keep it loaded.
 pub(super) async fn secrets(
     State(app): State<App>,
     worker: JoinedWorker,

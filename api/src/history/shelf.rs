@@ -26,7 +26,7 @@ pub(crate) struct Listing {
 }
 
 impl History {
-    /// The segments of a day, as known lately; as they are now when that is older than `since`.
+    /// The segments of a day from the cache, or listed now if that is older than `since`.
     pub(crate) async fn listing(&self, tenant: &str, day: Date, since: Option<Instant>) -> Result<Arc<Listing>, Error> {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let key = (tenant.to_owned(), day);
@@ -72,7 +72,7 @@ impl History {
         Days { history: self, root, upto, years: None, months: Vec::new(), days: Vec::new() }
     }
 
-    /// The folders below a prefix that are numbers of so many digits, ascending.
+    /// The folders below a prefix that are numbers with this many digits, ascending.
     async fn numbers(&self, prefix: &str, digits: usize) -> Result<Vec<u16>, Error> {
         let mut numbers: Vec<u16> = self
             .objects

@@ -28,12 +28,13 @@ const ROUND_LIMIT: Duration = Duration::from_secs(600);
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A pause ends when so many jobs are due, which is looked at this often: quick batches end thousands a second, and a minute of
-/// them would fill the queue's memory.
+/// A pause ends when this many jobs are due, which is checked this often: quick batches end thousands of jobs per
+/// second, and one minute of them would fill the queue's memory.
 const MANY: u64 = 2_000;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Whoever sweeps keeps the role for so long without a sign; longer than a round and one write that runs into its timeouts.
+/// How long a replica keeps the sweeping role without renewing it: longer than a round and one write that runs into its
+/// timeouts.
 const ROLE_MS: u64 = 180_000;
 
 /// Segments written at once.

@@ -1,5 +1,5 @@
-//! `/v1/worker/`: what makes a worker of a new machine, a script and the archive that it fetches. No token, for there is no secret in either:
-//! what joins is the join token, which whoever runs the script has.
+//! `/v1/worker/`: the script and the archive that install a worker on a new machine. No token is needed because neither
+//! contains a secret: the join token, which the operator sets, is what joins.
 
 use std::path::Path as FsPath;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::state::App;
 /// The script, with places for what this replica knows.
 const SCRIPT: &str = include_str!("archives/install.sh");
 
-/// A disk that does not answer within this is told of as such.
+/// Timeout of the disk.
 const DISK_LIMIT: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ const READ_BYTES: usize = 64 << 10;
 /// An archive of the worker, of our own release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
-    /// For which machines, as `uname -m` says it.
+    /// The machine type, as printed by `uname -m`.
     pub arch: String,
     /// Its file's name.
     pub name: String,

@@ -14,7 +14,7 @@ use crate::scope::{Scope, has};
 use crate::stamp::rfc3339;
 use crate::state::App;
 
-/// Every tenant, as a parameter says it.
+/// The parameter value for all tenants.
 const ALL: &str = "*";
 
 /// An entry of the audit log.

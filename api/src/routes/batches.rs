@@ -251,14 +251,14 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     Ok(super::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
 }
 
-/// The caller's own batch of this id. To everybody else it does not exist.
+/// The caller's own batch with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
     let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
-/// A batch as its webhook tells of it; `None` when it is not kept any more.
+/// A batch as its webhook contains it; `None` if it is no longer stored.
 pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
     let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));

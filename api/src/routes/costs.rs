@@ -17,10 +17,10 @@ use crate::query::Params;
 use crate::stamp;
 use crate::state::App;
 
-/// Days that are told of unless others are asked for.
+/// The default number of days.
 const DAYS: u32 = 7;
 
-/// Jobs that are told of one by one, at most and usually.
+/// The maximum and the default number of listed jobs.
 const JOBS_MAX: usize = 1_000;
 const JOBS: usize = 100;
 
@@ -35,7 +35,7 @@ struct Asked {
     by: ByWord,
     from: u32,
     to: u32,
-    /// Whose; `None`: everybody's.
+    /// The tenant; `None`: all.
     tenant: Option<String>,
     endpoint: Option<String>,
     batch: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) async fn get(
     Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &told)))
 }
 
-/// What jobs cost today, by endpoint: of one tenant or, with `None`, of everybody.
+/// Today's cost of jobs by endpoint: of one tenant or, with `None`, of all.
 pub(crate) async fn today(app: &App, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
     let lines = app.cost_lines(today..=today, false).await?;

@@ -370,7 +370,7 @@ pub(crate) async fn versions(
     Ok(JsonAnswer(VersionList { versions: versions.into_iter().map(Into::into).collect() }))
 }
 
-/// From now on so many workers keep this version loaded, and none another one of the endpoint.
+/// Sets how many workers keep this version loaded; other versions of the endpoint are not kept.
 async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u32) -> Result<(), Problem> {
     let set = || app.registry.set_floor(tenant, name, version, workers);
     if app.ask_again("set how many workers keep a model loaded", set).await? {

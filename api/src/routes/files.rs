@@ -72,7 +72,7 @@ pub(crate) struct FileView {
     url: String,
 }
 
-/// What was said of a file before it was uploaded; lies beside it.
+/// The request that created a file, stored beside it.
 #[derive(Serialize, Deserialize)]
 struct Card {
     name: String,

@@ -260,7 +260,7 @@ fn joined(worker: &WorkerRecord, state: MachineStateView) -> MachineView {
     told(worker, view)
 }
 
-/// A machine as its worker tells of it.
+/// An instance as its worker reports it.
 fn told(worker: &WorkerRecord, machine: MachineView) -> MachineView {
     let models = || worker.status.models.iter();
     let ready = models().filter(|model| model.state != ModelState::Loading);

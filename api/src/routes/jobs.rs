@@ -145,7 +145,7 @@ async fn page(
     }
 }
 
-/// The parameters that say which jobs.
+/// The parameters that select jobs.
 fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
     let states = JobState::ALL.map(JobState::as_str).join(", ");
     let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
@@ -215,7 +215,7 @@ async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The caller's own job of this id, archived or not. To everybody else it does not exist.
+/// The caller's own job with this id, archived or not. For all other tenants it does not exist.
 pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
     app.find_job(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/live`: what the dashboard shows, told again whenever it has changed.
+//! `GET /v1/live`: the data of the dashboard, sent again after each change.
 
 use std::convert::Infallible;
 use std::sync::Arc;

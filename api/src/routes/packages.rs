@@ -69,12 +69,12 @@ pub(crate) async fn create(
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
-/// Where a package lies. Below its tenant, so that nobody learns from a hash what others have deployed.
+/// The key of a package. It is below its tenant, so that a hash does not reveal what other tenants have deployed.
 pub(crate) fn key(tenant: &str, sha256: &str) -> String {
     format!("packages/{tenant}/{sha256}.tar.gz")
 }
 
-/// Whether such a package may be; the last two say what the fields are called.
+/// Checks a package's hash and size; the last two parameters are the names of the fields.
 pub(crate) fn check(app: &App, sha256: &str, size_bytes: u64, sha256_at: &str, size_at: &str) -> Result<(), Problem> {
     let most = app.config.limits.package_bytes;
     if !names::is_sha256(sha256) {

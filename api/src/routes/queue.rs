@@ -25,7 +25,7 @@ use crate::waiting;
 /// Questions to Redis at a time.
 const AT_ONCE: usize = 32;
 
-/// What the autoscaler said longer ago is not believed, milliseconds.
+/// A status of the autoscaler older than this is not used, milliseconds.
 const TOLD_FOR_MS: u64 = 60_000;
 
 /// Lanes with ready jobs, longest first; at most 1,000.

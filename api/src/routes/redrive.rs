@@ -25,7 +25,7 @@ use crate::query::Params;
 use crate::state::App;
 
 const MANY_MAX: u32 = 1_000;
-/// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
+/// The most records that one call reads: all that one Redis holds, so that `more` without results is reliable.
 const SCAN_MAX: usize = 1_000_000;
 
 /// The jobs to select; at least one member is required.

@@ -82,7 +82,7 @@ pub(super) fn without_result(job: &Job) -> Problem {
     Problem::new(Code::NotReady, format!("the job is {state}; wait for it with GET /v1/jobs/{}?wait_s=60", job.id))
 }
 
-/// To a presigned URL, which nobody must keep.
+/// A redirect to a presigned URL, which must not be cached.
 fn redirect(url: String) -> Response {
     (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, url), (axum::http::header::CACHE_CONTROL, "no-store".to_owned())])
         .into_response()

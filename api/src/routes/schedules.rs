@@ -338,7 +338,7 @@ pub(crate) async fn resume(
     Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
 }
 
-/// The caller's own schedule of this id. To everybody else it does not exist.
+/// The caller's own schedule with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Schedule, Problem> {
     let schedules = app.home(tenant).await?.schedules();
     app.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)

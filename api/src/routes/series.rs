@@ -1,4 +1,4 @@
-//! `GET /v1/series`: what came, ran and waited lately, step by step.
+//! `GET /v1/series`: recent arrivals, runs and waiting jobs, step by step.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use crate::names;
 use crate::query::Params;
 use crate::state::App;
 
-/// Minutes that are told of unless others are asked for.
+/// The default number of minutes.
 const MINUTES: u64 = 60;
 
 /// Arrivals, runs and waiting jobs over time.

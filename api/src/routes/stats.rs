@@ -14,7 +14,7 @@ use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
-/// Hours that are told of unless others are asked for.
+/// The default number of hours.
 const HOURS: u64 = 24;
 
 /// The statistics of an endpoint's versions.

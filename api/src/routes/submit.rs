@@ -237,7 +237,7 @@ fn until(wait_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(wait_s)
 }
 
-/// The job as it is when it ends or the wait does. It is accepted, so a wait that goes wrong is no reason to say anything else.
+/// The job at its end or at the end of the wait. The job is accepted, so a failing wait must not change the response.
 async fn seen_in_time(
     app: &App,
     tenant: &str,

@@ -1,4 +1,5 @@
-//! `/v1/tenants`: for operators. A tenant is never deleted, for its jobs are history and its name stands in keys: it is disabled.
+//! `/v1/tenants`: for operators. A tenant is never deleted, because its jobs are in the archive and its name is part of
+//! keys: it is disabled.
 
 use axum::Json as JsonAnswer;
 use axum::extract::{Extension, State};

@@ -308,7 +308,7 @@ async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What a token is to be able to.
+/// The rights of a token to create.
 struct Wanted {
     kind: TokenKind,
     scopes: Vec<Scope>,
@@ -370,7 +370,7 @@ fn check_ttl(ttl_s: Option<u64>) -> Result<(), Problem> {
     }
 }
 
-/// That whoever gives this has it.
+/// Checks that the caller has the rights that it grants.
 fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
     if wanted.kind != TokenKind::Api {
         return demand(giver, Scope::WorkersJoin);
@@ -401,7 +401,7 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
     }
 }
 
-/// A token that the caller may know of: one of their tenant, or any where they are an operator. Workers' own are nobody's.
+/// A token that the caller may see: one of their tenant, or any for an operator. Workers' tokens are never visible.
 async fn reachable(app: &App, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
     let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
     let found = if is_id { app.ask("read a token", app.registry.token(id)).await? } else { None };

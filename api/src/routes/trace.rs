@@ -15,7 +15,7 @@ use crate::traces::deliveries;
 use crate::traces::otlp;
 use crate::traces::story::tell;
 
-/// What the spans' resource is called where no collector says otherwise.
+/// The service name of the spans' resource without a configured collector.
 const SERVICE: &str = "stokehold";
 
 /// A trace as OTLP/JSON (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Ids are hex digits; times

@@ -179,7 +179,7 @@ pub(super) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// That what was said to be uploaded was.
+/// Checks that weights declared as uploaded exist.
 pub(super) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
     for weight in weights.iter().filter(|weight| weight.url.is_none()) {
         let found = app.objects.head(&key(tenant, &weight.sha256)).await?;
@@ -210,7 +210,7 @@ pub(crate) async fn urls(app: &App, tenant: &str, weights: &[Weight]) -> Result<
     Ok(urls)
 }
 
-/// Where uploaded weights lie. Below their tenant, so that nobody learns from a hash what others have.
+/// The key of uploaded weights. It is below their tenant, so that a hash does not reveal what other tenants have.
 fn key(tenant: &str, sha256: &str) -> String {
     format!("weights/{tenant}/{sha256}")
 }

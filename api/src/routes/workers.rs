@@ -105,7 +105,7 @@ impl From<ModelOnCard> for ModelOnCardView {
 pub(crate) enum ModelStateView {
     /// Its environment is built, its runner started, or it warms up.
     Loading,
-    /// Loaded, and nobody asks for it.
+    /// Loaded without jobs.
     Idle,
     /// Jobs run on it, or are about to.
     Busy,

@@ -20,7 +20,7 @@ const EXPRESSION_MAX: usize = 200;
 /// No clock is set forward by more than a day (Samoa left one out, in 2011).
 const GAP_MAX_S: i64 = 25 * 3600;
 
-/// The fields from the left: name, what may stand there, and the words that may.
+/// The fields from the left: name, allowed values, and allowed words.
 const FIELDS: [(&str, &str, &[&str]); 6] = [
     ("second", "0 to 59", &[]),
     ("minute", "0 to 59", &[]),

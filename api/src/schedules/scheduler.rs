@@ -1,5 +1,5 @@
-//! The loop that makes jobs of ticks. Every replica runs it; that exactly one job comes of a tick is the queue's promise
-//! (`queue/src/schedules.rs`), so nobody needs to be the leader.
+//! The loop that submits the jobs of ticks. Every replica runs it; the queue guarantees exactly one job per tick
+//! (`queue/src/schedules.rs`), so no leader is needed.
 
 use std::time::Duration;
 

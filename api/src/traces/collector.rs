@@ -63,10 +63,10 @@ impl Collector {
         Ok(Self { http, headers, exporter })
     }
 
-    /// Sends a batch, and again where that may help.
+    /// Sends a batch, and repeats it if that may help.
     ///
     /// # Errors
-    /// [`Error`], which says whether to try once more later.
+    /// [`Error`], whose kind decides whether to retry later.
     pub(crate) async fn send(&self, batch: &ExportTraceServiceRequest) -> Result<(), Error> {
         let body = match self.exporter.protocol {
             Protocol::Protobuf => batch.encode_to_vec(),
@@ -115,7 +115,7 @@ impl Collector {
         }
     }
 
-    /// A collector may take a batch and say that it has left some of it out.
+    /// A collector may accept a batch and report that it rejected some of the spans.
     async fn heed(&self, mut answer: Response) {
         let mut text = Vec::new();
         while let Ok(Some(chunk)) = answer.chunk().await {

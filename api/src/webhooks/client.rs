@@ -45,7 +45,7 @@ pub(crate) enum Answer {
     Failed(Failure),
 }
 
-/// Why there is no answer. The text is shown to the tenant: it tells nothing of the network in here.
+/// Why there is no answer. The text is shown to the tenant, so it must not reveal anything about this network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("the host name could not be resolved")]

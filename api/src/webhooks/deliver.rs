@@ -42,8 +42,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The pause of a delivery whose receiver's lane is full, times 1 to 2.
 const LANE_PAUSE_MS: u64 = 2_000;
 
-/// A breaker may hold a delivery back for so long in all. Then it is tried whatever the breaker says, so that one of very many to a
-/// dead receiver comes to its end as well.
+/// A breaker may delay a delivery for at most this long in total. Then it is tried regardless of the breaker, so that
+/// each of very many deliveries to a dead receiver ends as well.
 const HELD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// What one look at the outbox did.

@@ -127,7 +127,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A new file that nobody sees.
+    /// A new file that is not visible yet.
     pub(super) fn temp(&self) -> S3Result<Temp> {
         let path = self.temp_path();
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
@@ -168,7 +168,7 @@ impl Disk {
         Ok((file, meta))
     }
 
-    /// Deletes objects, durably. A key without an object is no error, unless a condition says so.
+    /// Deletes objects, durably. A key without an object is not an error unless a condition requires one.
     pub(super) fn delete(&self, bucket: &str, keys: &[String], conditions: &Conditions) -> S3Result<()> {
         let step = failed("delete an object");
         let mut touched = BTreeSet::new();

@@ -45,7 +45,7 @@ pub(super) struct Meta {
     pub(super) checksums: Checksums,
 }
 
-/// What the uploader said of the object, given back with it.
+/// The uploader's headers, returned with the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Headers {

@@ -13,7 +13,7 @@ use super::format::{Headers, Meta};
 /// S3's bound on user metadata, names and values together.
 const METADATA_BYTES_MAX: usize = 2048;
 
-/// Takes what an upload says of its object. A macro, because S3 has three inputs with the same fields and no common type.
+/// Reads an upload's headers. A macro, because S3 has three inputs with the same fields and no common type.
 macro_rules! uploaded_headers {
     ($input:expr) => {{
         let input = $input;
@@ -83,7 +83,7 @@ impl Meta {
         (!metadata.is_empty()).then(|| metadata.clone().into_iter().collect())
     }
 
-    /// What a GET says of the object; the caller adds the body and how much of it there is.
+    /// The headers of a GET; the caller adds the body and its length.
     pub(super) fn to_get(&self, with_checksums: bool) -> GetObjectOutput {
         let headers = self.headers.clone();
         let sums = if with_checksums { self.checksums.clone() } else { Checksums::default() };

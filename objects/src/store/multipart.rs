@@ -153,7 +153,7 @@ impl<'d> Upload<'d> {
         Ok(parts)
     }
 
-    /// Joins the named parts, in this order, to the object; `size_bytes` is what the client says it will have.
+    /// Joins the named parts, in this order, into the object; `size_bytes` is the length that the client announced.
     pub(super) fn complete(self, parts: &[Named], size_bytes: Option<i64>, conditions: &Conditions) -> S3Result<Meta> {
         if parts.is_empty() {
             return Err(s3_error!(InvalidRequest, "name at least one part"));

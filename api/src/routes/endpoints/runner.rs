@@ -156,7 +156,7 @@ pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) ->
     Ok(())
 }
 
-/// The name of a variable that an endpoint may have. `at`: where it stands.
+/// Checks the name of an endpoint's environment variable. `at` is its pointer.
 pub(crate) fn check_variable(name: &str, at: &str) -> Result<(), Problem> {
     if !is_variable(name) {
         return Err(Problem::field(at, "must consist of A-Z, a-z, 0-9 and _, and must not start with a digit"));

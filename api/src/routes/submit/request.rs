@@ -192,11 +192,11 @@ pub(crate) fn check(
     Ok(Checked { job, input: original.unwrap_or(input), asked })
 }
 
-/// All members of a request but its input and its idempotency key, as text to be hashed. It is made from what the request serializes to, so a
-/// member that is added to [`SubmitRequest`] is part of it.
+/// All members of a request except its input and its idempotency key, as text to be hashed. It is built from the
+/// serialised request, so a member that is added to [`SubmitRequest`] is part of it.
 ///
-/// Keys live for a day and are shared with replicas of the release before. So the members that release has stand in its order, with null where
-/// there is none, and others follow only where there are any.
+/// Keys live for a day and are shared with replicas of the previous release. So the members of that release are in its
+/// order, with null where absent, and later members follow only if present.
 fn asked(request: &SubmitRequest) -> Result<String, Problem> {
     let failed = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "failed to compute the fingerprint of a submit");
@@ -309,7 +309,7 @@ impl Checked {
     }
 }
 
-/// Half of a hash, as text: enough to tell requests apart, and kept for a day with each key.
+/// Half of a hash, as text: enough to distinguish requests, stored for a day with each key.
 pub(crate) fn short_hash(hash: Sha256) -> String {
     hex::encode(&hash.finalize()[..16])
 }
