@@ -61,7 +61,7 @@ impl Batches {
         Self { connection, keys, clock }
     }
 
-    /// A batch as it stands.
+    /// The current state of a batch.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Corrupt`].
@@ -205,7 +205,7 @@ impl Batches {
         Ok(found)
     }
 
-    /// Where these jobs stand; `None` for those that are not here.
+    /// The states of these jobs; `None` for those that are not here.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -50,7 +50,7 @@ impl Commits {
         Self { place, root, replicas: Arc::default(), calls: Arc::default() }
     }
 
-    /// How many replicas are waited for; with 0 nobody needs this.
+    /// The number of replicas to wait for; 0 disables waiting.
     pub(crate) fn replicas(&self) -> u32 {
         self.replicas.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl Commits {
     /// Runs a script's call, and waits until enough replicas have what it wrote and all that was written before it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when they do not say so in time: it may have happened, and may be lost yet.
+    /// [`Error::Unavailable`] if they do not acknowledge in time: it may have happened, and may still be lost.
     pub(crate) fn run(&self, script: &'static Script, command: Cmd) -> BoxFuture<'_, Result<Value, Error>> {
         self.join(script, command).boxed()
     }
@@ -95,7 +95,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Until nobody is left to call.
+    /// Runs until every handle is dropped.
     async fn run(mut self) {
         loop {
             let mut group = Vec::new();
@@ -163,7 +163,7 @@ impl Lane {
     }
 }
 
-/// On the shard of the group's first call: which one matters to nobody.
+/// On the shard of the group's first call; any would do.
 fn mark(group: &[Call]) -> Cmd {
     let root = group.first().and_then(|call| call.command.args_iter().nth(3));
     let mut mark = redis::cmd("EVAL");

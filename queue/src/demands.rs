@@ -146,7 +146,7 @@ pub struct Offer<'a> {
     pub gpus: &'a [Gpu],
     /// The newest CUDA that its driver serves.
     pub cuda: Option<Version>,
-    /// Where it stands.
+    /// Its region.
     pub region: &'a str,
     /// Whose it is.
     pub trust: Trust,
@@ -189,7 +189,7 @@ impl Demands {
         })
     }
 
-    /// The first requirement that an offer does not meet, of whose cards so many are of those asked for ([`Demands::is_met_by_kind`]).
+    /// The first requirement that an offer does not meet; `met_cards` of its GPUs match ([`Demands::is_met_by_kind`]).
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {

@@ -78,7 +78,7 @@ pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) 
     Ok(fitness)
 }
 
-/// As far as CONFIG tells: managed services forbid it, and then nothing is known.
+/// The settings from CONFIG; managed services forbid it, and then nothing is known.
 async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Error> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("appendfsync").arg("min-replicas-to-write");
@@ -88,7 +88,8 @@ async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Er
     }
 }
 
-/// A Redis that loads its append-only file has switched that off meanwhile, and says so: what it says then is no setting.
+/// While Redis loads its append-only file, it has the file switched off and reports that: this is not the configured
+/// setting.
 fn settled(info: &str) -> Result<(), Error> {
     match info_field(info, "loading") {
         None | Some("0") => Ok(()),
@@ -99,7 +100,7 @@ fn settled(info: &str) -> Result<(), Error> {
     }
 }
 
-/// Under a key that nobody else has: replicas that start together must not read each other's.
+/// Uses a unique key: replicas that start together must not read each other's.
 async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     let value = crate::id::nonce();
     let (mut redis, key) = (connection.redis(), keys.probe(&value));

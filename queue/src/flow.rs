@@ -25,7 +25,7 @@ const LANES_MAX: usize = 2_000;
 /// Fields asked for at a time, so that Redis serves others in between.
 const PAGE: usize = 2_000;
 
-/// A load that fetched for so long came from elsewhere: to find everything there takes some milliseconds.
+/// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
 const COLD_MS: u64 = 500;
 
 /// An endpoint's jobs.
@@ -75,7 +75,7 @@ pub struct CardRuns {
     pub kind: String,
     /// Runs that have ended.
     pub ended: u64,
-    /// How long the handler took in them, whoever else ran in the same process or call.
+    /// The run time of the handler in them, also for shared processes or calls.
     pub run_ms: u64,
     /// Loads for which an environment or weights were fetched.
     pub cold_loads: u64,

@@ -38,8 +38,8 @@ pub struct Due {
     pub jobs: Vec<Job>,
     /// Ids without a record: to be forgotten, there is nothing to archive.
     pub gone: Vec<JobId>,
-    /// Ids whose record cannot be read, and why. They stay until somebody has looked at them; [`History::defer`] makes way for
-    /// those behind them.
+    /// Ids whose record cannot be read, and why. They stay until an operator handles them; [`History::defer`] makes way
+    /// for those behind them.
     pub corrupt: Vec<(JobId, Error)>,
     /// There was more than was read.
     pub more: bool,

@@ -10,13 +10,13 @@ use crate::job::{
     AttemptOutcome, Decision, DependencyOn, ErrorCode, Job, JobError, JobState, Stage, StepRun, StepSpec, Timing,
 };
 
-/// The member of an input that stands for another job's result: `{"$job": "<id>", "pointer": "/a/b"}`.
+/// The member of an input that references another job's result: `{"$job": "<id>", "pointer": "/a/b"}`.
 pub const REFERENCE: &str = "$job";
 
 /// What a job that another one waits for has come to.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Where it stands.
+    /// The state of the job.
     pub state: JobState,
     /// Its result, if it succeeded and the result was asked for.
     pub result: Option<Value>,
@@ -50,12 +50,12 @@ pub enum Next {
     Fail(JobError),
 }
 
-/// What a blocked job is to be decided on.
+/// Everything that the decision on a blocked job depends on.
 #[derive(Debug)]
 pub struct Blocked<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Its input as it stands.
+    /// Its current input.
     pub input: Value,
     /// Its result, when it has run and steps after it have to allow that.
     pub output: Option<Value>,
@@ -71,7 +71,7 @@ pub fn has_run(job: &Job) -> bool {
     job.state == JobState::Blocked && job.attempts.last().is_some_and(|last| last.outcome == AttemptOutcome::Succeeded)
 }
 
-/// Whether nothing of `job` has been settled yet: its references still stand in its input.
+/// Whether nothing of `job` was settled yet: its input still has its references.
 #[must_use]
 pub fn is_untouched(job: &Job) -> bool {
     job.revision.ends_with("#0")
@@ -206,7 +206,7 @@ struct Answer {
     value: Option<Value>,
 }
 
-/// Writes down what a step said; gives what it wants in the place of what it was shown.
+/// Records a step's decision; returns the value that replaces what the step was shown, if any.
 fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<Value>, JobError> {
     run.state = ended.state;
     run.timing = ended.timing;

@@ -26,11 +26,11 @@ pub struct Quarantined {
     pub since_ms: u64,
     /// What could not be read, or the error that was raised; at most 300 bytes.
     pub why: String,
-    /// The state it was in, where its record says so.
+    /// The state before, if the record has it.
     pub state: Option<JobState>,
-    /// Whose it is, where its record says so.
+    /// The tenant, if the record has it.
     pub tenant: Option<String>,
-    /// Its endpoint, where its record says so.
+    /// The endpoint, if the record has it.
     pub endpoint: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub enum Readmitted {
 /// What became of [`Quarantine::discard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discarded {
-    /// It has failed, and whoever waits for it is told.
+    /// It has failed, and the jobs that wait for it are unblocked.
     Failed,
     /// Its record did not allow even that, or it had ended before: it is deleted.
     Deleted,

@@ -12,7 +12,7 @@ use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing};
 use crate::stored_spec;
 
-/// What is told of an attempt that few have.
+/// The parts of an attempt that few have.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Rest {

@@ -69,7 +69,7 @@ pub struct RedisConfig {
     pub shards: u8,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
+    /// How long an ended job stays before the history sweep takes it, unless the job sets it. Default 24 h.
     pub retention_ms: u64,
     /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
     pub age_after_ms: u64,
@@ -122,7 +122,7 @@ pub struct RedisQueue {
 /// How the Redis behind a queue was when it was last looked at.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// What it said of itself.
+    /// Its last INFO.
     pub vitals: Vitals,
     /// How many replicas are waited for before anything is promised.
     pub replicas_to_wait: u32,
@@ -159,7 +159,7 @@ impl RedisQueue {
         Ok(Self { connection, registry: registry.clone(), keys, pulse: Pulse::default(), config, shard })
     }
 
-    /// Its number: what its jobs' ids say.
+    /// The shard's number, which is part of its jobs' ids.
     #[must_use]
     pub fn number(&self) -> u8 {
         self.shard
@@ -219,7 +219,7 @@ impl RedisQueue {
         FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
-    /// How long an ended job stays unless it says otherwise, milliseconds.
+    /// How long an ended job stays unless it sets it, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.config.retention_ms
@@ -244,8 +244,8 @@ impl RedisQueue {
         self.config.lease_ms
     }
 
-    /// The boot checks: whether this Redis can keep what a 202 promises. With `allow_ephemeral` a Redis that forgets is accepted.
-    /// From now on as many replicas are waited for as the answer says.
+    /// The boot checks: whether this Redis can provide what a 202 promises. With `allow_ephemeral`, a Redis that loses
+    /// its data is accepted. From now on writes wait for the number of replicas in the result.
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
@@ -261,11 +261,11 @@ impl RedisQueue {
         Ok(fitness)
     }
 
-    /// Looks how Redis is, and opens or closes admission by it: whoever takes new work calls this every second. Answers whether it
-    /// is another server than before or has been restarted; at the first look it is.
+    /// Inspects Redis and opens or closes admission: every process that accepts new work calls this once per second.
+    /// Returns whether the server was replaced or restarted; true at the first call.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, look again.
+    /// [`Error::Unavailable`]: unknown, try again.
     pub async fn look(&self) -> Result<bool, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg(&Vitals::SECTIONS);
@@ -318,11 +318,11 @@ impl RedisQueue {
         Ok(jobs.unwrap_or(0) + beside.unwrap_or(0))
     }
 
-    /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
-    /// and do not, and answers where to go on.
+    /// The next step of the recovery sweep: checks up to 50 records from `cursor` on, restores missing entries, and
+    /// returns where to continue.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat; what is in its place is left there.
+    /// [`Error::Unavailable`]: repeat; what is in place is left there.
     pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
         let RedisConfig { lease_ms, retention_ms, .. } = self.config;
         scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
@@ -380,10 +380,11 @@ impl RedisQueue {
         timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
     }
 
-    /// Submits the next lines of a batch, if nobody else has. The same jobs may be handed in again after an unknown outcome.
+    /// Submits the next lines of a batch unless another replica has. The same jobs may be submitted again after an
+    /// unknown outcome.
     ///
     /// # Errors
-    /// [`Error::StaleGuard`] when these lines have been fed already; as [`Queue::submit`] otherwise.
+    /// [`Error::StaleGuard`] if these lines were already fed; as [`Queue::submit`] otherwise.
     pub async fn feed(&self, guard: &BatchGuard, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         self.accept(Some(guard), jobs).await
     }
@@ -520,7 +521,7 @@ impl RedisQueue {
         Ok(ids.iter().zip(&rows).filter(|(_, row)| matches(row)).map(|(id, _)| *id).collect())
     }
 
-    /// Milliseconds since this Redis started, as far as it says.
+    /// Milliseconds since this Redis started, as far as it reports.
     async fn uptime_ms(&self) -> Result<u64, Error> {
         let info: String = redis::cmd("INFO")
             .arg("server")

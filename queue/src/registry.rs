@@ -39,7 +39,7 @@ pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
 
-/// How long workers are told that an endpoint's needs were forgotten.
+/// How long heartbeats ask workers to reset an endpoint's learned memory.
 const FORGOTTEN_FOR_MS: u64 = 600_000;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
@@ -68,16 +68,16 @@ pub struct WorkerRecord {
     /// The newest CUDA that the driver serves.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// What an hour of the whole machine costs; 0 when nobody says.
+    /// The hourly cost of the whole machine; 0 if unknown.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
-    /// How far it shuts its handlers in, as it says.
+    /// The sandbox level that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// Whose machine it is, as its join token says.
+    /// The owner of the machine, from its join token.
     #[serde(default = "owned")]
     pub trust: Trust,
-    /// Where it stands, as its join token says.
+    /// Its region, from its join token.
     #[serde(default)]
     pub region: String,
     /// How many of its slots it is leased jobs for at the most; `None` of a record of the release before.
@@ -90,7 +90,7 @@ pub struct WorkerRecord {
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.
     pub seen_ms: u64,
-    /// What it last said of itself.
+    /// Its last reported status.
     pub status: WorkerStatus,
 }
 
@@ -148,7 +148,7 @@ impl Registry {
         (self.connection.clone(), self.keys.clone())
     }
 
-    /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.
+    /// Stores the GPU memory that a version was seen to need on a GPU model, MiB. The largest value ever seen is kept.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -206,7 +206,7 @@ impl Registry {
         Ok(known)
     }
 
-    /// The endpoints whose needs were forgotten lately.
+    /// The endpoints whose learned memory was reset recently.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -250,7 +250,8 @@ impl Registry {
         readings::read(&self.connection, &self.keys, worker_id, now_ms).await
     }
 
-    /// A worker that was heard of lately and was not put out: a replica that did not know yet may have stored it since.
+    /// A worker with a recent heartbeat that was not evicted: a replica without that information may have stored it
+    /// since.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -264,7 +265,7 @@ impl Registry {
         text.filter(|_| !is_evicted).map(|text| from_json("read a worker", &text)).transpose()
     }
 
-    /// The workers heard of lately that were not put out, by name.
+    /// The workers with a recent heartbeat that were not evicted, by name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -1,4 +1,4 @@
-//! A job's spec as its record keeps it: JSON without what the name of its lane says already.
+//! A job's spec as its record stores it: JSON without what the name of its lane already contains.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ const KEYS_AT_ONCE: usize = 100;
 /// Members of a key read at a time; a larger key comes in parts.
 const MEMBERS_AT_ONCE: usize = 1_000;
 
-/// A queue that is to be copied.
+/// The queue to copy.
 pub struct Source {
     roots: Vec<(Root, Connection, String)>,
 }
@@ -81,11 +81,11 @@ impl Source {
         }
     }
 
-    /// Hands every key of every root to `sink`. Writers wait meanwhile, at most `pause` a root; what is longer is copied while the
-    /// queue goes on. `None`: nobody waits.
+    /// Passes every key of every root to `sink`. Writers are paused meanwhile, at most `pause` per root; the rest is
+    /// copied while the queue continues. `None`: no pause.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; what `sink` answers.
+    /// [`Error::Unavailable`]; the errors of `sink`.
     pub async fn read<E: From<Error>>(
         &self,
         pause: Option<Duration>,
@@ -125,11 +125,11 @@ fn moved() -> Error {
     Error::Unavailable { step: "copy a root to its end", source }
 }
 
-/// What a server says of itself, to be compared.
+/// The identity of a server, to compare.
 #[derive(Debug, PartialEq, Eq)]
 struct Marks {
     run_id: String,
-    /// How often anything was changed since its last save; `None` where that is not told.
+    /// The number of changes since its last save; `None` if unknown.
     changes: Option<u64>,
 }
 
@@ -137,7 +137,7 @@ struct Reader<'a> {
     redis: Connection,
     root: Root,
     prefix: &'a str,
-    /// Digests of the keys that were read: SCAN may tell one twice.
+    /// Digests of the keys that were read: SCAN may return one twice.
     seen: HashSet<[u8; 16]>,
 }
 
@@ -368,7 +368,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// As Redis says it; `None` of none.
+    /// Redis's word for the type; `None` for a missing key.
     fn of(word: &str) -> Option<Self> {
         match word {
             "string" => Some(Self::String),
@@ -423,7 +423,7 @@ impl Kind {
         }
     }
 
-    /// What the answers of [`Kind::read`] say; `None` of one that has gone meanwhile.
+    /// The content from the answers of [`Kind::read`]; `None` for a key that was deleted meanwhile.
     fn content(self, values: Vec<redis::Value>) -> Result<Option<Content>, redis::ParsingError> {
         use redis::from_redis_value;
         let mut values = values.into_iter();

@@ -27,7 +27,7 @@ use crate::redis::{BATCH_MAX, RedisConfig, RedisQueue};
 /// Keys that are named of a queue that should have been empty.
 const NAMED_MAX: usize = 3;
 
-/// No autoscaler of before holds a term that begins after so many.
+/// Terms added, so that no previous autoscaler holds the term that begins next.
 const TERMS_AHEAD: u64 = 1_000;
 
 /// Records that cannot be read are named up to this number.
@@ -176,7 +176,7 @@ impl Target {
         }
     }
 
-    /// The next autoscaler begins a term that nobody of before can hold.
+    /// Advances the term, so that no previous autoscaler can hold the next one.
     async fn depose(&self) -> Result<(), Error> {
         let (lead, step) = (RegistryKeys::new(&self.config.prefix).lead(), "release the autoscaler's leadership");
         let mut redis = self.registry.redis();

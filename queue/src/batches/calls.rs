@@ -80,11 +80,11 @@ impl Batches {
         }
     }
 
-    /// Tells how far validation has come, or with a verdict ends it. `None` when somebody else has ended it; else whether the
-    /// batch is to stop.
+    /// Reports the progress of the validation, or ends it with a verdict. `None` if another replica has ended it;
+    /// otherwise whether the batch should stop.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat it; a verdict that is repeated is `None`.
+    /// [`Error::Unavailable`]: repeat it; a repeated verdict is `None`.
     pub async fn validated(
         &self,
         id: &str,

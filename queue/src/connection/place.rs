@@ -11,7 +11,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// A URL names at most this many hosts.
 const HOSTS_MAX: usize = 64;
 
-/// What has been sent and is not acknowledged for so long means that the host is gone.
+/// Data that is not acknowledged for this long means that the host is gone.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Where Redis is.
@@ -100,7 +100,7 @@ pub(crate) fn at(pattern: &ConnectionInfo, host: String, port: u16) -> Connectio
     pattern.clone().set_addr(addr)
 }
 
-/// A paused or cut server says nothing and leaves the socket open: only probes find out.
+/// A paused or disconnected server leaves the socket open: only probes detect it.
 fn settled(info: ConnectionInfo) -> ConnectionInfo {
     let probes = redis::io::tcp::socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(5))

@@ -1,4 +1,4 @@
-//! Which leases a worker holds: to whom a fence belongs, what its holder may see, and how all of them come back.
+//! Which leases a worker holds: the owner of a fence, what its holder may see, and how all of them are released.
 
 use redis::AsyncCommands;
 
@@ -20,7 +20,7 @@ pub struct Holding {
     pub worker_id: String,
     /// For how long it has been held, milliseconds by the queue's own clock.
     pub held_ms: u64,
-    /// Jobs that share a slot with it, itself among them, as its spec says; `None` where nobody said.
+    /// Jobs that share a slot with it, including itself, from its spec; `None` if unknown.
     pub share: Option<u32>,
 }
 
@@ -102,11 +102,11 @@ impl RedisQueue {
         Ok(false)
     }
 
-    /// Hands all leases of a worker back, at no cost to their jobs, and says how many. A lease that is being granted at this moment may be
-    /// missed: call again when the worker can ask for no more.
+    /// Releases all leases of a worker, at no cost to their jobs, and returns their number. A lease that is being
+    /// granted at this moment may be missed: call again once the worker can no longer lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: some may have been handed back; repeat.
+    /// [`Error::Unavailable`]: some may have been released; repeat.
     pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
         let (mut redis, step) = (self.connection.redis(), "scan the leases");
         let (mut cursor, mut released) = (0_u64, 0);

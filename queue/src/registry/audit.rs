@@ -40,7 +40,7 @@ pub struct Change {
     pub object: String,
     /// Where they ask from; empty when that is not known.
     pub address: String,
-    /// What their answer's `x-request-id` says; empty of what came by no request.
+    /// The response's `x-request-id`; empty for a change without a request.
     pub request_id: String,
     /// How it ended; `None` while it is open.
     pub end: Option<ChangeEnd>,
@@ -55,7 +55,7 @@ pub struct Actor {
     pub token_id: String,
     /// What the token is called.
     pub token_name: String,
-    /// Who uses it, as far as it says.
+    /// The user that the token names, if any.
     pub user: String,
 }
 
@@ -69,7 +69,7 @@ pub enum ChangeEnd {
     Refused,
     /// It may have been made in part, or wholly: something behind the API failed.
     Failed,
-    /// It may have been made: whoever was to end it did not live to.
+    /// It may have been made: the replica died before it could record the outcome.
     Unknown,
 }
 

@@ -177,8 +177,8 @@ impl Registry {
         text.filter(|text| !text.is_empty()).map(|text| from_json("read a version", &text)).transpose()
     }
 
-    /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
-    /// there are too many such endpoints already, of the tenant or of all; nothing has changed then.
+    /// Sets how many workers keep this version loaded without jobs; other versions are not kept; 0 keeps none. `false`
+    /// if there are already too many such endpoints, of the tenant or in total; then nothing changed.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -200,7 +200,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// The models that are to be loaded, jobs or not, and by how many workers.
+    /// The models to keep loaded without jobs, and by how many workers.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

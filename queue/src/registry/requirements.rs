@@ -45,7 +45,7 @@ pub enum RequirementNumber {
 pub struct RequirementUse {
     /// The number of the set.
     pub number: u32,
-    /// The tenant; `*` stands for tenants that are not known, of a set numbered by the release before.
+    /// The tenant; `*` for unknown tenants, in a set numbered by the previous release.
     pub tenant: String,
 }
 
@@ -176,8 +176,8 @@ impl Registry {
     }
 }
 
-/// Whether this stands for a number that nothing uses (demand.lua). No tenant can ask for such a set: a region's name has no control
-/// character.
+/// Whether this is the marker of an unused number (demand.lua). No tenant can request such a set: a region's name has
+/// no control character.
 fn is_unused(demands: &Demands) -> bool {
     demands.regions.iter().any(|region| region.starts_with('\0'))
 }

@@ -1,4 +1,4 @@
-//! Tenants' secrets in the registry: sealed, by whoever has the keys. Nothing here can read one.
+//! Tenants' secrets in the registry: sealed by the API, which has the keys. Nothing here can read one.
 
 use std::collections::HashMap;
 

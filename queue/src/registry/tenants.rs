@@ -1,5 +1,5 @@
-//! Tenants in the registry: whether they are disabled, and what the API itself holds them to. What jobs may take is the queue's
-//! ([`crate::queue::Limits`]). A tenant that nobody made is as one without a limit: those of before are no others.
+//! Tenants in the registry: whether they are disabled, and the limits that the API itself enforces. The queue has the
+//! limits of jobs ([`crate::queue::Limits`]). A tenant without a record has no limits, like those of earlier releases.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -65,7 +65,7 @@ impl Registry {
         Ok(created)
     }
 
-    /// A tenant, also one that nobody made.
+    /// A tenant, including one without a record.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

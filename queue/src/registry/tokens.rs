@@ -32,7 +32,7 @@ pub struct TokenRecord {
     pub scopes: Vec<String>,
     /// What its owner calls it.
     pub name: String,
-    /// Who uses it; empty when nobody says.
+    /// The user of the token; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// When it was made, unix milliseconds.
@@ -43,10 +43,10 @@ pub struct TokenRecord {
     /// Good for one use.
     #[serde(default)]
     pub single_use: bool,
-    /// Of a join token: whose machines join with it, and where they stand.
+    /// For a join token: the owner and the region of the machines that join with it.
     #[serde(default = "owned")]
     pub trust: Trust,
-    /// See `trust`; empty when nobody says.
+    /// See `trust`; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
     /// Of the tokens of a rented machine: which one, by its id in the ledger of machines. Good for as long as that wants it.
@@ -57,8 +57,8 @@ pub struct TokenRecord {
     pub spent: Option<SpentToken>,
 }
 
-/// The token before this one, which is good for a while yet: that of a machine which may not have heard of the next one, or of whoever
-/// still uses the one before a rotation.
+/// The previous token, which stays valid for a while: for an instance that may not have received the next one, or for
+/// clients that still use the one before a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentToken {
     /// As [`TokenRecord::hash`].

@@ -43,7 +43,7 @@ pub(super) fn logical(text: &str) -> Result<Vec<Logical>, LockError> {
     Ok(lines)
 }
 
-/// A line without its end and its comment. Authors' names stand in comments, so only there is more than ASCII.
+/// A line without its end and its comment. Comments contain authors' names, so only they may have more than ASCII.
 fn written(line: &str) -> Result<&str, String> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.len() > LINE_BYTES_MAX {

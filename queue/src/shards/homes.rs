@@ -1,5 +1,5 @@
-//! Where each tenant lives. It is drawn once and then kept in the registry: more shards take new tenants and move nobody, since a
-//! tenant's limits, schedules, batches and idempotency keys would have to move with it.
+//! The shard of each tenant. It is drawn once and then kept in the registry: added shards take new tenants and move no
+//! existing ones, because a tenant's limits, schedules, batches and idempotency keys would have to move as well.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
