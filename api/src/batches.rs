@@ -1,8 +1,8 @@
-//! What moves batches on when nobody calls: lines are validated, fed, written down as they end, and put together. Any replica may
-//! do it; one at a time does for each batch, and another takes over where a killed one stopped.
+//! The background work of batches: lines are validated, fed, written to files as they end, and put together. Any
+//! replica may do it; one at a time works on each batch, and another continues where a killed one stopped.
 //!
-//! Who works on a batch holds a role for a few seconds at a time, which spares doing things twice. Nothing rests on it: every
-//! step is committed by a script that looks before it acts.
+//! A replica holds a role for a few seconds at a time while it works on a batch, which avoids duplicate work.
+//! Correctness does not depend on it: every step is committed by a script that checks first.
 
 pub(crate) mod bits;
 mod budget;
@@ -44,7 +44,7 @@ use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 /// The longest sleep between two looks.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest: ends are told one by one, and come by the thousand.
+/// The shortest pause: jobs end one by one, and by the thousand.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// How long a round waits for turns, and its timeout.
@@ -60,7 +60,7 @@ const LONG_AT_ONCE: usize = 2;
 /// Bitmaps of lines that are kept, 1.25 MB each at most.
 const BITMAPS_KEPT: u64 = 16;
 
-/// How long a replica has a batch for itself unless it says so again.
+/// How long a replica holds a batch without renewing the role.
 const HOLD_MS: u64 = 15_000;
 
 /// How long it is believed what runs.
@@ -82,13 +82,13 @@ pub(crate) enum Trouble {
     #[error(transparent)]
     Objects(#[from] ObjectsError),
     /// What should be in the object store is not.
-    #[error("the object {key:?} is gone")]
+    #[error("the object {key:?} no longer exists")]
     Missing {
         /// Which.
         key: String,
     },
     /// An endpoint cannot be looked up.
-    #[error("an endpoint cannot be looked up: {0}")]
+    #[error("an endpoint could not be looked up: {0}")]
     Endpoint(String),
     /// Another replica has taken over.
     #[error("another replica has taken over")]
@@ -118,7 +118,7 @@ pub(crate) struct Runner {
     /// What runs, for batches that have a budget.
     running: Cache<(), Arc<Vec<Running>>>,
     tasks: TaskTracker,
-    /// When this replica last looked for what is to be tidied away, unix milliseconds.
+    /// When this replica last looked for batches to clean up, Unix milliseconds.
     tidied: Arc<AtomicU64>,
 }
 
@@ -139,15 +139,12 @@ impl Runner {
         }
     }
 
-    /// One round: sets to work on every open batch that nobody here works on.
+    /// One round: starts work on every open batch that this replica does not work on yet.
     pub(crate) async fn run_once(&self) -> Result<(), Trouble> {
         let until = Instant::now() + TURNS_MAX;
         // What is old may stay a while longer; what is open may not.
         if let Err(error) = self.tidy().await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "ended batches could not be tidied away, trying again"
-            );
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot clean up ended batches, trying again");
         }
         for id in self.batches.open().await? {
             if !self.lock().insert(id.clone()) {
@@ -261,7 +258,7 @@ impl Runner {
 impl Duty for Runner {
     const NAME: &'static str = "batches";
     const ROUND_MAX: Duration = ROUND_MAX;
-    /// What is under way at a shutdown is dropped where it stands, as if this replica were killed.
+    /// Work that is in progress at a shutdown is dropped as if this replica were killed.
     const IS_CUT: bool = true;
 
     async fn round(&mut self) -> Result<Duration, Failure> {

@@ -1,4 +1,5 @@
-//! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
+//! The configuration: what the operator wrote (`RawConfig`) and what it means ([`Config`]). `config.default.toml` has
+//! the defaults with comments.
 
 pub(crate) mod traces;
 
@@ -67,61 +68,61 @@ pub const ENV: [(&str, &str); 41] = [
     ("OTEL_TRACES_SAMPLER_ARG", "traces.sampler_ratio"),
 ];
 
-/// What the API needs to know.
+/// The configuration of the API.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// What clients reach this API by, without a slash at the end.
+    /// The address by which clients reach this API, without a trailing slash.
     pub public_url: String,
-    /// Who is believed when it says where a request comes from.
+    /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// The queue.
+    /// The queue's connection.
     pub redis: RedisConfig,
-    /// The object store.
+    /// The object store's connection.
     pub s3: ObjectsConfig,
-    /// The key that tokens are hashed with.
+    /// The key that hashes tokens.
     pub token_key: TokenKey,
-    /// The keys that tenants' secrets are sealed with.
+    /// The keys that seal tenants' secrets.
     pub secret_keys: Keyring,
-    /// Buckets that every tenant may have weights read from.
+    /// Buckets from which every tenant may use weights.
     pub weight_buckets: Vec<String>,
-    /// Package indexes that locked requirements may name, with what lies below them.
+    /// Package indexes that locked requirements may name, including addresses below them.
     pub package_indexes: Vec<String>,
     /// How often a worker extends its leases, milliseconds.
     pub extend_every_ms: u64,
-    /// Accept a Redis that forgets everything when it restarts.
+    /// Accept a Redis that loses all data at a restart.
     pub ephemeral: bool,
-    /// Where the archives lie that make workers of new machines.
+    /// The folder of the worker archives that new machines install.
     pub worker_dist: Option<PathBuf>,
-    /// What one replica takes on.
+    /// The limits of one replica.
     pub limits: Limits,
-    /// Where webhooks may go, and how often.
+    /// Where webhooks may go, and their retries.
     pub webhooks: Webhooks,
-    /// What costs are compared with.
+    /// The prices that costs are compared with.
     pub costs: Costs,
     /// Where traces are exported to, and which.
     pub traces: Traces,
 }
 
-/// What costs are compared with.
+/// The prices that costs are compared with.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// What services that host models ask for, by service and kind of card.
+    /// Prices of hosted services, by service and GPU model.
     pub hosted: Vec<Hosted>,
 }
 
-/// Where webhooks may go, and how often. The default, as in `config.default.toml`, is public addresses over https.
+/// Where webhooks may go, and their retries. The default, as in `config.default.toml`, is public addresses over https.
 #[derive(Debug, Clone)]
 pub struct Webhooks {
-    /// Loopback and private networks too. Link-local addresses, and what clouds keep there, never.
+    /// Also loopback and private networks. Link-local addresses, including cloud metadata services, are never allowed.
     pub allow_private: bool,
-    /// Plain http too.
+    /// Also plain http.
     pub allow_http: bool,
-    /// Only to these ports; empty means 443 and 8443, with `allow_http` 80 and 8080 as well.
+    /// The allowed ports; empty means 443 and 8443, with `allow_http` also 80 and 8080.
     pub ports: Vec<u16>,
-    /// The pauses between the tries at a delivery: one try more than there are pauses.
+    /// The pauses between delivery tries: there is one try more than there are pauses.
     pub waits: Vec<Duration>,
 }
 
@@ -131,24 +132,24 @@ impl Default for Webhooks {
     }
 }
 
-/// What one replica takes on.
+/// The limits of one replica.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Open connections; more wait to be accepted.
     pub connections: usize,
-    /// Requests held open at once: waits, event streams and workers' pulls.
+    /// Requests held open at the same time: waits, event streams and workers' lease polls.
     pub held_requests: usize,
-    /// How long Redis may take to answer, milliseconds.
+    /// Timeout for answers from Redis, milliseconds.
     pub queue_timeout_ms: u64,
-    /// The largest uploaded file, bytes.
+    /// Maximum size of an uploaded file, bytes.
     pub file_bytes: u64,
-    /// The largest endpoint package, bytes.
+    /// Maximum size of an endpoint package, bytes.
     pub package_bytes: u64,
 }
 
 impl Default for Limits {
-    /// As in `config.default.toml`.
+    /// The values of `config.default.toml`.
     fn default() -> Self {
         Self {
             connections: 10_000,
@@ -160,21 +161,21 @@ impl Default for Limits {
     }
 }
 
-/// What is wrong with a configuration.
+/// An error in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No TOML, an unknown key or a wrong type.
+    /// Not TOML, an unknown key or a wrong type.
     #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
     #[error("{variable} must be {wanted}")]
     Variable {
-        /// Its name.
+        /// The variable's name.
         variable: &'static str,
-        /// What it should be.
+        /// The expected value.
         wanted: &'static str,
     },
-    /// A setting that cannot be meant.
+    /// A setting with an invalid value.
     #[error("{setting}: {why}")]
     Setting {
         /// The setting, as in the file.
@@ -184,7 +185,7 @@ pub enum Error {
     },
 }
 
-/// The file's shape. Every member has its default in `config.default.toml`.
+/// The shape of the file. `config.default.toml` has a default for every member.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawConfig {
@@ -241,7 +242,7 @@ struct RawS3 {
 }
 
 impl Config {
-    /// The defaults, with what `file` (TOML) says in their place, with what the environment says in its place.
+    /// Loads the defaults, overlaid with `file` (TOML), overlaid with the environment.
     ///
     /// # Errors
     /// [`Error`], which names the setting.
@@ -261,7 +262,7 @@ impl Config {
     fn mean(raw: RawConfig) -> Result<Self, Error> {
         let wrong = |setting, why: &str| Error::Setting { setting, why: why.to_owned() };
         let listen =
-            raw.listen.parse().map_err(|_| wrong("listen", "must be an address and a port, as 127.0.0.1:7070"))?;
+            raw.listen.parse().map_err(|_| wrong("listen", "must be an address and a port, e.g. 127.0.0.1:7070"))?;
         if !raw.public_url.starts_with("http://") && !raw.public_url.starts_with("https://") {
             return Err(wrong("public_url", "must start with http:// or https://"));
         }
@@ -272,7 +273,7 @@ impl Config {
         let secret_keys = Keyring::parse(&raw.secret_keys, &token_key).ok_or_else(|| {
             wrong(
                 "secret_keys",
-                "must be <id>:<64 hex digits> with commas between them, each id once and at most 8, or empty",
+                "must be a comma-separated list of at most 8 <id>:<64 hex digits> with distinct ids, or empty",
             )
         })?;
         if raw.lease_ms < 1_000 {
@@ -319,27 +320,29 @@ impl Config {
     }
 }
 
-/// Addresses and networks of them.
+/// Parses addresses and networks.
 fn trusted_proxies(text: &str) -> Result<Vec<IpNet>, Error> {
     let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let net = |name: &str| name.parse().ok().or_else(|| name.parse::<IpAddr>().ok().map(IpNet::from));
-    let why = || "must be addresses and networks with commas between them, as \"10.0.0.0/8,::1\", or empty".to_owned();
+    let why =
+        || "must be a comma-separated list of addresses and networks, e.g. \"10.0.0.0/8,::1\", or empty".to_owned();
     named.map(net).collect::<Option<_>>().ok_or_else(|| Error::Setting { setting: "trusted_proxies", why: why() })
 }
 
-/// Not the API's own bucket: what lies there is for its owners alone.
+/// Parses the weight buckets, which must not include the API's own: its objects belong to individual tenants.
 fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
     let named: Vec<String> =
         text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if named.iter().any(|name| name == own) {
         let why =
-            format!("must not name {own:?}, where every tenant's results are; keep weights in a bucket of their own");
+            format!("must not name {own:?}, which holds every tenant's results; keep weights in a separate bucket");
         return Err(Error::Setting { setting: "weight_buckets", why });
     }
     Ok(named)
 }
 
-/// Empty is `../dist` as seen from this program, where `make worker-dist` puts them beside a build.
+/// The configured folder; if empty, `../dist` relative to this program, where `make worker-dist` puts the archives
+/// beside a build.
 #[must_use]
 pub fn worker_dist(named: PathBuf) -> Option<PathBuf> {
     if !named.as_os_str().is_empty() {
@@ -365,7 +368,7 @@ impl RawWebhooks {
     fn mean(self) -> Result<Webhooks, Error> {
         let named = self.ports.split(',').map(str::trim).filter(|port| !port.is_empty());
         let ports = named.map(|port| port.parse().ok().filter(|port| *port > 0)).collect::<Option<_>>();
-        let why = || "must be ports with commas between them, as \"443,8443\", or empty".to_owned();
+        let why = || "must be a comma-separated list of ports, e.g. \"443,8443\", or empty".to_owned();
         let ports = ports.ok_or_else(|| Error::Setting { setting: "webhooks.ports", why: why() })?;
         let waits = schedule::parse(&self.waits_s)
             .ok_or_else(|| Error::Setting { setting: "webhooks.waits_s", why: schedule::WANTED.to_owned() })?;
@@ -388,7 +391,7 @@ impl RawS3 {
     }
 }
 
-/// Puts what `over` says in the place of what `settings` say, table by table. Unknown keys stay, to be refused by name.
+/// Replaces settings by those in `over`, table by table. Unknown keys are kept, so that they are refused by name later.
 fn overlay(settings: &mut Table, over: Table) {
     for (key, value) in over {
         match (settings.get_mut(&key), value) {
@@ -400,13 +403,13 @@ fn overlay(settings: &mut Table, over: Table) {
     }
 }
 
-/// Sets one setting from text, read as the type that its default has.
+/// Sets one setting from text, parsed as the type of its default.
 fn set(settings: &mut Table, variable: &'static str, path: &str, text: String) -> Result<(), Error> {
     let (table, key) = match path.split_once('.') {
         Some((section, key)) => match settings.get_mut(section) {
             Some(Value::Table(table)) => (table, key),
             _ => {
-                return Err(Error::Variable { variable, wanted: "left out: its section is no table" });
+                return Err(Error::Variable { variable, wanted: "unset: its section is not a table" });
             }
         },
         None => (settings, path),

@@ -46,7 +46,7 @@ impl Default for Costs {
 }
 
 impl App {
-    /// What each machine cost on these days, and for whom; see [`reckon`] for `apart`.
+    /// The cost of each instance on these days, and for which work; see [`reckon`] for `apart`.
     pub(crate) async fn cost_lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Problem> {
         let span = (*days.start(), *days.end(), apart);
         if let Some(lines) = self.costs.lines.get(&span) {
@@ -66,13 +66,13 @@ impl App {
         Ok(lines)
     }
 
-    /// The same as it is at this moment, and nobody is answered by it later: for who looks rarely.
+    /// The same, computed now and not cached: for rare callers.
     pub(crate) async fn cost_lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Problem> {
         self.reckoned(&self.bills().await?, days, false).await
     }
 
     async fn bills(&self) -> Result<Bills, Problem> {
-        Ok(Arc::new(self.ask("read the bills", self.registry.bills()).await?.into_values().collect()))
+        Ok(Arc::new(self.ask("read the bills of the instances", self.registry.bills()).await?.into_values().collect()))
     }
 
     async fn reckoned(
@@ -81,7 +81,7 @@ impl App {
         days: RangeInclusive<u32>,
         apart: bool,
     ) -> Result<Vec<Line>, Problem> {
-        let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
+        let spent = self.ask("read the spending", self.queue.spent(days.clone(), None)).await?;
         Ok(reckon(&spent, bills, days, self.now_ms(), apart))
     }
 

@@ -22,7 +22,7 @@ use crate::state::App;
 /// The built files by their paths; none where `make dashboard` has not run.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-/// What a page may load and whom it may talk to: its own host, and for what jobs gave also the store, which their URLs lead on to.
+/// The content security policy of a page: its own host, and for results also the store, which their URLs redirect to.
 fn policy(store: &str) -> String {
     let store = if store.is_empty() { String::new() } else { format!(" {store}") };
     format!(
@@ -31,14 +31,15 @@ fn policy(store: &str) -> String {
     )
 }
 
-/// As long as any signature is good that nobody uses.
+/// Lifetime of the presigned URL that only shows the address of the store; it is never used.
 const SIGNED_FOR: Duration = Duration::from_secs(60);
 
 /// The names of these files change with their content.
 const HASHED: &str = "assets/";
 
 /// What answers where nothing was built.
-const NOT_BUILT: &str = "This binary was built without the dashboard. `make dashboard` builds it (it needs Node), then build `stoke` again.\n";
+const NOT_BUILT: &str =
+    "This binary was built without the dashboard. Run `make dashboard` (requires Node), then build `stoke` again.\n";
 
 /// Whether this binary carries the page.
 #[must_use]
@@ -72,7 +73,7 @@ fn answer(files: &'static [(&'static str, &'static [u8])], path: &str, store: &s
         (header::REFERRER_POLICY, "same-origin".to_owned()),
     ];
     let Some((name, bytes)) = found else {
-        let text = if files.is_empty() { NOT_BUILT } else { "There is no such file.\n" };
+        let text = if files.is_empty() { NOT_BUILT } else { "No such file.\n" };
         let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
         return (StatusCode::NOT_FOUND, common, kind, text).into_response();
     };

@@ -23,7 +23,7 @@ pub(crate) fn room_for(connections: usize) -> usize {
         limit,
         connections,
         room,
-        "too few file descriptors for so many connections; raise the limit (ulimit -n)"
+        "the file descriptor limit is too low for the connection limit; raise it (ulimit -n)"
     );
     usize::try_from(room).unwrap_or(connections)
 }

@@ -52,7 +52,7 @@ const WARM_WORKERS_MAX: u32 = 1_000;
 const WARMUPS_MAX: usize = 8;
 const WARMUP_BYTES_MAX: usize = 64 << 10;
 
-/// What `stoke deploy` found out about a handler.
+/// An endpoint version, as `stoke deploy` sends it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeployRequest {
@@ -60,95 +60,99 @@ pub(crate) struct DeployRequest {
     name: String,
     /// The uploaded package, see `POST /v1/packages`.
     package_sha256: String,
-    /// Its size.
+    /// The package's size.
     package_size_bytes: u64,
-    /// The part of new jobs that this version gets, 0 to 100 percent; the one that is current keeps the rest. Default 100: it is the current
-    /// one. The first version gets all of them.
+    /// The share of new jobs for this version, 0 to 100 percent; the current version gets the rest. Default 100: this
+    /// version becomes the current one. The first version always gets all jobs.
     traffic_percent: Option<u32>,
-    /// What a worker starts for it. Default `{"kind": "python"}`.
+    /// What the worker starts. Default `{"kind": "python"}`.
     #[serde(default)]
     runner: RunnerView,
-    /// `file.py:object` inside the package; other kinds than `python` say what theirs is.
+    /// `file.py:object` inside the package; each runner kind other than `python` describes its own format.
     #[serde(default)]
     entry: String,
-    /// The exact requirements, one a line: `name==version`, or `name @ https://...` with a hash; each with a marker and `--hash=sha256:...` where
-    /// there are any, and `--index-url`. Indexes and addresses lie below those that the operator lets in. Up to 512 KiB; nothing else that a `requirements.txt` may say.
+    /// The locked requirements, one per line: `name==version`, or `name @ https://...` with a hash, each optionally
+    /// with a marker and `--hash=sha256:...`, and `--index-url` lines. Indexes and URLs must be below those that the
+    /// operator allows. Up to 512 KiB. No other `requirements.txt` syntax is allowed.
     #[serde(default)]
     requirements_lock: String,
-    /// Python to run it with, as `3.11`; empty means the worker's own.
+    /// The Python version, e.g. `3.11`; empty means the worker's own.
     #[serde(default)]
     python: String,
-    /// Whether its runners reach the network. Default false: nothing but loopback, on workers that can keep it from them.
+    /// Whether runners have network access. Default false: only loopback, on workers that can enforce it.
     #[serde(default)]
     network: bool,
-    /// Variables that its runners see: up to 64, of at most 4 KiB each.
+    /// Environment variables of the runners: up to 64, each at most 4 KiB.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Names of secrets that its runners see as variables: up to 32, which must be there.
+    /// Names of secrets that runners receive as environment variables: up to 32. They must exist.
     #[serde(default)]
     secrets: Vec<String>,
-    /// Files that its runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
+    /// Files that runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
     #[serde(default)]
     weights: Vec<WeightView>,
-    /// Whether pickles may be among them: they run what they say when they are read. They are scanned, and run without network on workers that shut
-    /// them in. Default false.
+    /// Whether weights may contain pickles, which run code when they are loaded. They are scanned, and loaded without
+    /// network on workers with a sandbox. Default false.
     #[serde(default)]
     allow_pickle: bool,
-    /// JSON Schema of the input. Refers to nothing outside itself.
+    /// The JSON Schema of the input. It must not refer to other documents.
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
-    /// JSON Schema of the result.
+    /// The JSON Schema of the result.
     #[serde(default)]
     #[schema(value_type = serde_json::Value)]
     output_schema: Value,
-    /// VRAM that it needs of one GPU, GiB, 0 to 384; 0 runs on the CPU.
+    /// The VRAM needed on one GPU, GiB, 0 to 384; 0 runs on the CPU.
     #[serde(default)]
     vram_gib: f64,
-    /// The share of a GPU's memory that it takes on every GPU, more than 0 and at most 1, as engines do that fill the memory they are given;
-    /// `vram_gib` is then the least that it runs with. Such an endpoint's need is never learned. Default: it takes what it needs.
+    /// The share of the memory that the model takes on any GPU, more than 0 and at most 1, for engines that fill the
+    /// memory they are given; `vram_gib` is then the minimum. The memory of such an endpoint is never learned. Default:
+    /// the model takes what it needs.
     vram_fraction: Option<f64>,
-    /// What else it asks of its workers.
+    /// Other requirements for workers.
     #[serde(default)]
     demands: DemandsView,
-    /// Jobs one runner takes at once; more than 1 only for async handlers. Default 1.
+    /// Jobs that one runner runs concurrently; more than 1 only for async handlers. Default 1.
     max_concurrency: Option<u32>,
-    /// Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers that were written for it. Default 1.
+    /// Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers written for batches. Default 1.
     max_batch_size: Option<u32>,
-    /// How long the first job of a call waits for others to come, 0 to 10,000 milliseconds. Default 0.
+    /// How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0.
     max_wait_ms: Option<f64>,
-    /// How long it stays loaded after its last job though others want its room, 0 to 86,400 seconds. Default 0.
+    /// How long the model stays loaded after its last job although others need the memory, 0 to 86,400 seconds. Default
+    /// 0.
     #[serde(default)]
     keep_warm_s: u64,
-    /// How many workers have it loaded, jobs or not, 0 to 1,000. Default 0.
+    /// How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     #[serde(default)]
     min_warm: u32,
-    /// How urgent a job is that does not say. Default `standard`.
+    /// The priority of jobs that set none. Default `standard`.
     #[schema(value_type = Option<PriorityWord>)]
     priority: Option<Priority>,
-    /// Longest run of a job that does not say. Default 600.
+    /// The longest run of jobs that set none, seconds. Default 600.
     timeout_s: Option<u64>,
-    /// Attempts of a job that does not say. Default 3.
+    /// The number of attempts of jobs that set none. Default 3.
     max_attempts: Option<u32>,
-    /// When and after which failures its jobs are tried again.
+    /// When and after which errors jobs are retried.
     retry: Option<RetryRequest>,
-    /// Up to 8 inputs that a worker runs once before the first job: what they take of a card replaces `vram_gib` there.
+    /// Up to 8 inputs that a worker runs once before the first job; the GPU memory they use replaces `vram_gib` on that
+    /// worker.
     #[serde(default)]
     #[schema(value_type = Vec<serde_json::Value>)]
     warmup: Vec<Value>,
-    /// Endpoints that must allow an input before it runs: up to 8.
+    /// Up to 8 endpoints that must allow an input before it runs.
     #[serde(default)]
     before: Vec<StepRequest>,
-    /// Endpoints that must allow an output before anybody sees it: up to 8.
+    /// Up to 8 endpoints that must allow an output before it is returned.
     #[serde(default)]
     after: Vec<StepRequest>,
 }
 
-/// One version of an endpoint. It never changes.
+/// A version of an endpoint. Versions never change.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndpointVersion)]
 pub(crate) struct VersionView {
     name: String,
-    /// 1, 2, ...
+    /// 1, 2, 3, ...
     version: u32,
     /// RFC 3339.
     created_at: String,
@@ -208,7 +212,7 @@ pub(crate) struct EndpointList {
     endpoints: Vec<VersionView>,
 }
 
-/// Versions, newest first.
+/// The versions of an endpoint, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionList {
     versions: Vec<VersionView>,
@@ -255,11 +259,12 @@ impl From<EndpointVersion> for VersionView {
 
 /// Deploy an endpoint
 ///
-/// Adds a version; with `traffic_percent` 100, the default, it is the current one. The same again changes nothing, so repeating is safe.
+/// Adds a version; with `traffic_percent` 100, the default, it becomes the current one. Deploying an identical version
+/// changes nothing, so repeating is safe.
 #[utoipa::path(post, operation_id = "deploy_endpoint", path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
     responses(
         (status = 201, description = "The new version.", body = VersionView),
-        (status = 200, description = "The current version, which is the same.", body = VersionView),
+        (status = 200, description = "The current version, which is identical to the request.", body = VersionView),
         (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -278,12 +283,12 @@ pub(crate) async fn deploy(
     let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
     let (name, spec) = checked(request, &app.config.package_indexes)?;
     let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
-    app.ask("ask whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
+    app.ask("check whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
             Code::PackageMissing,
-            "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
+            "no such package; POST /v1/packages returns the address to PUT it to, then deploy again",
         ));
     }
     weights::check(&app, &spec.weights)?;
@@ -303,8 +308,9 @@ pub(crate) async fn deploy(
             return Err(Problem::new(
                 Code::QuotaExceeded,
                 format!(
-                    "endpoint {name:?} has {VERSIONS_MAX} versions, as many as it may; delete some that nobody uses, with \
-                     `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and deploy again"
+                    "endpoint {name:?} already has {VERSIONS_MAX} versions, the most it may have; delete unused ones \
+                        with `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and \
+                        deploy again"
                 ),
             ));
         }
@@ -312,7 +318,7 @@ pub(crate) async fn deploy(
             return Err(Problem::field(
                 "/name",
                 format!(
-                    "is one too many: there are {ENDPOINTS_MAX} names of endpoints, those of deleted ones too; use one of them"
+                    "would be one endpoint name too many: the tenant already has {ENDPOINTS_MAX}, including those of deleted endpoints; reuse one of them"
                 ),
             ));
         }
@@ -329,7 +335,7 @@ pub(crate) async fn deploy(
 
 /// List endpoints
 #[utoipa::path(get, operation_id = "list_endpoints", path = "/v1/endpoints", tag = "endpoints",
-    responses((status = 200, description = "Every endpoint's current version.", body = EndpointList), crate::openapi::Problems))]
+    responses((status = 200, description = "The current version of every endpoint.", body = EndpointList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -338,10 +344,10 @@ pub(crate) async fn list(
     Ok(JsonAnswer(EndpointList { endpoints: endpoints.into_iter().map(Into::into).collect() }))
 }
 
-/// See an endpoint
+/// Get an endpoint
 #[utoipa::path(get, operation_id = "get_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its current version.", body = VersionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's current version.", body = VersionView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -354,7 +360,7 @@ pub(crate) async fn get(
 /// List an endpoint's versions
 #[utoipa::path(get, operation_id = "list_endpoint_versions", path = "/v1/endpoints/{name}/versions", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions, newest first.", body = VersionList), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's versions, newest first.", body = VersionList), crate::openapi::Problems))]
 pub(crate) async fn versions(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -370,7 +376,7 @@ pub(crate) async fn versions(
     Ok(JsonAnswer(VersionList { versions: versions.into_iter().map(Into::into).collect() }))
 }
 
-/// From now on so many workers keep this version loaded, and none another one of the endpoint.
+/// Sets how many workers keep this version loaded; other versions of the endpoint are not kept.
 async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u32) -> Result<(), Problem> {
     let set = || app.registry.set_floor(tenant, name, version, workers);
     if app.ask_again("set how many workers keep a model loaded", set).await? {
@@ -378,8 +384,8 @@ async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u
     }
     Err(Problem::field(
         "/min_warm",
-        "is not in force: too many endpoints of this tenant, or of all, are to stay loaded already. The version is deployed without it; \
-         lower min_warm of another endpoint and deploy again",
+        "is not in effect: too many endpoints of this tenant, or of all tenants, already stay loaded. The version was \
+            deployed without it; lower min_warm of another endpoint and deploy again",
     ))
 }
 
@@ -395,7 +401,7 @@ fn unknown_version(name: &str, version: impl std::fmt::Display) -> Problem {
 fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String, EndpointSpec), Problem> {
     let wrong = |path: &str, message: String| Err(Problem::field(path, message));
     if !names::is_name(&request.name) {
-        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -".to_owned());
     }
     let runner = request.runner.checked(&request.entry)?;
     if let Err(error) = Lock::parse(&request.requirements_lock, Indexes::Listed(package_indexes)) {
@@ -403,7 +409,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     }
     let python = request.python.split_once('.');
     if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
-        return wrong("/python", "must be a version as 3.11, or empty".to_owned());
+        return wrong("/python", "must be a version, e.g. 3.11, or empty".to_owned());
     }
     runner::check_env(&request.env)?;
     let mut demands = request.demands.checked(request.vram_gib > 0.0)?;
@@ -411,7 +417,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
         if request.network {
             return wrong(
                 "/allow_pickle",
-                "must be false where network is true: what a pickle runs must reach nobody".to_owned(),
+                "must be false if network is true: code that runs from a pickle must not reach the network".to_owned(),
             );
         }
         demands.min_sandbox = demands.min_sandbox.max(SandboxLevel::L1);
@@ -419,15 +425,15 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     runner::check_secrets(&request.secrets, &request.env)?;
     match Schema::compile(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
-        Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
+        Err(why) => return wrong("/input_schema", format!("is not a usable JSON Schema: {why}")),
     }
     if !request.output_schema.is_null()
         && let Err(why) = Schema::compile(&request.output_schema)
     {
-        return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
+        return wrong("/output_schema", format!("is not a usable JSON Schema: {why}"));
     }
     if class_of_gib(request.vram_gib).is_none() {
-        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: what is needed of one GPU, GiB"));
+        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: the memory needed on one GPU, in GiB"));
     }
     if let Some(fraction) = request.vram_fraction {
         if !(fraction > 0.0 && fraction <= 1.0) {
@@ -437,7 +443,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
             );
         }
         if request.vram_gib == 0.0 {
-            return wrong("/vram_fraction", "needs vram_gib: the least that it runs with, GiB".to_owned());
+            return wrong("/vram_fraction", "requires vram_gib, the minimum memory in GiB".to_owned());
         }
     }
     let (max_concurrency, timeout_s, max_attempts) =
@@ -452,7 +458,7 @@ fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String
     if max_batch_size > 1 && max_concurrency > 1 {
         return wrong(
             "/max_batch_size",
-            "must be 1 where max_concurrency is more: one call at a time takes a batch".to_owned(),
+            "must be 1 if max_concurrency is more than 1: batching takes one call at a time".to_owned(),
         );
     }
     if !(0.0..=BATCH_WAIT_MAX_MS).contains(&max_wait_ms) {
@@ -515,12 +521,14 @@ fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
         }
         // A worker that warms a model up has no job whose files it could fetch.
         if text.contains("\"$file\"") {
-            return wrong("must name no file: bring it with the package, or make it in the handler".to_owned());
+            return wrong(
+                "must not reference files: put them into the package, or create them in the handler".to_owned(),
+            );
         }
         if let Err(misfits) = input.check(one, 1)
             && let Some(misfit) = misfits.first()
         {
-            return wrong(format!("does not fit the input schema: {misfit}"));
+            return wrong(format!("does not match the input schema: {misfit}"));
         }
     }
     Ok(())

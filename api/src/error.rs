@@ -1,4 +1,4 @@
-//! The only map from what went wrong to what a client is told: `application/problem+json` with a stable code.
+//! The only map from errors to HTTP responses: `application/problem+json` with a stable code.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,36 +11,36 @@ use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::Error as QueueError;
 use utoipa::ToSchema;
 
-/// All that a client is told of a defect.
-pub(crate) const INTERNAL: &str = "an internal error; the log has it under this answer's x-request-id";
+/// The detail of every internal error: it must not expose internals.
+pub(crate) const INTERNAL: &str = "internal error; the API log has the details under this response's x-request-id";
 
-/// What kind of problem it is. The word is stable; clients act on it.
+/// The kind of problem. The value is stable, so clients can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
-    /// The body is no JSON.
+    /// The body is not JSON.
     InvalidJson,
-    /// The body's JSON is nested too deep.
+    /// The body's JSON is nested too deeply.
     TooDeep,
     /// The body is over its route's limit.
     BodyTooLarge,
-    /// The body stopped coming.
+    /// The body stopped arriving.
     BodyTimeout,
-    /// A field, a header or a combination of them is wrong; `errors` names it.
+    /// A field, a header or a combination of them is invalid; `errors` names it.
     InvalidRequest,
-    /// The input does not match the endpoint's schema; `errors` says where.
+    /// The input does not match the endpoint's schema; `errors` has the places.
     InvalidInput,
-    /// A query parameter is wrong; `errors` names it.
+    /// A query parameter is invalid; `errors` names it.
     InvalidQuery,
-    /// No endpoint of this name.
+    /// There is no endpoint of this name.
     UnknownEndpoint,
     /// The endpoint has no such version.
     UnknownVersion,
-    /// Nothing here, or nothing that this caller may know of.
+    /// There is no such resource, or the caller may not see it.
     NotFound,
-    /// The path knows other methods.
+    /// The path does not support the method.
     MethodNotAllowed,
-    /// No token, or none that is good.
+    /// The token is missing or not valid.
     Unauthorized,
     /// The token lacks the scope.
     Forbidden,
@@ -48,7 +48,7 @@ pub enum Code {
     TenantDisabled,
     /// The idempotency key was used with another request.
     IdempotencyConflict,
-    /// The job has already ended otherwise.
+    /// The job has already ended in another state.
     AlreadyEnded,
     /// There is no result yet.
     NotReady,
@@ -56,46 +56,46 @@ pub enum Code {
     NoResult,
     /// No line of the batch failed or expired.
     NothingToRetry,
-    /// A file is named but was not uploaded.
+    /// An input references a file that was not uploaded.
     FileMissing,
-    /// A job to wait for is named and is not there.
+    /// A job to wait for does not exist.
     DependencyMissing,
-    /// The job cannot be tried again: it has not ended, or it succeeded.
+    /// The job cannot be retried: it has not ended, or it succeeded.
     NotRetryable,
-    /// The job's record cannot be read; an operator decides what becomes of it.
+    /// The job's record cannot be read; an operator must readmit or discard it.
     Quarantined,
-    /// As many jobs are open as the caller may have.
+    /// The limit of open jobs is reached.
     QuotaExceeded,
-    /// New jobs run on the endpoint or version, or it has open jobs.
+    /// The endpoint or version receives new jobs or has open jobs.
     EndpointInUse,
-    /// More would be stored than the tenant may keep.
+    /// The tenant's storage limit is reached.
     StorageExceeded,
     /// The package was not uploaded.
     PackageMissing,
-    /// A secret is named that is not there, or cannot be opened.
+    /// A secret does not exist or cannot be opened.
     SecretMissing,
-    /// The lease is no longer the caller's.
+    /// The caller no longer holds the lease.
     StaleFence,
-    /// The worker speaks another version of the protocol.
+    /// The worker uses another version of the protocol.
     ProtocolMismatch,
-    /// The queue has no room.
+    /// The queue is full.
     QueueFull,
-    /// The caller asks for too much at once.
+    /// The caller sends too many requests.
     RateLimited,
-    /// Something behind this API does not answer; the outcome is unknown and repeating is safe.
+    /// A service behind this API does not answer; the outcome is unknown and repeating is safe.
     Unavailable,
-    /// A defect.
+    /// A defect in Stokehold.
     Internal,
 }
 
 impl Code {
-    /// Its status and title.
+    /// The status and the title.
     fn meaning(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
-            Self::TooDeep => (StatusCode::BAD_REQUEST, "The JSON is nested too deep"),
+            Self::TooDeep => (StatusCode::BAD_REQUEST, "The JSON is nested too deeply"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
-            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body arrived too slowly"),
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
             Self::InvalidInput => (StatusCode::BAD_REQUEST, "The input does not match the endpoint's schema"),
             Self::InvalidQuery => (StatusCode::BAD_REQUEST, "A query parameter is not valid"),
@@ -114,16 +114,16 @@ impl Code {
             Self::NothingToRetry => (StatusCode::CONFLICT, "There is nothing to retry"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
-            Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),
+            Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for does not exist"),
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
-            Self::Quarantined => (StatusCode::CONFLICT, "The job is in the quarantine"),
+            Self::Quarantined => (StatusCode::CONFLICT, "The job is quarantined"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
             Self::EndpointInUse => (StatusCode::CONFLICT, "The endpoint is in use"),
-            Self::StorageExceeded => (StatusCode::CONFLICT, "Too much is stored"),
+            Self::StorageExceeded => (StatusCode::CONFLICT, "The storage limit is reached"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
-            Self::SecretMissing => (StatusCode::CONFLICT, "A secret is not there"),
+            Self::SecretMissing => (StatusCode::CONFLICT, "A secret does not exist"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
-            Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker speaks another protocol version"),
+            Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker uses another protocol version"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "The queue is full"),
             Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "Too many requests at once"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable"),
@@ -131,13 +131,13 @@ impl Code {
         }
     }
 
-    /// Its status.
+    /// The HTTP status.
     #[must_use]
     pub fn status(self) -> StatusCode {
         self.meaning().0
     }
 
-    /// Seconds after which trying again makes sense.
+    /// Seconds after which a retry makes sense.
     fn retry_after_s(self) -> Option<u32> {
         match self {
             Self::Unavailable | Self::RateLimited => Some(1),
@@ -147,7 +147,7 @@ impl Code {
     }
 }
 
-/// One wrong place in a request.
+/// An invalid place in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
     /// JSON pointer into the body, or the name of a query parameter or header.
@@ -156,13 +156,13 @@ pub struct FieldError {
     pub message: String,
 }
 
-/// An answer that is no success.
+/// An error response.
 #[derive(Debug, Clone)]
 pub struct Problem {
     code: Code,
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
-    /// When trying again makes sense, if it is known better than by the code.
+    /// Seconds after which a retry makes sense, if more precise than the code's.
     retry_after_s: Option<u32>,
 }
 
@@ -170,43 +170,43 @@ pub struct Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {
-    /// Names the kind: `urn:stokehold:problem:` and the code.
+    /// The kind as a URN: `urn:stokehold:problem:` and the code.
     #[serde(rename = "type")]
     kind: String,
     /// The kind in words.
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// What kind of problem it is; stable.
+    /// The kind of problem; stable.
     code: Code,
-    /// What is wrong here and what to change.
+    /// What is wrong in this case and what to change.
     detail: &'a str,
-    /// The wrong places, when there are any.
+    /// The invalid places, if any.
     #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
     errors: &'a [FieldError],
 }
 
 impl Problem {
-    /// A problem of this kind. `detail` says what to change.
+    /// A problem of this kind. `detail` names what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
     }
 
-    /// A wrong field of the body, or several.
+    /// Adds the invalid fields of the body.
     #[must_use]
     pub fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
         self.errors = errors;
         self
     }
 
-    /// That trying again makes sense after so many seconds.
+    /// Sets the seconds after which a retry makes sense.
     #[must_use]
     pub fn after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
     }
 
-    /// One wrong field of the request.
+    /// A problem with one invalid field of the request.
     pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
         let error = FieldError { path: path.into(), message: message.into() };
         let detail = match (error.path.as_str(), error.message.split(' ').next()) {
@@ -218,32 +218,32 @@ impl Problem {
         Self::new(Code::InvalidRequest, detail).with_errors(vec![error])
     }
 
-    /// One wrong query parameter.
+    /// A problem with one invalid query parameter.
     pub fn query(name: &str, message: impl Into<String>) -> Self {
         let error = FieldError { path: name.to_owned(), message: message.into() };
         Self::new(Code::InvalidQuery, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
     }
 
-    /// Nothing here that this caller may know of.
+    /// A 404 for a resource that does not exist or that the caller may not see.
     pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is no such {what}"))
+        Self::new(Code::NotFound, format!("no such {what}"))
     }
 
-    /// Its code.
+    /// The code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What it says of this case.
+    /// The detail of this case.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// What a client is told when `step` did not answer in time.
+    /// The problem of a call that timed out.
     pub(crate) fn unavailable(step: &str) -> Self {
-        tracing::warn!(step, "a call behind the API did not answer in time");
+        tracing::warn!(step, "a call behind the API timed out");
         Self::new(Code::Unavailable, "the queue did not answer in time; repeat with the same Idempotency-Key")
     }
 }
@@ -263,7 +263,7 @@ impl IntoResponse for Problem {
             errors: &self.errors,
         };
         let text = serde_json::to_vec(&body).unwrap_or_else(|error| {
-            tracing::error!(%error, "a problem cannot be written as JSON");
+            tracing::error!(%error, "a problem cannot be serialised as JSON");
             format!(r#"{{"type":"urn:stokehold:problem:internal","title":"Internal error","status":500,"code":"internal","detail":"{INTERNAL}"}}"#)
                 .into_bytes()
         });
@@ -289,21 +289,21 @@ impl From<QueueError> for Problem {
                     "the queue is unavailable, so the outcome is unknown; repeat with the same Idempotency-Key",
                 )
             }
-            QueueError::Full => {
-                Self::new(Code::QueueFull, "the queue has no room; nothing was accepted, try again later")
-            }
+            QueueError::Full => Self::new(Code::QueueFull, "the queue is full; nothing was accepted, try again later"),
             QueueError::Closed(why) => {
-                tracing::warn!(why, "no new work is taken");
+                tracing::warn!(why, "the queue refused new work");
                 Self::new(
                     Code::Unavailable,
-                    format!("no new work is taken at present: {why}; nothing was accepted, try again later"),
+                    format!("the queue takes no new work at present: {why}; nothing was accepted, try again later"),
                 )
             }
             // Only the feeder of batches can meet it, and it never answers a request.
             QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
             QueueError::NoDependency { job, .. } => Self::new(
                 Code::DependencyMissing,
-                format!("there is no job {job} to wait for; jobs can be waited for as long as they are in the queue"),
+                format!(
+                    "job {job}, which this job waits for, is not in the queue; a job can wait only for jobs that are still in the queue"
+                ),
             ),
             QueueError::Quota { gate, most, open } => {
                 let whose = match gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
@@ -311,14 +311,16 @@ impl From<QueueError> for Problem {
                     None => "you have".to_owned(),
                 };
                 let detail =
-                    format!("{whose} {open} open jobs and may have {most}; nothing was accepted, try again later");
+                    format!("{whose} {open} open jobs, and the limit is {most}; nothing was accepted, try again later");
                 Self::new(Code::QuotaExceeded, detail)
             }
             QueueError::Memory { most_bytes, held_bytes, .. } => {
                 let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let detail = format!(
-                    "your jobs and versions take {:.1} of the {:.1} MiB of the queue's memory that you may have; nothing was accepted. Ended jobs give theirs \
-                     back when they move to history, sooner with retention_s, and versions when they are deleted; or have the operator raise max_memory_bytes",
+                    "your jobs and endpoint versions use {:.1} MiB of the queue's memory, and your limit is {:.1} \
+                        MiB; nothing was accepted. Ended jobs free theirs when they move to the archive (sooner with \
+                        a lower retention_s), versions when they are deleted; or ask the operator to raise \
+                        max_memory_bytes",
                     mib(held_bytes),
                     mib(most_bytes),
                 );
@@ -330,7 +332,7 @@ impl From<QueueError> for Problem {
             ),
             QueueError::TooLarge(text) => Self::new(Code::InvalidRequest, text),
             error @ (QueueError::Corrupt { .. } | QueueError::Unfit(_)) => {
-                tracing::error!(%error, "the queue holds what it should not");
+                tracing::error!(%error, "the queue holds invalid data");
                 Self::new(Code::Internal, INTERNAL)
             }
         }
@@ -350,25 +352,25 @@ impl From<ObjectsError> for Problem {
             | ObjectsError::TooLarge { .. }
             | ObjectsError::Folder { .. }
             | ObjectsError::Locked { .. } => {
-                tracing::error!(error = chain, "the object store refused");
+                tracing::error!(error = chain, "the object store refused a request");
                 Self::new(Code::Internal, INTERNAL)
             }
         }
     }
 }
 
-/// The answer to a path nobody serves.
+/// The response to an unknown path.
 pub(crate) async fn no_route() -> Problem {
-    Problem::new(Code::NotFound, "there is nothing at this path; the routes are listed at /openapi.json")
+    Problem::new(Code::NotFound, "no route has this path; see /openapi.json for the routes")
 }
 
-/// The answer to a method its path does not know.
+/// The response to an unsupported method.
 pub(crate) async fn no_method() -> Problem {
-    Problem::new(Code::MethodNotAllowed, "this path knows other methods; see the Allow header")
+    Problem::new(Code::MethodNotAllowed, "this path does not support this method; see the Allow header")
 }
 
-/// The answer to a request whose handler panicked.
-#[expect(clippy::needless_pass_by_value, reason = "the signature that catch-panic asks for")]
+/// The response to a request whose handler panicked.
+#[expect(clippy::needless_pass_by_value, reason = "the signature that catch-panic requires")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked");

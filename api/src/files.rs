@@ -31,33 +31,33 @@ const NAME_MAX: usize = 255;
 /// A card is small; what is larger is none of ours.
 const CARD_MAX: u64 = 16 << 10;
 
-/// A file about to be uploaded.
+/// A file to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileRequest {
-    /// What you call it.
+    /// Your name for the file.
     #[schema(min_length = 1, max_length = 255)]
     name: String,
-    /// Its size.
+    /// The file's size.
     size_bytes: u64,
-    /// Of its bytes, lower-case hex.
+    /// The SHA-256 of the file, lower-case hex.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
-    /// Default `application/octet-stream`.
+    /// The MIME type. Default `application/octet-stream`.
     content_type: Option<String>,
 }
 
-/// Where to put it.
+/// Where to upload the file.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FileUpload {
-    /// What an input names it by: `{"$file": "<id>"}`.
+    /// The id, which an input references as `{"$file": "<id>"}`.
     id: String,
     name: String,
     /// PUT the bytes here.
     upload_url: String,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
-    /// When the URL ends, RFC 3339.
+    /// When the URL expires, RFC 3339.
     expires_at: String,
 }
 
@@ -69,11 +69,11 @@ pub(crate) struct FileView {
     name: String,
     size_bytes: u64,
     content_type: String,
-    /// Fetch it here within an hour.
+    /// Download the file here within one hour.
     url: String,
 }
 
-/// What was said of a file before it was uploaded; lies beside it.
+/// The request that created a file, stored beside it.
 #[derive(Serialize, Deserialize)]
 struct Card {
     name: String,
@@ -83,7 +83,7 @@ struct Card {
 /// Upload a file
 #[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
     responses(
-        (status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload),
+        (status = 201, description = "The address to PUT the bytes to within one hour.", body = FileUpload),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -106,7 +106,7 @@ pub(crate) async fn create(
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
     if !names::is_content_type(&card.content_type) {
-        return Err(Problem::field("/content_type", "must be a MIME type as image/png"));
+        return Err(Problem::field("/content_type", "must be a MIME type, e.g. image/png"));
     }
     app.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
@@ -126,12 +126,12 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
 }
 
-/// See an uploaded file
+/// Get an uploaded file
 #[utoipa::path(get, operation_id = "get_file", path = "/v1/files/{id}", tag = "files",
     params(("id" = String, Path, description = "The file's id.")),
     responses(
         (status = 200, description = "The file.", body = FileView),
-        (status = 422, description = "`file_missing`: its bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "`file_missing`: the file's bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn get(
@@ -145,11 +145,11 @@ pub(crate) async fn get(
     let key = file_key(&caller.tenant, &id);
     let card = app.objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
     let card: Card = serde_json::from_slice(&card).map_err(|error| {
-        tracing::error!(%error, file = id, "a file's card cannot be read");
-        Problem::new(Code::Internal, "what was kept of this file cannot be read; upload it again")
+        tracing::error!(%error, file = id, "a file's record cannot be read");
+        Problem::new(Code::Internal, "the record of this file cannot be read; upload the file again")
     })?;
     let Some(stored) = app.objects.head(&key).await? else {
-        return Err(Problem::new(Code::FileMissing, "the file was announced but its bytes were not uploaded"));
+        return Err(Problem::new(Code::FileMissing, "the file was created but its bytes were not uploaded"));
     };
     let url = app.objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };

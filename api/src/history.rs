@@ -1,7 +1,7 @@
 //! Ended jobs after their time in Redis: archived in the object store and found there by name alone.
 //!
-//! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is forgotten, so at every moment it is in one
-//! of both or in both; whoever looks for one asks Redis first.
+//! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is deleted from Redis, so at every
+//! moment it is in one of the two or in both; readers ask Redis first.
 
 mod compact;
 mod find;
@@ -34,7 +34,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// Names of segments kept in memory; a name takes about 100 bytes.
 const CACHED_NAMES: u64 = 100_000;
 
-/// A day's names are believed for so long, except to say that a job is not there.
+/// Cache time of a day's names; not used to conclude that a job does not exist.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
 
 /// Segments read at once by one replica; each takes up to [`segment::READ_MAX`] while it is unpacked.
@@ -72,11 +72,11 @@ impl From<Error> for Problem {
             Error::Objects(error) => error.into(),
             Error::Queue(error) => error.into(),
             Error::Corrupt { .. } => {
-                tracing::error!(error = chain, "the archive holds what it should not");
+                tracing::error!(error = chain, "the archive holds invalid data");
                 Self::new(Code::Internal, INTERNAL)
             }
             Error::Restless(_) => {
-                tracing::warn!(error = chain, "the archive could not be read");
+                tracing::warn!(error = chain, "cannot read the archive");
                 Self::new(Code::Unavailable, "the archive is busy; try again")
             }
         }
@@ -139,8 +139,8 @@ impl App {
         self.archived("find a job", Box::pin(self.history.get(tenant, id))).await
     }
 
-    /// One page of a tenant's archived jobs, newest first, without those that the queue still has: whoever reads a whole list has
-    /// seen them there.
+    /// One page of a tenant's archived jobs, newest first, without those that are still in the queue, which readers of
+    /// a whole list have already seen there.
     pub(crate) async fn archived_jobs(
         &self,
         tenant: &str,
@@ -153,7 +153,7 @@ impl App {
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
             let mut present =
-                self.ask("look for jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
+                self.ask("search the jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
             jobs.retain(|_| !present.next().unwrap_or(false));
         }
         Ok((jobs, next))
@@ -168,7 +168,7 @@ impl App {
         match timeout(PATIENCE, question).await {
             Ok(answer) => Ok(answer?),
             Err(_) => {
-                tracing::warn!(step, "the archive did not answer in time");
+                tracing::warn!(step, "reading the archive timed out");
                 Err(Problem::new(Code::Unavailable, "the archive did not answer in time; try again"))
             }
         }

@@ -1,8 +1,8 @@
-//! Stokehold's public HTTP API and its worker gateway. It keeps nothing of its own: jobs are in the queue, bytes in the object
-//! store, and any number of replicas serve the same.
+//! Stokehold's public HTTP API and its worker gateway. It stores nothing itself: jobs are in the queue, bytes in the
+//! object store, so any number of replicas serve the same data.
 //!
-//! [`run`] is all that the `stoke` binary calls; [`app`] is every route without a socket, for tests. Tokens are made with
-//! [`token::mint`].
+//! The `stoke` binary calls only [`run`]; [`app`] is every route without a socket, for tests. [`token::mint`] creates
+//! tokens.
 
 mod batches;
 pub mod config;

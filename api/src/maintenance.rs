@@ -1,5 +1,5 @@
-//! What keeps the queue moving when nobody calls: due jobs become ready, leases that ran out come back, late jobs expire. Three duties,
-//! none of which waits for another. Every replica does them; doing one twice changes nothing.
+//! Periodic maintenance of the queue: due jobs become ready, expired leases are reaped, late jobs expire. Three duties
+//! that do not wait for each other. Every replica runs them; running one twice changes nothing.
 
 use std::time::Duration;
 

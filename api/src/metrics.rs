@@ -1,5 +1,5 @@
-//! What happens in a replica: every metric of it, and the one function that moves each. Labels are bounded. How the installation stands is told
-//! by [`crate::metrics::cluster`].
+//! The metrics of a replica, and the one function that updates each. Labels are bounded. [`crate::metrics::cluster`] has the
+//! metrics of the installation.
 
 pub(crate) mod cluster;
 mod handles;
@@ -19,8 +19,8 @@ pub(crate) use handles::request;
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
 const REQUEST: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
-/// From what nobody notices to what nobody waits for: an interactive job is late after 30 seconds, a standard one after 5 minutes, one of a
-/// batch after an hour.
+/// From imperceptible to unacceptable: an interactive job is late after 30 seconds, a standard one after 5 minutes, one
+/// of a batch after an hour.
 const QUEUE: [f64; 14] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0];
 
 /// From a handler that only computes to a run of hours.
@@ -29,38 +29,38 @@ const PART: [f64; 15] = [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
 catalogue! {
     /// Every metric of what happens in a replica.
     pub const METRICS;
-    counter HTTP_REQUESTS = "stokehold_http_requests_total" by ["route", "method", "status"], "HTTP requests answered.";
-    histogram HTTP_SECONDS = "stokehold_http_request_duration_seconds" in REQUEST by ["route"], "Seconds from a request's head to its answer's head.";
-    counter HTTP_HELD_BACK = "stokehold_http_requests_held_back_total", "Requests that waited a millisecond or more because their tenant had its part of this replica, while another tenant asked as well.";
+    counter HTTP_REQUESTS = "stokehold_http_requests_total" by ["route", "method", "status"], "Answered HTTP requests.";
+    histogram HTTP_SECONDS = "stokehold_http_request_duration_seconds" in REQUEST by ["route"], "Seconds from receiving a request's head to sending the response's head.";
+    counter HTTP_HELD_BACK = "stokehold_http_requests_held_back_total", "Requests that waited at least 1 ms because their tenant used its share of this replica while another tenant also had requests.";
     gauge CONNECTIONS = "stokehold_http_connections", "Open connections.";
-    counter CONNECTIONS_SHOWN_OUT = "stokehold_http_connections_shown_out_total", "Connections ended to make room for another one: all were taken.";
-    counter QUEUE_LATE = "stokehold_queue_late_total", "Questions to Redis that took longer than a client should wait.";
-    counter JOBS_SUBMITTED = "stokehold_jobs_submitted_total" by ["priority"], "Jobs accepted. Repeats of an idempotency key are not counted.";
-    counter JOBS_PROMOTED = "stokehold_jobs_promoted_total", "Scheduled jobs made ready.";
-    counter JOBS_EXPIRED = "stokehold_jobs_expired_total", "Jobs that ran out of time.";
-    counter JOBS_SETTLED = "stokehold_jobs_settled_total" by ["verdict"], "Jobs that waited for others, by what became of them.";
+    counter CONNECTIONS_SHOWN_OUT = "stokehold_http_connections_shown_out_total", "Connections closed to make room for new ones at the connection limit.";
+    counter QUEUE_LATE = "stokehold_queue_late_total", "Redis calls that took longer than a client should wait.";
+    counter JOBS_SUBMITTED = "stokehold_jobs_submitted_total" by ["priority"], "Accepted jobs, without repeats of an idempotency key.";
+    counter JOBS_PROMOTED = "stokehold_jobs_promoted_total", "Scheduled jobs that became ready.";
+    counter JOBS_EXPIRED = "stokehold_jobs_expired_total", "Jobs that expired.";
+    counter JOBS_SETTLED = "stokehold_jobs_settled_total" by ["verdict"], "Jobs that waited for other jobs, by outcome.";
     counter JOBS_ARCHIVED = "stokehold_jobs_archived_total", "Ended jobs moved from Redis to the archive.";
-    histogram JOB_QUEUE_SECONDS = "stokehold_job_queue_seconds" in QUEUE by ["priority"], "Seconds from ready to leased, of each attempt.";
-    histogram ATTEMPT_PART_SECONDS = "stokehold_attempt_part_seconds" in PART by ["part"], "Seconds of the parts of an attempt that has ended: env, weights, boot, load, warmup, run, upload. A part that took nothing is counted for run alone.";
+    histogram JOB_QUEUE_SECONDS = "stokehold_job_queue_seconds" in QUEUE by ["priority"], "Seconds from ready to leased, per attempt.";
+    histogram ATTEMPT_PART_SECONDS = "stokehold_attempt_part_seconds" in PART by ["part"], "Seconds of each part of an ended attempt: env, weights, boot, load, warmup, run, upload. Parts of zero length are counted only for run.";
     counter LEASES_GRANTED = "stokehold_leases_granted_total", "Leases granted to workers.";
-    counter LEASES_REAPED = "stokehold_leases_reaped_total", "Leases that ran out and were taken back.";
-    counter LEASES_LOST = "stokehold_leases_lost_total", "Leases that a worker believed to have, and had not any more: reaped, or the job was cancelled or has ended.";
-    counter TIMINGS_CUT = "stokehold_timings_cut_total", "Attempts whose worker reported more time than their lease was held for. They were recorded and charged for the lease's time.";
-    gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' pulls that wait for a job.";
-    counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by what was reported and what became of it; `stale_fence`: by who had no right to any more.";
-    counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Attempts that failed, by the code of their error.";
-    counter TRACES_EXPORTED = "stokehold_traces_exported_total", "Traces of ended jobs that were sent to the collector.";
-    counter TRACES_DROPPED = "stokehold_traces_dropped_total" by ["reason"], "Traces that the collector will never get: `too_many` wait, `too_late`, `refused`.";
-    counter WEBHOOK_TRIES = "stokehold_webhook_tries_total" by ["outcome"], "Tries to deliver a webhook: `delivered`, `failed` (tried again), `exhausted` or `disabled` (given up).";
-    counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Ticks of schedules: `submitted`, `refused` or `missed`.";
-    counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records that recovery sweeps looked at.";
-    counter RECORDS_REPAIRED = "stokehold_records_repaired_total" by ["kind"], "What recovery sweeps put back where a record should stand. 0 in a healthy queue.";
+    counter LEASES_REAPED = "stokehold_leases_reaped_total", "Leases that expired and were reaped.";
+    counter LEASES_LOST = "stokehold_leases_lost_total", "Leases that a worker still reported although they had ended: reaped, or the job was cancelled or has ended.";
+    counter TIMINGS_CUT = "stokehold_timings_cut_total", "Attempts whose worker reported more time than their lease was held. They are recorded and charged for the lease's time.";
+    gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' lease polls that wait for a job.";
+    counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by reported outcome and by answer; `stale_fence`: the worker no longer held the lease.";
+    counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Failed attempts, by error code.";
+    counter TRACES_EXPORTED = "stokehold_traces_exported_total", "Traces of ended jobs sent to the collector.";
+    counter TRACES_DROPPED = "stokehold_traces_dropped_total" by ["reason"], "Traces that were dropped: `too_many` were waiting, `too_late`, or `refused` by the collector.";
+    counter WEBHOOK_TRIES = "stokehold_webhook_tries_total" by ["outcome"], "Tries to deliver a webhook: `delivered`, `failed` (will be retried), `exhausted` or `disabled` (given up).";
+    counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Schedule ticks: `submitted`, `refused` or `missed`.";
+    counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records examined by recovery sweeps.";
+    counter RECORDS_REPAIRED = "stokehold_records_repaired_total" by ["kind"], "Records that recovery sweeps put back in place. 0 in a healthy queue.";
     counter DUTY_ROUNDS = "stokehold_duty_rounds_total" by ["duty"], "Rounds of the replica's background duties.";
     counter DUTY_FAILURES = "stokehold_duty_failures_total" by ["duty", "kind"], "Rounds of background duties that failed, by how: `error`, `timeout` or `panic`. A duty that panicked is started again.";
-    gauge REDIS_USED = "stokehold_redis_memory_used_bytes" by ["shard"], "Memory that the Redis of a shard uses.";
-    gauge REDIS_MAX = "stokehold_redis_memory_max_bytes" by ["shard"], "Memory that it may use; 0 without a limit.";
-    gauge REDIS_REPLICAS = "stokehold_redis_replicas" by ["shard"], "Replicas of it that are in step.";
-    gauge ADMISSION_OPEN = "stokehold_admission_open" by ["shard"], "1 while new work is taken, 0 while not.";
+    gauge REDIS_USED = "stokehold_redis_memory_used_bytes" by ["shard"], "Memory used by the Redis of a shard.";
+    gauge REDIS_MAX = "stokehold_redis_memory_max_bytes" by ["shard"], "Memory limit of the Redis of a shard; 0 without a limit.";
+    gauge REDIS_REPLICAS = "stokehold_redis_replicas" by ["shard"], "Replicas of the Redis of a shard that are in sync.";
+    gauge ADMISSION_OPEN = "stokehold_admission_open" by ["shard"], "1 while new work is accepted, 0 while it is refused.";
 }
 
 /// Sets the recorder, if that has not happened yet.
@@ -122,7 +122,7 @@ pub(crate) fn archived(jobs: usize) {
     counter!(JOBS_ARCHIVED).increment(jobs as u64);
 }
 
-/// A job was leased after it had been ready for so long.
+/// A job was leased after it had been ready for this time.
 pub(crate) fn leased(priority: Priority, queued_ms: u64) {
     HANDLES.granted.increment(1);
     HANDLES.queued[index(priority)].record(Duration::from_millis(queued_ms));
@@ -148,7 +148,7 @@ pub(crate) fn timings_cut(attempts: usize) {
     counter!(TIMINGS_CUT).increment(attempts as u64);
 }
 
-/// An attempt was reported to have ended. What it took is told of those whose end counts.
+/// An attempt was reported to have ended. Its timings count only if the report was accepted.
 pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timing) {
     HANDLES.finished(has_succeeded, answer).increment(1);
     if answer == FinishAnswer::Ok {
@@ -191,7 +191,7 @@ pub(crate) fn webhook_tried(outcome: &'static str) {
 /// How a round of a background duty failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DutyFailure {
-    /// It said so.
+    /// It returned an error.
     Error,
     /// It did not end in time.
     Timeout,

@@ -1,4 +1,4 @@
-//! Which texts may stand in URLs, Redis keys and S3 keys.
+//! The texts that are allowed in URLs, Redis keys and S3 keys.
 
 /// A tenant's or an endpoint's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub(crate) fn is_name(text: &str) -> bool {
@@ -29,7 +29,7 @@ pub(crate) fn is_schedule_id(text: &str) -> bool {
     text.strip_prefix("sch_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
 }
 
-/// A MIME type, roughly: what may stand in a header and be signed.
+/// A MIME type, roughly: a text that is allowed in a header and can be signed.
 pub(crate) fn is_content_type(text: &str) -> bool {
     matches!(text.len(), 3..=200) && text.contains('/') && text.bytes().all(|b| (0x20..0x7f).contains(&b))
 }

@@ -31,7 +31,7 @@ use crate::{endpoints, files};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
+    info(title = "Stokehold", description = "Jobs for GPUs: submit them, follow them, fetch their results. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file, trace::get,
         batches::create, batches::estimate, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
@@ -51,20 +51,20 @@ use crate::{endpoints, files};
     modifiers(&Bearer, &Links),
     security(("bearer" = []), ("session" = [])),
     tags(
-        (name = "jobs", description = "Work: submitted, followed, cancelled."),
-        (name = "batches", description = "Many inputs in one call."),
-        (name = "limits", description = "How much a tenant may take."),
-        (name = "access", description = "Who may do what, and who has done what."),
-        (name = "schedules", description = "Jobs that come back by the clock."),
-        (name = "endpoints", description = "What jobs run on."),
-        (name = "secrets", description = "What handlers know and nobody else."),
-        (name = "feedback", description = "What people thought of results."),
-        (name = "files", description = "Inputs that are too big for JSON."),
-        (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
-        (name = "costs", description = "What it cost, and where the money went."),
-        (name = "workers", description = "Who runs the jobs."),
-        (name = "dashboard", description = "What the page at `/dashboard` lives on."),
-        (name = "health", description = "For machines that watch this one."),
+        (name = "jobs", description = "Submit, follow and cancel jobs."),
+        (name = "batches", description = "Run an endpoint on many inputs in one call."),
+        (name = "limits", description = "Set and read the limits of tenants and endpoints."),
+        (name = "access", description = "Manage tenants and tokens, and read the audit log."),
+        (name = "schedules", description = "Submit jobs on a schedule."),
+        (name = "endpoints", description = "Deploy and configure the models that jobs run on."),
+        (name = "secrets", description = "Store values that only handlers can read."),
+        (name = "feedback", description = "Store what people thought of results."),
+        (name = "files", description = "Upload inputs that are too large for JSON."),
+        (name = "webhooks", description = "Receive events, signed as Standard Webhooks describes."),
+        (name = "costs", description = "Read costs and how they are split."),
+        (name = "workers", description = "List and manage the workers and instances that run jobs."),
+        (name = "dashboard", description = "Routes behind the page at `/dashboard`."),
+        (name = "health", description = "Health checks and metrics."),
     ),
 )]
 struct Api;
@@ -76,8 +76,7 @@ impl Modify for Bearer {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("sk_<id>_<secret>_<crc>").build();
         let components = api.components.get_or_insert_default();
         components.add_security_scheme("bearer", SecurityScheme::Http(scheme));
-        let cookie =
-            "Of a page that logged in. All but GET and HEAD need the header `Stokehold-Request: dashboard` beside it.";
+        let cookie = "The cookie of a page that logged in. Every method but GET and HEAD also requires the header `Stokehold-Request: dashboard`.";
         let cookie = ApiKey::Cookie(ApiKeyValue::with_description(crate::dashboard::session::COOKIE, cookie));
         components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
     }
@@ -93,13 +92,13 @@ impl IntoResponses for Problems {
             RefOr::T(ResponseBuilder::new().description(text).content("application/problem+json", content).build())
         };
         [
-            ("400", "The request is not valid; `code` and `errors` say where."),
-            ("401", "`unauthorized`: no token, or none that is good."),
-            ("403", "`forbidden`: the token lacks a scope. `tenant_disabled`: an operator has stopped its tenant."),
+            ("400", "The request is not valid; `code` and `errors` give the reason."),
+            ("401", "`unauthorized`: the token is missing or not valid."),
+            ("403", "`forbidden`: the token lacks a scope. `tenant_disabled`: an operator has disabled its tenant."),
             ("404", "`not_found`, `unknown_endpoint` or `unknown_version`."),
-            ("429", "`queue_full` or `rate_limited`: see `Retry-After`. `quota_exceeded`: the tenant has what it may have, and `detail` names the limit."),
-            ("500", "`internal`: a defect."),
-            ("503", "`unavailable`: the outcome is unknown, repeating with the same idempotency key is safe."),
+            ("429", "`queue_full` or `rate_limited`: see `Retry-After`. `quota_exceeded`: the tenant is at a limit, which `detail` names."),
+            ("500", "`internal`: a defect in Stokehold."),
+            ("503", "`unavailable`: the outcome is unknown; repeating with the same idempotency key is safe."),
         ]
         .into_iter()
         .fold(ResponsesBuilder::new(), |responses, (status, text)| responses.response(status, described(text)))

@@ -1,5 +1,5 @@
-//! Jobs that wait for others: told when those have ended, given their results, led through their steps. Any replica does it; of
-//! two that decide at once the queue hears one.
+//! Settles jobs that wait for others: unblocks them, fills in their results and runs their steps. Any replica does it;
+//! if two decide at the same time, the queue accepts one.
 
 mod files;
 mod outcomes;
@@ -28,8 +28,8 @@ use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 use crate::traces::context;
 use crate::traces::sampler::Sampler;
 
-/// What nobody works on for so long is given out again. A claim goes on for as long as its settlement does, which copies files and may wait
-/// for S3 for minutes.
+/// Work without progress for this long is handed out again. A claim is renewed for as long as its settlement runs,
+/// which copies files and may wait minutes for S3.
 const CLAIM_MS: u64 = 30_000;
 const CLAIM_AGAIN: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(240);
 /// The timeout of a round: as many settlements as one of [`AT_ONCE`] may have to do, one after the other.
 const ROUND_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// A signal may be lost, so nobody waits for one longer than this.
+/// A signal may be lost, so no wait for one is longer than this.
 const RELOOK: Duration = Duration::from_secs(2);
 
 /// Settled at a time: each reads other jobs' results first, some of them from S3.
@@ -74,8 +74,8 @@ impl Settler {
             self.lock().remove(&due);
             match done {
                 Ok(Ok(done)) => return done,
-                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "a settlement timed out"),
-                Err(Panicked) => tracing::error!(job.id = %due.id(), "a settlement panicked"),
+                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "settling a job timed out"),
+                Err(Panicked) => tracing::error!(job.id = %due.id(), "settling a job panicked"),
             }
             // It is tried again when its claim has run out.
             Ok(())
@@ -96,7 +96,7 @@ impl Settler {
             let claims: Vec<Due> = self.lock().iter().copied().collect();
             if let Err(error) = self.app.queue.keep_due(&claims, CLAIM_MS).await {
                 // Another replica may settle the same meanwhile; the queue hears one of both.
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to keep claims of waiting jobs");
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the claims on waiting jobs");
             }
         }
     }
@@ -133,7 +133,7 @@ impl Settler {
             Err(Trouble::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
             Err(Trouble::Passing(problem)) => {
                 // It stays claimed, and is due again when the claim has run out.
-                tracing::warn!(job.id = %job.id, ?problem, "a waiting job could not be settled, trying again");
+                tracing::warn!(job.id = %job.id, ?problem, "cannot settle a waiting job, trying again");
                 return Ok(());
             }
         };
@@ -163,9 +163,10 @@ impl Settler {
     /// `None` when something it waits for has not ended.
     async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
         let input = self.app.whole_input(&job.spec.tenant, &job.input).await?;
-        let input = input.ok_or_else(|| Trouble::Lost("its input is missing from the object store".to_owned()))?;
+        let input =
+            input.ok_or_else(|| Trouble::Lost("the job's input is missing from the object store".to_owned()))?;
         let input: Value = serde_json::from_str(input.get())
-            .map_err(|error| Trouble::Lost(format!("its input cannot be read: {error}")))?;
+            .map_err(|error| Trouble::Lost(format!("the job's input cannot be read: {error}")))?;
         let output = match &job.held {
             Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
             None => None,
@@ -200,7 +201,7 @@ impl Settler {
         Ok(Some((steps, verdict)))
     }
 
-    /// An input as it is to stand in the job's record.
+    /// An input in the form that the job's record stores.
     async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
         let (input, _file) = self.app.store_input(&job.spec.tenant, json::raw(input)).await?;
         Ok(input)
@@ -236,13 +237,18 @@ impl Settler {
         let refused = |why: String| Some(JobError::new(ErrorCode::DependencyFailed, why));
         let size = input.to_string().len();
         if size > INPUT_MAX {
-            return Ok(refused(format!("its input came to {size} bytes, more than {INPUT_MAX}")));
+            return Ok(refused(format!(
+                "the job's input has {size} bytes after its references were filled in, over the limit of {INPUT_MAX}"
+            )));
         }
         let spec = &job.spec;
         let deployed = self.app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?;
         Ok(match inputs::check(&deployed.input, input, "/input") {
             Ok(_) => None,
-            Err(problem) => refused(format!("its input, once come together, is not valid: {}", problem.detail())),
+            Err(problem) => refused(format!(
+                "the job's input is not valid after its references were filled in: {}",
+                problem.detail()
+            )),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! How long the queue may take to answer before a client is told so.
+//! The timeout of the queue before a client receives an error.
 
 use std::time::Duration;
 

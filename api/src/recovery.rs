@@ -1,5 +1,6 @@
-//! The recovery sweep: goes through all records and puts back what one should stand in and does not. It runs when Redis has been
-//! restarted or is another than before, when a replica starts, and every five minutes. It finds nothing unless something else is wrong: says so when it does.
+//! The recovery sweep: reads all records and puts back index entries that they lack. It runs when Redis was restarted
+//! or replaced, when a replica starts, and every five minutes. It finds nothing unless something else is wrong, and
+//! logs it if it does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const STEPS: usize = 100;
 /// The timeout of a round: far more than its steps and rests take, far less than the role lasts.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
-/// A sweep takes at most this part of Redis: it rests so many times as long as a step took.
+/// A sweep uses at most this part of Redis: it rests this many times as long as a step took.
 const REST: u32 = 19;
 const REST_MAX: Duration = Duration::from_millis(100);
 
@@ -105,10 +106,10 @@ impl Duty for Recovery {
 impl Summary {
     fn tell(&self) {
         if self.repaired.is_empty() {
-            tracing::debug!(records = self.looked, "all records stand where they should");
+            tracing::debug!(records = self.looked, "the recovery check found every record in place");
         } else {
             let (records, repaired) = (self.looked, &self.repaired);
-            tracing::error!(records, ?repaired, "records did not stand where they should and were put back");
+            tracing::error!(records, ?repaired, "the recovery check put misplaced records back");
         }
     }
 }

@@ -34,14 +34,14 @@ impl Watch {
     pub(crate) async fn run_once(&mut self) -> Result<(), Error> {
         let shard = self.shard.number();
         if self.shard.look().await? {
-            tracing::info!(shard, "Redis has been restarted or is another than before; its records are checked");
+            tracing::info!(shard, "Redis was restarted or replaced; checking its records");
             self.app.redis_changed[usize::from(shard)].notify_one();
         }
         let health = self.shard.health();
         metrics::redis(shard, &health);
         match health.refusal {
-            Some(why) if self.was_open => tracing::warn!(shard, %why, "no new work is taken from now on"),
-            None if !self.was_open => tracing::info!(shard, "new work is taken again"),
+            Some(why) if self.was_open => tracing::warn!(shard, %why, "new work is refused from now on"),
+            None if !self.was_open => tracing::info!(shard, "new work is accepted again"),
             _ => {}
         }
         self.was_open = health.refusal.is_none();
@@ -49,7 +49,7 @@ impl Watch {
     }
 }
 
-/// While Redis does not answer, what it said last stands.
+/// While Redis does not answer, its last state stays in effect.
 impl Duty for Watch {
     const NAME: &'static str = "watch";
     const ROUND_MAX: Duration = LOOK_MAX;

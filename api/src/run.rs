@@ -49,11 +49,11 @@ const BOOT_PAUSE: Duration = Duration::from_millis(250);
 /// How long one boot step may take before it is tried again.
 const BOOT_STEP: Duration = Duration::from_secs(10);
 
-/// Serves the API on `listener` until `shutdown`: checks what it stands on first, and refuses to start on a Redis that could lose
-/// jobs.
+/// Serves the API on `listener` until `shutdown`. Checks Redis and the object store first, and refuses to start on a
+/// Redis that could lose jobs.
 ///
 /// # Errors
-/// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
+/// If Redis or the object store cannot be reached or is unfit; the message has what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
     run_showing(config, Exposition::default(), listener, shutdown).await
 }
@@ -77,7 +77,7 @@ pub async fn run_showing(
     let app = App::start(config, (replica, heard), queue, objects, fitness.durability, exposition, shutdown.clone());
     let duties = duties(&app, &shutdown)?;
     let address = listener.local_addr().context("failed to read the listener's address")?;
-    tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
+    tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API is listening");
     serve::serve(listener, self::app(app), bounds, shutdown).await;
     let _ended = duties.join_all().await;
     Ok(())
@@ -149,7 +149,7 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-/// The queue, what it keeps, and what `replica` is told of it from now on.
+/// The queue, its fitness, and the signals for `replica` from now on.
 async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc::Receiver<Signal>)> {
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;
@@ -160,7 +160,7 @@ async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc:
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
     let (queue, fitness, heard) = patiently("Redis", fit, passing).await?;
     for note in &fitness.notes {
-        tracing::warn!(note, "Redis can be used, but");
+        tracing::warn!(note, "Redis is usable, but");
     }
     Ok((queue, fitness, heard))
 }

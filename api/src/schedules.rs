@@ -17,7 +17,7 @@ use crate::state::App;
 
 pub(crate) use scheduler::Scheduler;
 
-/// Where the request stands in the one that made the schedule.
+/// The pointer of the job request within the schedule request.
 pub(crate) const JOB_AT: &str = "/job";
 
 /// The job that a schedule's request makes now, checked as `POST /v1/jobs` checks it: against what is deployed now.
@@ -27,7 +27,7 @@ pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> R
     if !job.spec.depends_on.is_empty() {
         return Err(Problem::field(
             format!("{JOB_AT}/input"),
-            "names another job's result; a schedule's job waits for no other",
+            "references another job's result; a schedule's job waits for no other job",
         ));
     }
     inputs::require_files(&app.objects, tenant, &job.spec.files.iter().collect()).await?;

@@ -35,11 +35,11 @@ pub struct Keyring(Vec<(String, [u8; KEY_BYTES])>);
 pub(crate) enum Error {
     /// Its key is not configured here.
     #[error(
-        "it is sealed with the key {0:?}, which is not among the API's secret_keys; set it again, or bring the key back"
+        "it is sealed with the key {0:?}, which is not among the API's secret_keys; set the secret again, or add the key back"
     )]
     UnknownKey(String),
     /// It is not what was sealed: it was changed, or moved, or another key has this name.
-    #[error("its record in Redis is not what was stored, or its key is another than then; set it again")]
+    #[error("its record in Redis was altered, or its key was replaced; set the secret again")]
     Forged,
     #[error(transparent)]
     Random(#[from] RandomError),

@@ -1,4 +1,4 @@
-//! One subscription per replica: what the queue says without being asked, handed to whoever waits for it.
+//! One subscription per replica: receives the queue's signals and passes them to their waiters.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// For what this replica is told.
+    /// Dispatches the signals of this replica.
     pub(crate) fn new(app: App, heard: mpsc::Receiver<Signal>) -> Self {
         Self { app, heard, next: None }
     }
@@ -60,7 +60,9 @@ impl Duty for Signals {
     async fn rest(&mut self, _: Duration) {
         self.next = self.heard.recv().await;
         if self.next.is_none() {
-            tracing::error!("the queue's signals ended; waits and pulls go on with looking every few seconds");
+            tracing::error!(
+                "the subscription to the queue's signals ended; waits and lease polls fall back to polling every few seconds"
+            );
             std::future::pending::<()>().await;
         }
     }

@@ -1,4 +1,4 @@
-//! What every handler may use. One per replica; clones share it.
+//! The state that every handler shares: one per replica; clones are cheap.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ use crate::workers::rented::Machines;
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Batches whose lines come in at the same time: each holds two parts of 8 MiB.
+/// Concurrent uploads of batch lines: each uses two parts of 8 MiB.
 const BATCH_UPLOADS: usize = 4;
 
-/// Changes of a tenant that one replica has under way at the same time.
+/// Concurrent changes of one tenant on a replica.
 const CHANGES_OF_TENANT: usize = 64;
 
-/// How long the list of workers is believed.
+/// Cache time of the worker list.
 const FLEET_FOR: Duration = Duration::from_secs(1);
 
 /// How long after the advice a worker may still fetch a version ahead.
@@ -58,10 +58,10 @@ const ADVISED_FOR: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
 
-/// The right to hold a request open, until it is dropped.
+/// A permit to hold a request open, until it is dropped.
 pub(crate) struct Held(#[expect(dead_code, reason = "kept until it is dropped")] (OwnedSemaphorePermit, Share));
 
-/// What [`App`] shares.
+/// The parts behind [`App`].
 pub struct Parts {
     pub(crate) config: Config,
     pub(crate) queue: Shards,
@@ -86,36 +86,36 @@ pub struct Parts {
     /// Models that heartbeats advised workers to load or fetch, by worker id.
     pub(crate) advised: Cache<(String, ModelRef), ()>,
     pub(crate) evicted: Cache<(), Arc<Evicted>>,
-    /// What runs, as of a second ago at most.
+    /// The running jobs, at most one second old.
     pub(crate) running: Cache<(), Arc<Vec<Running>>>,
     pub(crate) costs: Costs,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) offers: Offers,
     pub(crate) live: Live,
-    /// What this process shows of how things stand.
+    /// The metrics of the installation that this process serves.
     pub(crate) exposition: Exposition,
     pub(crate) work: Bells,
-    /// Rung here when a schedule of this shard may tick sooner than its scheduler knows.
+    /// One notifier per shard: a schedule may tick sooner than its scheduler expects.
     pub(crate) rescheduled: Vec<Notify>,
-    /// This replica's name for as long as it lives.
+    /// This replica's name, unique to this process.
     pub(crate) replica: String,
     held: Arc<Semaphore>,
-    /// Of those, a tenant's.
+    /// The tenants' shares of the held requests.
     held_shares: Shares,
     pub(crate) turns: Turns,
-    /// Workers that wait for jobs: whatever clients hold open, these go on.
+    /// Permits for workers that wait for jobs, separate from clients' held requests.
     held_pulls: Arc<Semaphore>,
-    /// The right to send the lines of a batch.
+    /// Permits for uploads of batch lines.
     pub(crate) uploads: Semaphore,
-    /// Of those, a tenant's.
+    /// The tenants' shares of the uploads.
     pub(crate) upload_shares: Shares,
-    /// Changes of a tenant that are under way.
+    /// The tenants' shares of concurrent changes.
     pub(crate) change_shares: Shares,
-    /// How the background duties are doing.
+    /// The state of the background duties.
     pub(crate) duties: Duties,
     pub(crate) ready: crate::server::health::Readiness,
-    /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
+    /// One notifier per shard: its Redis was restarted or replaced.
     pub(crate) redis_changed: Vec<Notify>,
     pub(crate) shutdown: CancellationToken,
 }
@@ -129,12 +129,12 @@ impl Deref for App {
 }
 
 impl App {
-    /// Now, unix milliseconds, by the clock that the queue counts by: what is kept by the hour or the day is read by it too.
+    /// The current time, Unix milliseconds, by the queue's clock; hourly and daily data use the same clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.config.redis.clock.now_ms()
     }
 
-    /// Puts the replica named `replica` together and hands on what it is told; `shutdown` ends that, and everything held open.
+    /// Builds the replica named `replica` and forwards its signals; `shutdown` ends that and every held request.
     pub(crate) fn start(
         config: Config,
         (replica, heard): (String, mpsc::Receiver<Signal>),
@@ -195,7 +195,7 @@ impl App {
         app
     }
 
-    /// Asks the queue or the registry, for as long as a client should wait for it.
+    /// Runs a call of the queue or the registry within the time that a client should wait.
     pub(crate) async fn ask<T>(
         &self,
         step: &'static str,
@@ -204,18 +204,19 @@ impl App {
         self.patience.ask(step, question).await
     }
 
-    /// The shard on which a tenant lives.
+    /// The shard of a tenant.
     pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Problem> {
         self.ask("find a tenant's shard", self.queue.of(tenant)).await
     }
 
-    /// Has the scheduler of a tenant's shard look now.
+    /// Wakes the scheduler of a tenant's shard.
     pub(crate) async fn reschedule(&self, tenant: &str) -> Result<(), Problem> {
         self.rescheduled[usize::from(self.home(tenant).await?.number())].notify_one();
         Ok(())
     }
 
-    /// As [`App::ask`], for what may be repeated when its outcome is unknown: twice more, within the same time.
+    /// Like [`App::ask`], for calls that are safe to repeat when their outcome is unknown: repeats up to twice within
+    /// the same time.
     pub(crate) async fn ask_again<T, F>(&self, step: &'static str, question: impl Fn() -> F) -> Result<T, Problem>
     where
         F: Future<Output = Result<T, QueueError>>,
@@ -235,18 +236,18 @@ impl App {
         self.ask(step, repeated).await
     }
 
-    /// The right to hold one request of a tenant open. Half of all that may be is the most for one tenant.
+    /// A permit to hold one request of a tenant open. One tenant gets at most half of all permits.
     pub(crate) fn hold(&self, tenant: &str) -> Result<Held, Problem> {
         let permit = self.held.clone().try_acquire_owned().ok();
         permit.zip(self.held_shares.take(tenant)).map(Held).ok_or_else(too_many_held)
     }
 
-    /// The right of a worker to wait for jobs.
+    /// A permit for a worker to wait for jobs.
     pub(crate) fn hold_pull(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.held_pulls.clone().try_acquire_owned().map_err(|_| too_many_held())
     }
 }
 
 fn too_many_held() -> Problem {
-    Problem::new(Code::RateLimited, "too many requests are held open here; ask again without waiting")
+    Problem::new(Code::RateLimited, "too many requests are waiting on this replica; repeat the request without waiting")
 }

@@ -69,14 +69,14 @@ impl App {
         let taken = self.tenants.requests.take(name.to_owned(), Rate::per_minute(most), Instant::now());
         taken.map_err(|wait| {
             let detail = format!(
-                "tenant {name:?} may send {most} requests a minute; nothing was done, send fewer, or have the operator raise \
-                 requests_per_minute"
+                "tenant {name:?} may send {most} requests per minute; nothing was done. Send fewer, or ask the \
+                    operator to raise requests_per_minute"
             );
             Problem::new(Code::RateLimited, detail).after(whole_seconds(wait))
         })
     }
 
-    /// What whoever shows a token that proves nothing is told. A good one from the same address is served all the same.
+    /// The response to a failed authentication. A valid token from the same address is still accepted.
     pub(crate) fn failed_log_in(&self, address: Address, problem: Problem) -> Problem {
         if problem.code() != Code::Unauthorized {
             return problem;
@@ -85,7 +85,7 @@ impl App {
         match counted {
             Some(Err(wait)) => {
                 let detail =
-                    "too many tokens from this address proved nothing, and neither did this one; check it, then wait";
+                    "too many failed authentications from this address; check the token, then retry after the wait";
                 Problem::new(Code::RateLimited, detail).after(whole_seconds(wait))
             }
             _ => problem,

@@ -1,6 +1,6 @@
-//! One job's trace. Nothing is recorded for it while the job runs: [`story`] tells it from the job's record and from what its webhooks'
-//! deliveries have kept, so that it is there for every job, and the same whoever asks. [`otlp`] writes it as OpenTelemetry has it,
-//! [`export`] sends those of ended jobs to a collector, where there is one.
+//! Traces of jobs. Nothing is recorded while a job runs: [`story`] builds the trace from the job's record and its
+//! webhook deliveries, so that every job has one and it is always the same. [`otlp`] writes it in the OpenTelemetry
+//! format, and [`export`] sends the traces of ended jobs to a collector, if one is configured.
 
 mod attempt;
 mod collector;
@@ -20,7 +20,7 @@ use stokehold_queue::outbox::Delivery;
 use crate::error::Problem;
 use crate::state::App;
 
-/// The deliveries that belong to a job's trace: those that told of its starts and its end.
+/// The deliveries that belong to a job's trace: those about its starts and its end.
 pub(crate) async fn deliveries(app: &App, job: &Job) -> Result<Vec<Delivery>, Problem> {
     if job.spec.hook.is_none() {
         return Ok(Vec::new());

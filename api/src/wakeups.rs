@@ -1,4 +1,4 @@
-//! Background work that any replica may do: who does it sleeps here until the queue says that there is some.
+//! Background work that any replica may do: the worker loops sleep here until the queue signals work.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ struct Bell {
 }
 
 impl Bells {
-    /// For so many shards.
+    /// Notifiers for this number of shards.
     pub(crate) fn new(shards: usize) -> Self {
         Self((0..shards).map(|_| Bell::default()).collect())
     }
 
-    /// Rings on every shard. A ring that nobody waits for is kept, once.
+    /// Notifies every shard. A notification without a waiter is kept, once.
     pub(crate) fn tell(&self, work: Work) {
         self.0.iter().for_each(|bell| bell.of(work).notify_one());
     }
 
-    /// Until the shard's bell rings, or `longest` is over: a signal may be lost, so nobody waits for ever.
+    /// Waits for the shard's notification, at most `longest`: a signal may be lost, so no wait is unlimited.
     pub(crate) async fn wait(&self, work: Work, shard: u8, longest: Duration) {
         let _ = timeout(longest, self.0[usize::from(shard)].of(work).notified()).await;
     }

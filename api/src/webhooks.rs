@@ -1,8 +1,8 @@
-//! Webhooks: events that the queue's outbox holds, delivered. Standard Webhooks on the wire; at least once, or `exhausted` after ten
-//! tries (P9), with the same id on each.
+//! Delivery of webhooks: the events in the queue's outbox. Standard Webhooks on the wire; at least once, or `exhausted`
+//! after ten tries (P9), with the same id on each.
 //!
-//! [`guard`] says where they may go, [`client`] goes nowhere else, [`sign`] proves whom they are from, [`schedule`] says when they
-//! are tried again, [`breaker`] and [`lanes`] keep one bad receiver from holding up the rest, [`payload`] is what they say, and
+//! [`guard`] decides where they may go and [`client`] enforces it, [`sign`] signs them, [`schedule`] has the retry
+//! times, [`breaker`] and [`lanes`] keep one bad receiver from delaying the rest, [`payload`] is their content, and
 //! [`deliver`] is the loop.
 
 mod breaker;

@@ -142,7 +142,7 @@ async fn an_endpoint_that_is_particular_about_its_card_waits_for_it_and_is_told_
     let id = api.submit("particular", json!({})).await;
     let job = api.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!(job["waiting"]["reason"], "unschedulable", "{job}");
-    let why = "no worker here has what it asks for: it asks for a card of the model RTX 4090 with compute capability 8.0 or more";
+    let why = "no worker meets the job's requirements: it needs a GPU of model RTX 4090 with compute capability 8.0 or higher";
     assert_eq!(job["waiting"]["message"], why);
     let queue = api.get("/v1/queue").await;
     assert_eq!(queue["lanes"][0]["demands"]["gpu_models"], json!(["RTX 4090"]), "{queue}");

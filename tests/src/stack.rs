@@ -288,7 +288,7 @@ impl Stack {
                 let _ = child.kill();
                 panic!("a replica did not come up:\n{}", said.join("\n"));
             };
-            let address = line.split("127.0.0.1:").nth(1).filter(|_| line.contains("the API serves"));
+            let address = line.split("127.0.0.1:").nth(1).filter(|_| line.contains("the API is listening"));
             if let Some(rest) = address {
                 let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
                 break format!("http://127.0.0.1:{port}");

@@ -25,6 +25,6 @@ export async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
 
 /** What went wrong, as a sentence for whoever looks at the page. */
 export function sentence(error: unknown): string {
-  if (error instanceof Refused && error.status === 403) return `This token may not do that: ${error.message}`;
-  return error instanceof Refused ? error.message : "The API cannot be reached; the page goes on trying.";
+  if (error instanceof Refused && error.status === 403) return `This token lacks the permission: ${error.message}`;
+  return error instanceof Refused ? error.message : "The API cannot be reached; the page keeps trying.";
 }

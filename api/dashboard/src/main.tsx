@@ -36,7 +36,7 @@ function Login({ entered, why }: { entered: (session: Session) => void; why: str
         <Problem text={problem} />
         <button class="main">Log in</button>
       </form>
-      <p class="quiet"><code>stoke dashboard</code> prints an address that needs none; an administrator makes one with <code>stoke token create</code>. The page does not keep it.</p>
+      <p class="quiet"><code>stoke dashboard</code> prints an address that logs in without a token; an administrator creates tokens with <code>stoke token create</code>. The page does not store the token.</p>
     </main>
   );
 }
@@ -89,13 +89,13 @@ function Frame({ session, left }: { session: Session; left: () => void }) {
   const leave = () => ask("/v1/session", { method: "DELETE" }).then(left, (error) => setProblem(sentence(error)));
   return (
     <div class="frame">
-      <a class="skip" href="#main">Skip to the view</a>
+      <a class="skip" href="#main">Skip to the content</a>
       <nav aria-label="Views">
         <strong><img src="/dashboard/icon.svg" alt="" width={18} height={18} /> Stokehold</strong>
         {VIEWS.map(([name, label]) => <a key={name} href={`/dashboard/${name}`} aria-current={view === name ? "page" : undefined}>{label}</a>)}
         <div class="foot">
           <span role="status" aria-live="polite" class={isLive ? "good" : "warn"}>{isLive ? "● live" : "○ reconnecting"}</span>
-          <span class="tenant" title="Whose jobs, endpoints and files this shows">{session.tenant}</span>
+          <span class="tenant" title="The tenant whose jobs, endpoints and files are shown">{session.tenant}</span>
           <button onClick={toggle}>Light / dark</button>
           <button onClick={() => help.current?.showModal()}>Keys</button>
           <button onClick={() => void leave()}>Log out</button>
@@ -104,7 +104,7 @@ function Frame({ session, left }: { session: Session; left: () => void }) {
       <main id="main" tabIndex={-1}><Problem text={problem} /><View /></main>
       <dialog ref={help} aria-label="Keys">
         <h2>Keys</h2>
-        <p><kbd>/</kbd> find a job · <kbd>?</kbd> this list</p>
+        <p><kbd>/</kbd> find a job · <kbd>?</kbd> show this list</p>
         {VIEWS.map(([name, label, key]) => <p key={name}><kbd>g</kbd> <kbd>{key}</kbd> {label}</p>)}
         <form method="dialog"><button class="main">Close</button></form>
       </dialog>

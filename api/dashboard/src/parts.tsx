@@ -62,7 +62,7 @@ export function Confirm({ label, text, scope, act }: { label: string; text: stri
       <dialog ref={box} aria-label={label}>
         <p>{text}</p>
         <Problem text={problem} />
-        <div class="row"><button class="main" disabled={isBusy} onClick={go}>{label}</button><button onClick={() => box.current?.close()}>Leave it</button></div>
+        <div class="row"><button class="main" disabled={isBusy} onClick={go}>{label}</button><button onClick={() => box.current?.close()}>Go back</button></div>
       </dialog>
     </>
   );

@@ -10,7 +10,7 @@ test("cancelling asks first, and then it is so", async ({ inside, api, at }) => 
   await inside.goto(at(`/jobs/${job.id}`));
   await inside.getByRole("button", { name: "Cancel job" }).click();
   const box = inside.getByRole("dialog", { name: "Cancel job" });
-  await box.getByRole("button", { name: "Leave it" }).click();
+  await box.getByRole("button", { name: "Go back" }).click();
   await expect(box).toBeHidden();
   expect((await api.ask<Schemas["Job"]>(`/v1/jobs/${job.id}`)).state).toBe("scheduled");
   await inside.getByRole("button", { name: "Cancel job" }).click();
@@ -50,7 +50,7 @@ test("ten thousand jobs scroll smoothly, and each can be reached", async ({ insi
   });
   await inside.goto(at("/jobs"));
   await live(inside);
-  const list = inside.getByRole("list", { name: "Jobs, the newest first" });
+  const list = inside.getByRole("list", { name: "Jobs, newest first" });
   await expect(list.getByRole("listitem").first()).toContainText(id(0));
   // What is drawn stays few, from the first row to the last, as fast as the wheel goes.
   const seen = await list.evaluate(async (box, all) => {

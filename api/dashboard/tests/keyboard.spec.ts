@@ -33,7 +33,7 @@ test("a slash finds a job by its id and jobs by a label, from any view", async (
   await expect(find).toBeFocused();
   await find.fill("project=calendar");
   await find.press("Enter");
-  await expect(inside.getByRole("button", { name: "Drop the filter metadata.project" })).toBeVisible();
+  await expect(inside.getByRole("button", { name: "Remove the filter metadata.project" })).toBeVisible();
   await expect(inside.getByRole("listitem").filter({ hasText: stack.seeded.picture })).toBeVisible();
   await expect(inside.getByRole("listitem").filter({ hasText: stack.seeded.text })).toHaveCount(0);
 });
@@ -44,7 +44,7 @@ test("the first key leads past the menu", async ({ inside, at }) => {
   // Until the rows are there, nothing in the view takes the focus.
   await expect(inside.getByRole("main").getByRole("link").first()).toBeVisible();
   await inside.keyboard.press("Tab");
-  const skip = inside.getByRole("link", { name: "Skip to the view" });
+  const skip = inside.getByRole("link", { name: "Skip to the content" });
   await expect(skip).toBeFocused();
   await expect(skip).toBeInViewport();
   await inside.keyboard.press("Enter");

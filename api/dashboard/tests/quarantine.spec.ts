@@ -44,7 +44,7 @@ test.describe("jobs whose records cannot be read", () => {
     await row(first).getByRole("button", { name: "Discard" }).click();
     const discard = page.getByRole("dialog", { name: "Discard" });
     await expect(discard).toContainText(first);
-    await discard.getByRole("button", { name: "Leave it" }).click();
+    await discard.getByRole("button", { name: "Go back" }).click();
     await expect(discard).toBeHidden();
     expect((await api.ask<Schemas["Quarantine"]>("/v1/quarantine")).total, "it was left").toBe(3);
 

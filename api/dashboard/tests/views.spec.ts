@@ -19,7 +19,7 @@ test("Queue tells what waits, since when and why, by lane and by whom", async ({
   }
   await inside.getByRole("combobox", { name: "by" }).selectOption("endpoint");
   await expect(inside).toHaveURL(at("/queue?by=endpoint"));
-  await expect(inside.getByRole("region", { name: "What waits by endpoint" }).getByRole("row").filter({ hasText: "atlas" }).getByRole("cell").nth(2)).toHaveText("2");
+  await expect(inside.getByRole("region", { name: "Waiting jobs by endpoint" }).getByRole("row").filter({ hasText: "atlas" }).getByRole("cell").nth(2)).toHaveText("2");
   await expect(inside.getByRole("img", { name: /^Jobs of the last hour/ })).toBeVisible();
 });
 
@@ -43,7 +43,7 @@ test("Jobs filters as the API does, and the address keeps the filter", async ({ 
 test("a job that was tried again shows both attempts on one clock, and what each said", async ({ inside, api, at, stack }) => {
   const job = await api.ask<Schemas["Job"]>(`/v1/jobs/${stack.seeded.torn}`);
   await inside.goto(at(`/jobs/${job.id}`));
-  const story = inside.getByRole("region", { name: "Its time on one clock" });
+  const story = inside.getByRole("region", { name: "Timeline" });
   await expect(story.getByText("the film tore in scene 3")).toBeVisible();
   const ran = story.locator(".kind-run");
   await expect(ran).toHaveCount(job.attempts.length + 1); // one is the legend's
@@ -114,9 +114,9 @@ test("Fleet shows each machine with its price, and whose model has its memory", 
   const job = await api.ask<Schemas["Job"]>(`/v1/jobs/${stack.seeded.running}`);
   const fleet = await api.ask<Schemas["Fleet"]>("/v1/fleet");
   const machine = fleet.machines.find((each) => each.worker_id === job.attempts[0]?.worker_id);
-  const box = inside.getByRole("article", { name: `Machine ${machine?.id}` });
+  const box = inside.getByRole("article", { name: `Instance ${machine?.id}` });
   await expect(box).toContainText(`${dollars(machine?.usd_micros_per_hour ?? 0)}/h`);
-  await expect(box.getByRole("img", { name: /^Memory of card 0: film@1 20 GiB/ })).toBeVisible();
+  await expect(box.getByRole("img", { name: /^Memory of GPU 0: film@1 20 GiB/ })).toBeVisible();
   await expect(inside.getByRole("region", { name: "Notices" })).toContainText("no_offer");
   const first = fleet.decisions[fleet.decisions.length - 1];
   const decided = inside.getByRole("region", { name: "Decisions" }).getByRole("row");

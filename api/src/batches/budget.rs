@@ -11,7 +11,7 @@ use stokehold_queue::{Error as QueueError, Queue, now_ms};
 use super::{Runner, Trouble};
 use crate::costs::budgets::costs_of;
 
-/// What so many lines on each endpoint of a tenant will cost.
+/// The forecast cost of these numbers of lines on endpoints of a tenant.
 pub(crate) async fn forecast(
     queue: &impl Queue,
     tenant: &str,

@@ -8,7 +8,7 @@ use super::lines::custom_id_of;
 use super::results::{ErrorLine, Kind, pieces, whole_key};
 use super::{Runner, Trouble};
 
-/// Parts stay this long after their batch: somebody may be reading them.
+/// How long parts stay after their batch has ended, since a client may be reading them.
 const PARTS_KEEP_MS: u64 = 60 * 60 * 1000;
 
 impl Runner {

@@ -55,13 +55,19 @@ impl Runner {
             let text = line.text.unwrap_or_default();
             bytes += text.len();
             let item = lines::parse(&text, batch.spec.format).map_err(|wrong| {
-                Trouble::Broken(format!("line {} was good and is not any more: {}", line.number, wrong.message))
+                Trouble::Broken(format!(
+                    "line {} was valid at validation and no longer is: {}",
+                    line.number, wrong.message
+                ))
             })?;
             let target = self.target(batch, &item).await?;
             jobs.push(job(batch, line.number, item, target, retry_of));
         }
         if jobs.is_empty() {
-            return Err(Trouble::Broken(format!("the input ends before line {} of its jobs", batch.fed + 1)));
+            return Err(Trouble::Broken(format!(
+                "the input ends before line {}, for which a job is due",
+                batch.fed + 1
+            )));
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };
@@ -75,7 +81,7 @@ impl Runner {
             Err(QueueError::StaleGuard) => return Ok(true),
             // What has ended makes room, and until then there is none.
             Err(error @ (QueueError::Closed(_) | QueueError::Memory { .. })) => {
-                tracing::warn!(batch.id = batch.id, %error, "its next lines wait");
+                tracing::warn!(batch.id = batch.id, %error, "the batch's next lines must wait");
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),

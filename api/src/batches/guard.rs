@@ -14,7 +14,8 @@ impl Runner {
         Ok(self.shard.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
     }
 
-    /// Does a long step, and says all the while that this replica is at it. One that was silent for too long stops.
+    /// Runs a long step and renews this replica's role meanwhile. It stops if the role could not be renewed for too
+    /// long.
     pub(super) async fn holding<T>(
         &self,
         batch: &Batch,
@@ -27,7 +28,7 @@ impl Runner {
                     Ok(true) => {}
                     Ok(false) => return,
                     // Unknown: what this step does is safe all the same.
-                    Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the hold on a batch"),
+                    Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the lock on a batch"),
                 }
             }
         };

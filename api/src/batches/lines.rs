@@ -1,4 +1,4 @@
-//! The lines of a batch: what one may say, and what is wrong with it otherwise.
+//! The format of a batch's lines, and the errors of invalid ones.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const MESSAGE_MAX: usize = 300;
 pub(crate) struct Item {
     pub(crate) custom_id: Option<String>,
     pub(crate) input: Box<RawValue>,
-    /// Where the input stands in the line.
+    /// The pointer to the input within the line.
     pub(crate) at: &'static str,
     /// Instead of the batch's.
     pub(crate) endpoint: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Item {
 /// A line that is no good.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    /// As far as it can be told.
+    /// The custom id, if it could be read.
     pub(crate) custom_id: Option<String>,
     pub(crate) message: String,
 }
@@ -54,7 +54,10 @@ impl Wrong {
     }
 
     pub(crate) fn too_long() -> Self {
-        Self::new(None, format!("the line is over {LINE_MAX} bytes; upload what is large and name it as a file"))
+        Self::new(
+            None,
+            format!("the line is over {LINE_MAX} bytes; upload large values as files and reference them in the input"),
+        )
     }
 }
 
@@ -76,7 +79,7 @@ struct OpenaiLine {
     body: Box<RawValue>,
 }
 
-/// What tells the formats apart.
+/// The members that distinguish the formats.
 #[derive(Deserialize)]
 struct Glance {
     custom_id: Option<serde_json::Value>,

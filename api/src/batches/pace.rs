@@ -1,12 +1,12 @@
 //! How fast a batch goes, and when it may be through.
 
-/// What the pace is told by: this long back.
+/// The time span that the rate is computed over.
 const WINDOW_MS: u64 = 120_000;
 
 /// How often a sample is taken.
 pub(crate) const SAMPLE_EVERY_MS: u64 = 10_000;
 
-/// A pace over less time says nothing.
+/// A rate over less time is not reliable.
 const LEAST_MS: u64 = 1_000;
 
 /// Lines a second over the last two minutes, and when the open ones are through at that pace; `None` where it is not known.

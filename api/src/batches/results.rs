@@ -108,12 +108,12 @@ impl<'a> ErrorLine<'a> {
         let state = batch.stop.unwrap_or(Stop::Cancelled).state();
         let error = match state {
             _ if batch.is_over_budget => {
-                Told { code: BUDGET_REACHED, message: "the batch's budget was reached before it could start" }
+                Told { code: BUDGET_REACHED, message: "the batch reached its budget before this line started" }
             }
             JobState::Expired => {
-                Told { code: state.as_str(), message: "the batch's deadline passed before it could start" }
+                Told { code: state.as_str(), message: "the batch's deadline passed before this line started" }
             }
-            _ => Told { code: state.as_str(), message: "the batch was ended before it could start" },
+            _ => Told { code: state.as_str(), message: "the batch ended before this line started" },
         };
         Self { line, custom_id, job_id: None, state: state.as_str(), error, run_ms: None }
     }
@@ -147,10 +147,10 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
     let error = match (&ended.error, code.as_ref().and_then(|code| code.as_str())) {
         (Some(error), Some(code)) => Told { code, message: &error.message },
         _ if ended.state == JobState::Cancelled && is_over_budget => {
-            Told { code: BUDGET_REACHED, message: "the batch's budget was reached before it had ended" }
+            Told { code: BUDGET_REACHED, message: "the batch reached its budget before this job ended" }
         }
-        _ if ended.state == JobState::Cancelled => Told { code: state, message: "it was cancelled" },
-        _ => Told { code: state, message: "it ended without saying why" },
+        _ if ended.state == JobState::Cancelled => Told { code: state, message: "the job was cancelled" },
+        _ => Told { code: state, message: "the job ended without a reason" },
     };
     (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error, run_ms: ended.run_ms }))
 }
@@ -173,7 +173,9 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
                 let line = job.spec.batch?;
                 Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error, run_ms })
             });
-            lines.push(found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither queued nor archived")))?);
+            lines.push(
+                found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither in the queue nor in the archive")))?,
+            );
         }
     }
     Ok(lines)

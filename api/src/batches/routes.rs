@@ -40,15 +40,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchList {
     batches: Vec<BatchView>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
-/// See a batch
+/// Get a batch
 #[utoipa::path(get, operation_id = "get_batch", path = "/v1/batches/{id}", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
-        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the batch has ended."),
+        ("wait_s" = Option<u64>, Query, description = "Wait up to this many seconds (0 to 60) for the batch to end before answering."),
     ),
     responses((status = 200, description = "The batch.", body = BatchView), crate::openapi::Problems))]
 pub(crate) async fn get(
@@ -76,9 +76,9 @@ pub(crate) async fn get(
 /// List batches
 #[utoipa::path(get, operation_id = "list_batches", path = "/v1/batches", tag = "batches",
     params(
-        ("state" = Option<view::BatchStateWord>, Query, description = "Only in this state."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("state" = Option<view::BatchStateWord>, Query, description = "Return only batches in this state."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = BatchList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -111,12 +111,12 @@ pub(crate) async fn page(
 
 /// Cancel a batch
 ///
-/// What has not started never will. What is written down by then stays. Cancelling twice is fine.
+/// Lines that have not started never start. Results that exist by then stay. Cancelling twice is safe.
 #[utoipa::path(post, operation_id = "cancel_batch", path = "/v1/batches/{id}/cancel", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "The batch. It is `cancelled` once the jobs that run have been stopped.", body = BatchView),
-        (status = 409, description = "`already_ended`: it had ended otherwise.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The batch. Its state becomes `cancelled` once its running jobs have stopped.", body = BatchView),
+        (status = 409, description = "`already_ended`: the batch has already ended in another state.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn cancel(
@@ -133,23 +133,27 @@ pub(crate) async fn cancel(
     let batch = own(&app, &caller.tenant, id).await?;
     if stopped == Stopped::Ended && batch.stop != Some(Stop::Cancelled) {
         let state = batch.state.as_str();
-        return Err(Problem::new(Code::AlreadyEnded, format!("all lines of the batch have ended: it is {state}")));
+        return Err(Problem::new(
+            Code::AlreadyEnded,
+            format!("every line of the batch has ended: the batch is {state}"),
+        ));
     }
     Ok(Json(shown(&app, &batch)))
 }
 
-/// Run the failed lines of a batch again
+/// Retry the failed lines of a batch
 ///
-/// The lines that failed or expired become a new batch. They keep their `custom_id`; their numbers are those of the new batch.
+/// The lines that failed or expired become a new batch. They keep their `custom_id`; line numbers are those of the new
+/// batch.
 #[utoipa::path(post, operation_id = "retry_batch", path = "/v1/batches/{id}/retry-failed", tag = "batches",
     params(
         ("id" = String, Path, description = "The batch's id."),
-        ("Idempotency-Key" = Option<String>, Header, description = "Repeating this with the same key within 24 hours gives the first one's batch."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key within 24 hours returns the same batch."),
     ),
     responses(
         (status = 202, description = "The new batch.", body = BatchView),
-        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
-        (status = 409, description = "`not_ready`: it has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
+        (status = 409, description = "`not_ready`: the batch has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn retry_failed(
@@ -163,7 +167,11 @@ pub(crate) async fn retry_failed(
     if !old.state.is_terminal() {
         return Err(Problem::new(
             Code::NotReady,
-            format!("the batch is {}; wait for its end with GET /v1/batches/{}?wait_s=60", old.state.as_str(), old.id),
+            format!(
+                "the batch is {}; wait for it to end with GET /v1/batches/{}?wait_s=60",
+                old.state.as_str(),
+                old.id
+            ),
         ));
     }
     if old.failed + old.expired == 0 {
@@ -184,11 +192,11 @@ pub(crate) async fn retry_failed(
 
 /// Get a batch's results
 ///
-/// At any time: the lines that have succeeded by now, each once, in no order.
+/// Returns the lines that have succeeded so far, each once, in no particular order. Available at any time.
 #[utoipa::path(get, operation_id = "get_batch_results", path = "/v1/batches/{id}/results", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn results(
@@ -201,12 +209,12 @@ pub(crate) async fn results(
 
 /// Get a batch's errors
 ///
-/// At any time: the lines that have ended otherwise by now, each once, in no order. Lines that were called off before they
-/// started are there once the batch has ended.
+/// Returns the lines that have ended without success so far, each once, in no particular order. Available at any time.
+/// Lines that were cancelled before they started appear once the batch has ended.
 #[utoipa::path(get, operation_id = "get_batch_errors", path = "/v1/batches/{id}/errors", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn errors(
@@ -222,7 +230,7 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
     let held = app.hold(tenant)?;
     let lines = stream(app, batch, kind).inspect_err(move |error| {
         let _ = &held;
-        tracing::warn!(error = error as &dyn std::error::Error, "a batch's lines broke off");
+        tracing::warn!(error = error as &dyn std::error::Error, "streaming a batch's lines failed");
     });
     Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
@@ -239,18 +247,18 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     };
     let batch = app.ask("read a batch", batches.get(id)).await?;
     let batch =
-        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer kept; use a new key"))?;
+        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
     Ok(crate::jobs::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
 }
 
-/// The caller's own batch of this id. To everybody else it does not exist.
+/// The caller's own batch with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
     let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
-/// A batch as its webhook tells of it; `None` when it is not kept any more.
+/// A batch as its webhook contains it; `None` if it is no longer stored.
 pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
     let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));

@@ -34,7 +34,7 @@ impl Runner {
                 tracing::warn!(
                     batch.id = id,
                     error = &error as &dyn std::error::Error,
-                    "an ended batch could not be tidied away"
+                    "cannot clean up an ended batch"
                 );
                 self.batches.tidy_later(&id, now + AGAIN_MS).await?;
             }

@@ -28,13 +28,13 @@ use crate::state::App;
 const CHUNK_LINES: usize = 500;
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// How often the batch says how far this has come.
+/// How often the batch's record shows the progress of the validation.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Endpoints that the lines of one batch may name.
 const ENDPOINTS_MAX: usize = 100;
 
-/// Files known to be there; all are asked for again once these are so many.
+/// Files known to exist; the cache is cleared at this size.
 const FILES_KNOWN_MAX: usize = 100_000;
 
 const HEADS_AT_ONCE: usize = 16;
@@ -65,19 +65,19 @@ impl Runner {
         let told = match source {
             Some(source) => self.read_through(batch, &mut pass, &source, only.as_ref()).await?,
             None => {
-                pass.refuse(1, "the lines are no longer there");
+                pass.refuse(1, "the batch's input no longer exists");
                 Some(false)
             }
         };
         // Somebody else was quicker.
         let Some(stopped) = told else { return Ok(()) };
         if pass.total == 0 && !stopped && !pass.refused {
-            pass.refuse(1, "there are no lines");
+            pass.refuse(1, "the batch has no lines");
         }
         self.conclude(batch, pass).await
     }
 
-    /// Looks at every line. Whether the batch was told to stop; `None` when another replica has validated it.
+    /// Validates every line. Returns whether the batch was stopped; `None` if another replica has validated it.
     async fn read_through(
         &self,
         batch: &Batch,
@@ -99,7 +99,7 @@ impl Runner {
                     }
                     Ok(None) => break,
                     Err(Trouble::Missing { .. }) => {
-                        pass.refuse(1, "the lines are no longer there");
+                        pass.refuse(1, "the batch's input no longer exists");
                         return Ok(Some(false));
                     }
                     Err(error) => return Err(error),
@@ -151,7 +151,7 @@ impl Runner {
             versions: &versions,
         };
         if self.batches.validated(&batch.id, (total, invalid), &errors, Some(&verdict)).await?.is_some() {
-            tracing::info!(batch.id = batch.id, total, invalid, runs, "a batch is validated");
+            tracing::info!(batch.id = batch.id, total, invalid, runs, "a batch was validated");
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Pass {
             ready.push(match outcome {
                 Err(wrong) => Err(wrong),
                 Ok(item) if item.unique && !self.is_new(&item) => {
-                    let message = "/custom_id: another line has the same one";
+                    let message = "/custom_id: another line has the same custom_id";
                     Err(Wrong::new(item.custom_id, message))
                 }
                 Ok(item) => {
@@ -357,8 +357,11 @@ impl Pass {
             return Ok(Ok(known.clone()));
         }
         if !names::is_name(name) {
-            let why =
-                if name.is_empty() { "is missing, and the batch names none either" } else { "is no endpoint's name" };
+            let why = if name.is_empty() {
+                "is missing, and the batch sets no default endpoint"
+            } else {
+                "is not an endpoint name"
+            };
             return Ok(Err(format!("/endpoint: {why}")));
         }
         if self.deployed.len() >= ENDPOINTS_MAX {
@@ -400,7 +403,7 @@ fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> 
     let checked = json::strict_value(item.input.get(), at)
         .map_err(|error| format!("{}: {}", error.path, error.message))
         .and_then(|input| match refers(&input) {
-            true => Err(format!("{at}: names another job's result; the lines of a batch wait for nothing")),
+            true => Err(format!("{at}: references another job's result; lines of a batch cannot wait for other jobs")),
             false => inputs::check(&deployed.input, &input, at).map_err(|problem| problem.detail().to_owned()),
         });
     match checked {
@@ -411,5 +414,5 @@ fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> 
 
 /// Away from the threads that serve requests: megabytes of JSON take a while.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Trouble::Broken(format!("a check panicked: {error}")))
+    tokio::task::spawn_blocking(work).await.map_err(|error| Trouble::Broken(format!("validation panicked: {error}")))
 }

@@ -16,7 +16,7 @@ pub use crate::traces::sampler::Sampler;
 pub struct Traces {
     /// The collector; without one nothing is exported.
     pub exporter: Option<Exporter>,
-    /// Which are recorded: handlers and receivers of webhooks are told so.
+    /// Which traces are recorded; handlers and webhook receivers get the decision.
     pub sampler: Sampler,
 }
 
@@ -45,7 +45,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What a request says that its body is.
+    /// The content type of a request.
     pub(crate) fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Protobuf => "application/x-protobuf",
@@ -108,7 +108,7 @@ impl RawTraces {
         let wanted = || {
             wrong(
                 "traces.endpoint",
-                "must be the http or https URL of a collector, as http://localhost:4318".to_owned(),
+                "must be the http or https URL of a collector, e.g. http://localhost:4318".to_owned(),
             )
         };
         let mut url = Url::parse(&self.endpoint).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -122,7 +122,7 @@ impl RawTraces {
             "http/protobuf" => Protocol::Protobuf,
             "http/json" => Protocol::Json,
             "grpc" => {
-                let why = "grpc is not spoken here; use http/protobuf, on the collector's port 4318 rather than 4317";
+                let why = "grpc is not supported; use http/protobuf, with the collector's port 4318 instead of 4317";
                 return Err(wrong("traces.protocol", why.to_owned()));
             }
             _ => return Err(wrong("traces.protocol", "must be http/protobuf or http/json".to_owned())),
@@ -131,7 +131,7 @@ impl RawTraces {
             return Err(wrong("traces.timeout_ms", "must be 100 to 60000".to_owned()));
         }
         let headers = Headers::parse(&self.headers).ok_or_else(|| {
-            wrong("traces.headers", "must be name=value pairs with commas between them, percent-encoded".to_owned())
+            wrong("traces.headers", "must be comma-separated name=value pairs, percent-encoded".to_owned())
         })?;
         let timeout = Duration::from_millis(self.timeout_ms);
         let exporter = Exporter { url, headers, protocol, timeout, service_name: self.service_name };

@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// How long one look may take.
 const ROUND_MAX: Duration = Duration::from_secs(20);
 
-/// So long a replica keeps the budgets unless it says so again: two rounds and some.
+/// How long a replica keeps the role without renewing it: a little more than two rounds.
 const ROLE_MS: u64 = 12_000;
 
 const DAY_MS: u64 = 86_400_000;
@@ -37,7 +37,7 @@ pub(crate) enum Trouble {
     #[error(transparent)]
     Queue(#[from] Error),
     /// The workers, whose prices are wanted, cannot be listed.
-    #[error("the workers cannot be listed: {0}")]
+    #[error("the workers could not be listed: {0}")]
     Workers(String),
 }
 
@@ -50,7 +50,7 @@ impl From<Problem> for Trouble {
 /// What one look came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Gates by how they stand: within, warned, reached.
+    /// Gates by state: within, warned, reached.
     pub(crate) gates: [usize; 3],
     /// Attempts that were sent back into the queue.
     pub(crate) released: usize,
@@ -133,7 +133,7 @@ pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now
     running.iter().map(|it| (it, cost(it))).collect()
 }
 
-/// How a gate stands. Who has been paused stays so, though what was stopped may not have cost what it was thought to.
+/// The state of a gate. A paused gate stays paused, even if the stopped work cost less than estimated.
 fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
     let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.gate));
     let spent = of_gate.fold(budgeted.spent_usd_micros, |sum, (_, cost)| sum.saturating_add(*cost));
@@ -161,11 +161,11 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
         (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
     let raise = format!("stoke limits {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
     Some(Waiting::Budget(if until_ms >= FOREVER_MS {
-        format!("{whose} budget is 0, with which nothing starts; raise it: {raise}")
+        format!("{whose} budget is 0, so nothing starts; raise it: {raise}")
     } else {
         let resumes_at = rfc3339(until_ms);
         format!(
-            "{whose} budget of {} for today is spent; it goes on at {resumes_at}, or raise it: {raise}",
+            "{whose} budget of {} for today is spent; jobs start again at {resumes_at}, or raise it: {raise}",
             dollars(budget)
         )
     }))
@@ -181,10 +181,10 @@ fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
     let (spent, of) = (dollars(stood.spent_usd_micros), dollars(budget.usd_micros_per_day));
     match stood.standing {
         Standing::Within => {}
-        Standing::Warned => tracing::warn!(gate, spent, of, "a budget of today is nearly spent"),
+        Standing::Warned => tracing::warn!(gate, spent, of, "a daily budget is nearly spent"),
         Standing::Reached => {
             let at = budget.at.as_str();
-            tracing::warn!(gate, spent, of, at, "a budget of today is spent: nothing more starts before midnight, UTC");
+            tracing::warn!(gate, spent, of, at, "a daily budget is spent; nothing more starts before midnight UTC");
         }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
         let Some(Waiting::Budget(said)) = why("draw", NOON) else { panic!() };
         assert_eq!(
             said,
-            "its endpoint's budget of $0.10 for today is spent; it goes on at 2024-10-05T00:00:00.000Z, or raise it: \
+            "its endpoint's budget of $0.10 for today is spent; jobs start again at 2024-10-05T00:00:00.000Z, or raise it: \
              stoke limits acme --endpoint draw --budget-usd-per-day 1.00"
         );
         assert_eq!((why("write", NOON), why("draw", until_ms)), (None, None));

@@ -17,10 +17,10 @@ use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 use crate::time_format;
 
-/// Days that are told of unless others are asked for.
+/// The default number of days.
 const DAYS: u32 = 7;
 
-/// Jobs that are told of one by one, at most and usually.
+/// The maximum and the default number of listed jobs.
 const JOBS_MAX: usize = 1_000;
 const JOBS: usize = 100;
 
@@ -35,29 +35,30 @@ struct Asked {
     by: ByWord,
     from: u32,
     to: u32,
-    /// Whose; `None`: everybody's.
+    /// The tenant; `None`: all.
     tenant: Option<String>,
     endpoint: Option<String>,
     batch: Option<String>,
     limit: Option<usize>,
 }
 
-/// See what jobs cost
+/// Get the cost of jobs
 ///
-/// Each attempt pays for the time in which it ran and loaded. What machines cost beside that (boot, idle, stopped, disk, traffic) is spread
-/// over what they served, so that all rows together are what the machines cost. A tenant sees what is its own; who has the scope
-/// `workers:read` sees everybody's, and the machines. Of the last seconds it may say nothing yet. Days are UTC.
+/// Each attempt pays for the time in which it ran and loaded. The other costs of instances (boot, idle, stopped, disk,
+/// traffic) are split over what they served, so that all rows together equal the cost of the instances. A tenant sees
+/// its own costs; a token with the scope `workers:read` sees all tenants and the instances. The last few seconds may be
+/// missing. Days are UTC.
 #[utoipa::path(get, operation_id = "get_costs", path = "/v1/costs", tag = "costs",
     params(
-        ("by" = Option<ByWord>, Query, description = "What to tell it by, default `endpoint`. `machine` is for operators. `job` tells of the newest jobs that ended and are not archived yet."),
-        ("from" = Option<String>, Query, description = "The first day, as 2026-11-22. Default: six days before the last."),
+        ("by" = Option<ByWord>, Query, description = "What to group by; default `endpoint`. `machine` is for operators. `job` lists the most recently ended jobs that are not archived yet."),
+        ("from" = Option<String>, Query, description = "The first day, e.g. 2026-11-22. Default: six days before `to`."),
         ("to" = Option<String>, Query, description = "The last day. Default: today."),
-        ("tenant" = Option<String>, Query, description = "Whose; default: your own, of operators everybody's."),
-        ("endpoint" = Option<String>, Query, description = "By job: only of this endpoint."),
-        ("batch" = Option<String>, Query, description = "By job: only lines of this batch."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most rows; by job 100 unless more are asked for, else all up to 1,000."),
+        ("tenant" = Option<String>, Query, description = "The tenant. Default: your own; for operators, all tenants."),
+        ("endpoint" = Option<String>, Query, description = "With `by=job`: return only jobs of this endpoint."),
+        ("batch" = Option<String>, Query, description = "With `by=job`: return only lines of this batch."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The maximum number of rows. Default: 100 with `by=job`, otherwise all rows up to 1,000."),
     ),
-    responses((status = 200, description = "What it cost.", body = CostsView), crate::openapi::Problems))]
+    responses((status = 200, description = "The costs.", body = CostsView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -83,7 +84,7 @@ pub(crate) async fn get(
     Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &told)))
 }
 
-/// What jobs cost today, by endpoint: of one tenant or, with `None`, of everybody.
+/// Today's cost of jobs by endpoint: of one tenant or, with `None`, of all.
 pub(crate) async fn today(app: &App, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
     let lines = app.cost_lines(today..=today, false).await?;
@@ -97,8 +98,8 @@ fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem
     let name = |text: &str| names::is_name(text).then(|| text.to_owned());
     let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
     let by = params.take("by", &format!("one of {}", ByWord::words()), ByWord::parse)?.unwrap_or(ByWord::Endpoint);
-    let to = params.take("to", "a day, as 2026-11-22", day)?.unwrap_or_else(|| day_of(now_ms()));
-    let from = params.take("from", "a day, as 2026-11-22", day)?.unwrap_or(to.saturating_sub(DAYS - 1));
+    let to = params.take("to", "a day, e.g. 2026-11-22", day)?.unwrap_or_else(|| day_of(now_ms()));
+    let from = params.take("from", "a day, e.g. 2026-11-22", day)?.unwrap_or(to.saturating_sub(DAYS - 1));
     let tenant = params.take("tenant", "a tenant's name", name)?;
     let endpoint = params.take("endpoint", "an endpoint's name", name)?;
     let batch = params.take("batch", "a batch's id", text)?;
@@ -112,11 +113,14 @@ fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem
         return Err(Problem::query("from", format!("must be less than {DAYS_MAX} days before `to`")));
     }
     if by != ByWord::Job && (endpoint.is_some() || batch.is_some()) {
-        return Err(Problem::query("by", "must be job for only one endpoint's, or one batch's"));
+        return Err(Problem::query("by", "must be job to filter by endpoint or batch"));
     }
     let tenant = match tenant {
         Some(other) if other != caller.tenant && !caller.operates => {
-            return Err(Problem::new(Code::Forbidden, "another tenant's costs are for operators: scope workers:read"));
+            return Err(Problem::new(
+                Code::Forbidden,
+                "another tenant's costs require the operator scope workers:read",
+            ));
         }
         None if !caller.operates => Some(caller.tenant.clone()),
         named => named,
@@ -124,7 +128,7 @@ fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem
     if by == ByWord::Machine && !caller.operates {
         return Err(Problem::new(
             Code::Forbidden,
-            "machines serve every tenant; to see them takes the scope workers:read",
+            "instances serve every tenant; listing their costs requires the scope workers:read",
         ));
     }
     Ok(Asked { by, from, to, tenant, endpoint, batch, limit })

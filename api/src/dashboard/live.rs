@@ -1,5 +1,5 @@
-//! What changes while somebody looks: one look a second at each subject, however many there are who follow it on this replica, and none when
-//! nobody does.
+//! Live data for the dashboard: one poll per second of each subject, however many clients follow it on this replica,
+//! and none without clients.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,7 @@ pub(crate) enum Subject {
     Jobs(String),
     /// A tenant's batches.
     Batches(String),
-    /// What a tenant's jobs cost today; `None`: everybody's.
+    /// The costs of a tenant's jobs today; `None`: of all tenants.
     Costs(Option<String>),
 }
 
@@ -72,12 +72,12 @@ impl Live {
         self.streams.take(tenant).ok_or_else(|| {
             Problem::new(
                 Code::RateLimited,
-                format!("{STREAMS_MAX} streams of this tenant are open here already; close one"),
+                format!("this tenant already has {STREAMS_MAX} open streams on this replica; close one"),
             )
         })
     }
 
-    /// No more looks if nobody follows.
+    /// Stops polling if no client follows.
     fn leave(&self, subject: &Subject) -> bool {
         let mut subjects = lock(&self.subjects);
         let unheard = subjects.get(subject).is_none_or(|told| told.receiver_count() == 0);
@@ -96,7 +96,10 @@ impl App {
             return Ok(told.subscribe());
         }
         if subjects.len() >= SUBJECTS_MAX {
-            return Err(Problem::new(Code::RateLimited, "too much is followed here; ask again later"));
+            return Err(Problem::new(
+                Code::RateLimited,
+                "too many live streams are open on this replica; try again later",
+            ));
         }
         let (told, heard) = watch::channel(None);
         subjects.insert(subject.clone(), told.clone());
@@ -120,8 +123,8 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
             }
             // What was seen last stands until the next look; a panic has been logged.
             Ok(Ok(Ok(_))) | Err(Panicked) => {}
-            Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "what is followed cannot be looked at"),
-            Ok(Err(_)) => tracing::debug!("what is followed could not be looked at in time"),
+            Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "live data cannot be read"),
+            Ok(Err(_)) => tracing::debug!("reading live data timed out"),
         }
         tokio::select! {
             () = sleep(EVERY) => {}
@@ -145,7 +148,7 @@ async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
             let filter = ListFilter::default();
             let (page, (_, usage)) = tokio::try_join!(
                 app.ask("list jobs", app.queue.list(tenant, &filter, None, JOBS)),
-                app.ask("read what is taken", app.queue.usage(&gate)),
+                app.ask("read the usage", app.queue.usage(&gate)),
             )?;
             let jobs = page.jobs.iter().map(|job| format!("{} {} {}", job.id, job.state.as_str(), job.revision));
             Ok(format!("{usage:?} {}", jobs.collect::<Vec<_>>().join(",")))
@@ -156,7 +159,7 @@ async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
 /// On one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
 fn json(view: &impl Serialize) -> Result<String, Problem> {
     let text = serde_json::to_string(view).map_err(|error| {
-        tracing::error!(%error, "what is followed cannot be written");
+        tracing::error!(%error, "live data cannot be serialised");
         Problem::new(Code::Internal, INTERNAL)
     })?;
     Ok(text.replace(['\r', '\n'], " "))

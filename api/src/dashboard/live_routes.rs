@@ -1,4 +1,4 @@
-//! `GET /v1/live`: what the dashboard shows, told again whenever it has changed.
+//! `GET /v1/live`: the data of the dashboard, sent again after each change.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The longest one stream lives; a page opens the next.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// One event, as its lines say it.
+/// A server-sent event.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the document: axum writes the lines")]
+#[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct LiveEvent {
     /// `queue`, `jobs`, `fleet`, `batches` or `costs`.
     event: String,
-    /// JSON: what `GET /v1/queue`, `/v1/fleet`, `/v1/batches` and, of today, `/v1/costs` answer; of jobs `{"changed_ms": …}`, when one of
-    /// them has changed.
+    /// JSON: the response of `GET /v1/queue`, `/v1/fleet`, `/v1/batches` or today's `/v1/costs`; for `jobs`,
+    /// `{"changed_ms": …}` when a job has changed.
     data: String,
 }
 
@@ -93,12 +93,12 @@ impl Topic {
     }
 }
 
-/// Follow what the dashboard shows
+/// Follow the data of the dashboard
 ///
-/// First how each topic is, then a topic again whenever it has changed, as far as a look a second sees it. The stream ends after an hour, and
-/// when its token does.
+/// Sends each topic first as it is, then again after each change, checked once per second. The stream ends after one
+/// hour, or when its token expires.
 #[utoipa::path(get, operation_id = "follow_dashboard", path = "/v1/live", tag = "dashboard",
-    params(("topics" = Option<String>, Query, description = "Of `queue`, `jobs`, `fleet`, `batches` and `costs` those that are wanted, with commas between them; each needs the scope of its own route. Default: all that the token may see.")),
+    params(("topics" = Option<String>, Query, description = "A comma-separated list of `queue`, `jobs`, `fleet`, `batches` and `costs`; each requires the scope of its own route. Default: everything that the token may read.")),
     responses(
         (status = 200, description = "Events `queue`, `jobs`, `fleet`, `batches`, `costs`.", content_type = "text/event-stream", body = LiveEvent),
         crate::openapi::Problems,
@@ -108,7 +108,7 @@ pub(crate) async fn follow(
     Holder(token): Holder,
     mut params: Params,
 ) -> Result<Response, Problem> {
-    let wanted = "queue, jobs, fleet, batches and costs, or some of them with commas between";
+    let wanted = "a comma-separated list of queue, jobs, fleet, batches and costs";
     let topics = params.take("topics", wanted, Topic::parse)?;
     params.finish()?;
     let topics = match topics {

@@ -18,7 +18,7 @@ use crate::workers::fleet_routes as fleet;
 /// How long a step may take: less than it is long.
 const STEP_MAX: Duration = Duration::from_secs(8);
 
-/// So long a replica keeps the series unless it says so again: two steps and some.
+/// How long a replica keeps the role without renewing it: a little more than two steps.
 const ROLE_MS: u64 = 25_000;
 
 /// Why a step is missing.
@@ -28,7 +28,7 @@ enum Trouble {
     #[error(transparent)]
     Queue(#[from] Error),
     /// The machines cannot be listed.
-    #[error("the machines cannot be listed: {0}")]
+    #[error("the instances could not be listed: {0}")]
     Machines(String),
 }
 
@@ -125,7 +125,7 @@ impl Stood {
     }
 }
 
-/// What came to pass between two moments, by tenant. Counters that fell were lost with their Redis: then nothing is told.
+/// The changes between two snapshots, by tenant. Counters that fell were lost with their Redis; then there is no point.
 fn points(before: &Stood, now: &Stood) -> BTreeMap<String, Point> {
     let point = |(tenant, counters): (&String, &Counters)| {
         let known = before.counters.get(tenant).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `GET /v1/series`: what came, ran and waited lately, step by step.
+//! `GET /v1/series`: recent arrivals, runs and waiting jobs, step by step.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,24 +13,24 @@ use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
-/// Minutes that are told of unless others are asked for.
+/// The default number of minutes.
 const MINUTES: u64 = 60;
 
-/// What came, ran and waited.
+/// Arrivals, runs and waiting jobs over time.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Series)]
 pub(crate) struct SeriesView {
-    /// How long a step is, seconds.
+    /// The length of a step, seconds.
     step_s: u64,
-    /// Oldest first. A step of which nothing is known is absent.
+    /// Oldest first. Steps without data are absent.
     points: Vec<PointView>,
 }
 
-/// One step. Counts are of the step, the rest is as it was at its end.
+/// One step. Counts cover the step; other values are as of its end.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SeriesPoint)]
 pub(crate) struct PointView {
-    /// When it ended, unix milliseconds.
+    /// When the step ended, Unix milliseconds.
     at_ms: u64,
     /// Jobs that became ready.
     arrived: u32,
@@ -38,18 +38,18 @@ pub(crate) struct PointView {
     started: u32,
     /// Jobs that ended.
     ended: u32,
-    /// Of those, how many failed or expired.
+    /// Ended jobs that failed or expired.
     failed: u32,
     waiting: WaitingByPriority,
-    /// Jobs that ran.
+    /// Jobs that were running.
     running: u32,
-    /// Machines that were here or coming; null in what is told of one tenant.
+    /// Instances that existed or were coming; null for a single tenant.
     machines: Option<u32>,
-    /// What all machines cost; null in what is told of one tenant.
+    /// The cost of all instances; null for a single tenant.
     usd_micros_per_hour: Option<u64>,
 }
 
-/// Jobs that waited and lacked nothing but a worker.
+/// Jobs that waited only for a worker.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WaitingByPriority {
     interactive: u32,
@@ -74,15 +74,15 @@ impl PointView {
     }
 }
 
-/// See what came, ran and waited
+/// Get arrivals, runs and waiting jobs over time
 ///
-/// A tenant sees its own; who has the scope `workers:read` sees all tenants together, and the machines.
+/// A tenant sees its own; a token with the scope `workers:read` sees all tenants together, and the instances.
 #[utoipa::path(get, operation_id = "get_series", path = "/v1/series", tag = "dashboard",
     params(
-        ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How far back, 1 to 1,440; default 60."),
-        ("tenant" = Option<String>, Query, description = "Whose; default: your own, of operators everybody's."),
+        ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How many minutes back, 1 to 1,440; default 60."),
+        ("tenant" = Option<String>, Query, description = "The tenant. Default: your own; for operators, all tenants."),
     ),
-    responses((status = 200, description = "Step by step.", body = SeriesView), crate::openapi::Problems))]
+    responses((status = 200, description = "One entry per step.", body = SeriesView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -95,7 +95,10 @@ pub(crate) async fn get(
     params.finish()?;
     let tenant = match tenant {
         Some(other) if other != caller.tenant && !caller.operates => {
-            return Err(Problem::new(Code::Forbidden, "another tenant's jobs are for operators: scope workers:read"));
+            return Err(Problem::new(
+                Code::Forbidden,
+                "another tenant's series requires the operator scope workers:read",
+            ));
         }
         None if !caller.operates => Some(caller.tenant),
         named => named,

@@ -1,8 +1,8 @@
-//! A browser's log-in: the API token, sealed into a cookie that no script of the page can read. Nothing of it is stored, and the token is
-//! asked for its record with every request, so that revoking it ends the session.
+//! A browser's session: the API token, sealed into a cookie that no script of the page can read. Nothing of it is
+//! stored, and the token's record is checked with every request, so that revoking the token ends the session.
 //!
-//! A browser sends a cookie by itself, for a foreign page too. So what changes anything needs a header that such a page cannot set, and
-//! nothing that says it comes from another page is served.
+//! A browser sends a cookie by itself, also for a page of another site. So every change requires a header that such a
+//! page cannot set, and requests that come from another page are refused.
 
 use axum::http::header::{COOKIE as COOKIES, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
@@ -20,7 +20,7 @@ use crate::tenants::token::{Scope, TokenKey, mint};
 /// What the cookie is called.
 pub(crate) const COOKIE: &str = "stoke_session";
 
-/// What a page of ours says with all that it changes, and what it says there.
+/// The header that our pages send with every change, and its value.
 pub(crate) const HEADER: &str = "stokehold-request";
 const DASHBOARD: &str = "dashboard";
 
@@ -30,40 +30,40 @@ const LASTS_MS: u64 = 12 * 60 * 60 * 1000;
 /// What the sealed text is: no other sealed text passes for a session.
 const BOUND: &[u8] = b"stokehold session 1";
 
-/// The session of a token that has proven itself: when it ends, and what `Set-Cookie` says.
+/// The session of a verified token: its end and its `Set-Cookie`.
 pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let now = now_ms();
     let expires_ms = record.expires_ms.unwrap_or(u64::MAX).min(now.saturating_add(LASTS_MS));
     let sealed = sealed(&app.config.token_key, token, expires_ms).map_err(|error| {
-        tracing::error!(%error, "a session cannot be sealed");
+        tracing::error!(%error, "cannot seal a session");
         Problem::new(Code::Internal, INTERNAL)
     })?;
     Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &app.config.public_url)))
 }
 
-/// The same for a token that is good for one log-in, which is spent by this: of many who show it one gets in, with a token of the same
-/// rights that nobody else is shown.
+/// The same for a token that is valid for one login, which this spends: of several concurrent logins one succeeds, with
+/// a token of the same rights that is not shown elsewhere.
 pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, String), Problem> {
-    let spent = app.ask("spend a token", app.registry.claim_token(&record.id)).await?;
+    let spent = app.ask("mark a token as used", app.registry.claim_token(&record.id)).await?;
     app.tokens.invalidate(&record.id);
     if spent.is_none_or(|spent| spent.hash != record.hash) {
         return Err(Problem::new(
             Code::Unauthorized,
-            "this link has been used already; `stoke dashboard` prints another",
+            "this link was already used; run `stoke dashboard` to print another",
         ));
     }
     let scopes: Vec<Scope> = record.scopes.iter().filter_map(|scope| scope.parse().ok()).collect();
     let lasts = Duration::from_millis(LASTS_MS);
     let made = mint(TokenKind::Api, &record.tenant, &scopes, &record.name, Some(lasts), &app.config.token_key);
     let (own, token) = made.map_err(|error| {
-        tracing::error!(%error, "the token of a session cannot be made");
+        tracing::error!(%error, "cannot create the token of a session");
         Problem::new(Code::Internal, INTERNAL)
     })?;
     app.ask("store the token of a session", app.registry.put_token(&own)).await?;
     begin(app, token.expose(), &own)
 }
 
-/// What `Set-Cookie` says at the end of a session.
+/// The `Set-Cookie` that ends a session.
 pub(crate) fn end(public_url: &str) -> String {
     set_cookie("", 0, public_url)
 }
@@ -98,7 +98,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 
 /// The record of the token behind a request's session, and when the session ends.
 pub(crate) async fn holder(app: &App, headers: &HeaderMap) -> Result<(Arc<TokenRecord>, u64), Problem> {
-    let ended = || Problem::new(Code::Unauthorized, "there is no session, or it has ended; log in again");
+    let ended = || Problem::new(Code::Unauthorized, "there is no session, or it has expired; log in again");
     let sealed = cookie(headers).ok_or_else(ended)?;
     let (token, expires_ms) = opened(&app.config.token_key, sealed, now_ms()).ok_or_else(ended)?;
     let (record, _) = prove(app, &token, TokenKind::Api).await?;
@@ -114,11 +114,11 @@ pub(crate) fn check_asker(method: &Method, headers: &HeaderMap, uri: &Uri, publi
     }
     Err(Problem::new(
         Code::Forbidden,
-        "with the cookie of a session this needs the header Stokehold-Request: dashboard; programs send a bearer token",
+        "a request with a session cookie requires the header Stokehold-Request: dashboard; programs send a bearer token",
     ))
 }
 
-/// Refuses what says that it comes from the page of another host.
+/// Refuses a request that comes from the page of another host.
 pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, public_url: &str) -> Result<(), Problem> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|host| host.as_str()));
@@ -126,7 +126,7 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, public_url: &str) -> 
         let same_host = origin.split_once("://").is_some_and(|(_, its)| host.is_some_and(|host| host == its));
         same_host || Url::parse(public_url).is_ok_and(|url| url.origin().ascii_serialization() == origin)
     });
-    if is_here { Ok(()) } else { Err(Problem::new(Code::Forbidden, "this comes from a page of another host")) }
+    if is_here { Ok(()) } else { Err(Problem::new(Code::Forbidden, "the request comes from a page of another host")) }
 }
 
 #[cfg(test)]

@@ -19,23 +19,23 @@ use crate::tenants::auth::proven;
 /// More than a token is long.
 const BODY_MAX: usize = 4 << 10;
 
-/// Who logs in.
+/// The credentials of a login.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogIn {
-    /// An API token, `sk_…`, or one that is good for this alone, as `stoke dashboard` makes them.
+    /// An API token, `sk_…`, or a login token, as created by `stoke dashboard`.
     token: String,
 }
 
-/// Who is logged in.
+/// The current session.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Session)]
 pub(crate) struct SessionView {
-    /// Whose jobs, endpoints and files they see.
+    /// The tenant whose jobs, endpoints and files the session sees.
     tenant: String,
-    /// What they may do.
+    /// The scopes of the session.
     scopes: Vec<String>,
-    /// When they have to log in again, unix milliseconds.
+    /// When the session expires, Unix milliseconds.
     expires_ms: u64,
 }
 
@@ -45,12 +45,12 @@ impl SessionView {
     }
 }
 
-/// Log a browser in
+/// Log in a browser
 ///
-/// The answer sets a cookie that stands for the token, for twelve hours at most, at every route below `/v1`. Beside it all but GET and HEAD
-/// need the header `Stokehold-Request: dashboard`.
+/// The response sets a cookie that replaces the token at every route below `/v1`, for at most twelve hours. All methods
+/// but GET and HEAD also require the header `Stokehold-Request: dashboard`.
 #[utoipa::path(post, operation_id = "log_in", path = "/v1/session", tag = "dashboard", security(()), request_body = LogIn,
-    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
 pub(crate) async fn log_in(
     State(app): State<App>,
     address: Address,
@@ -71,9 +71,9 @@ pub(crate) async fn log_in(
     Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())
 }
 
-/// See who is logged in
+/// Get the current session
 #[utoipa::path(get, operation_id = "get_session", path = "/v1/session", tag = "dashboard", security(("session" = [])),
-    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     method: Method,
@@ -86,11 +86,11 @@ pub(crate) async fn get(
     Ok(([(CACHE_CONTROL, "no-store")], JsonAnswer(SessionView::new(&record, expires_ms))).into_response())
 }
 
-/// Log a browser out
+/// Log out a browser
 ///
-/// Its cookie is taken away. The token stays good.
+/// Removes the cookie. The token stays valid.
 #[utoipa::path(delete, operation_id = "log_out", path = "/v1/session", tag = "dashboard", security(()),
-    responses((status = 204, description = "Nobody is logged in here."), crate::openapi::Problems))]
+    responses((status = 204, description = "The session has ended."), crate::openapi::Problems))]
 pub(crate) async fn log_out(
     State(app): State<App>,
     method: Method,

@@ -114,23 +114,25 @@ impl Catalog {
 
     /// What it was seen to need, MiB, by GPU model.
     async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Problem> {
-        self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await
+        self.patience.ask("read the GPU memory that a version needs", self.registry.needs(tenant, name, version)).await
     }
 
     /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
     pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Problem> {
         let numbered = self.registry.number_demands(tenant, demands, deploys);
         let refused = |message: String| Problem::field("/demands", message);
-        match self.patience.ask("number a requirement set", numbered).await? {
+        match self.patience.ask("assign a number to a requirement set", numbered).await? {
             RequirementNumber::Number(number) => Ok(number),
             RequirementNumber::TenantFull(sets) => Err(refused(format!(
-                "would be requirement set {} of this tenant ({SET_MEMBERS}), which may have {REQUIREMENT_SETS_OF_TENANT_MAX}: use one \
-                 that another endpoint has. A set is freed an hour after no version with traffic and no open job uses it",
+                "would be requirement set {} of this tenant ({SET_MEMBERS}), over the limit of \
+                    {REQUIREMENT_SETS_OF_TENANT_MAX}; reuse the requirements of another endpoint. A set is freed one \
+                    hour after the last version with traffic and the last open job stopped using it",
                 sets + 1
             ))),
             RequirementNumber::Full(sets) => Err(refused(format!(
-                "would be a new requirement set ({SET_MEMBERS}), and this installation has {sets}, as many as it may: use one that \
-                 another endpoint has, or ask the operator which tenants have many"
+                "would be a new requirement set ({SET_MEMBERS}), but this installation already has {sets}, the most \
+                    it may have; reuse the requirements of another endpoint, or ask the operator which tenants have \
+                    many"
             ))),
         }
     }
@@ -185,10 +187,10 @@ fn compile(
 ) -> Result<Deployed, Problem> {
     let broken = |why: &str| {
         tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
-        Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
+        Problem::new(Code::Internal, "this version of the endpoint can no longer be used; deploy it again")
     };
     let input = Schema::compile(&version.spec.input_schema).map_err(|why| broken(&why))?;
     let need = version.spec.vram_need(learned_mib);
-    let vram_class_gib = need.class_gib().ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    let vram_class_gib = need.class_gib().ok_or_else(|| broken("it needs more VRAM than any GPU has"))?;
     Ok(Deployed { version, need, vram_class_gib, demands, input, fresh_until })
 }

@@ -8,40 +8,42 @@ use crate::error::Problem;
 
 const NAME_MAX: usize = 64;
 
-/// What an endpoint asks of its workers beside memory. What is not named is not asked for.
+/// An endpoint's requirements for workers besides memory. Absent members require nothing.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Demands)]
 pub(crate) struct DemandsView {
-    /// How many cards of one machine, 1 to 16. Default 1; several are had whole, and `vram_gib` is what is needed of each.
+    /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
+    /// applies to each.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
-    /// One of these models of card, as `RTX 4090`: words that stand in this order in the name that the driver tells. At most 16.
+    /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
+    /// At most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gpu_models: Vec<String>,
-    /// The least CUDA compute capability, as `8.0`.
+    /// The minimum CUDA compute capability, e.g. `8.0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     min_compute_capability: Option<String>,
-    /// The least CUDA that the driver serves, as `12.4`.
+    /// The minimum CUDA version that the driver supports, e.g. `12.4`.
     #[serde(skip_serializing_if = "Option::is_none")]
     min_cuda: Option<String>,
-    /// One of these regions, as join tokens name them. At most 16.
+    /// One of these regions, as set on join tokens. At most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<String>,
-    /// Whose machines may see its jobs, at the least. Default `datacenter`.
+    /// The minimum trust in the machine's owner. Default `datacenter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TrustWord>)]
     min_trust: Option<Trust>,
-    /// How far its handlers must be shut in, at the least: `L0` to `L2`. Default `L0`.
+    /// The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<SandboxWord>)]
     min_sandbox: Option<SandboxLevel>,
 }
 
-/// How far a worker shuts its handlers in.
+/// The sandbox level of a worker's handlers.
 #[derive(ToSchema)]
 #[schema(as = SandboxLevel)]
-#[expect(dead_code, reason = "it stands for `SandboxLevel` in the API's description")]
+#[expect(dead_code, reason = "stands for `SandboxLevel` in the OpenAPI document")]
 pub(crate) enum SandboxWord {
     /// Not at all.
     L0,
@@ -51,10 +53,10 @@ pub(crate) enum SandboxWord {
     L2,
 }
 
-/// Whose a machine is.
+/// The owner of a machine.
 #[derive(ToSchema)]
 #[schema(as = Trust, rename_all = "snake_case")]
-#[expect(dead_code, reason = "it stands for `Trust` in the API's description")]
+#[expect(dead_code, reason = "stands for `Trust` in the OpenAPI document")]
 pub(crate) enum TrustWord {
     /// Anybody's: a rented machine of a stranger, who can read the job.
     Community,
@@ -79,7 +81,9 @@ impl DemandsView {
     pub(super) fn checked(self, on_card: bool) -> Result<Demands, Problem> {
         let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
             let parsed = text.map(|text| text.parse()).transpose();
-            parsed.map_err(|_| Problem::field(format!("/demands/{name}"), "must be two numbers with a dot, as 8.0"))
+            parsed.map_err(|_| {
+                Problem::field(format!("/demands/{name}"), "must be two numbers separated by a dot, e.g. 8.0")
+            })
         };
         let gpus = self.gpus.unwrap_or(1);
         if !(1..=GPUS_MAX).contains(&gpus) {
@@ -95,7 +99,10 @@ impl DemandsView {
             min_sandbox: self.min_sandbox.unwrap_or_default(),
         };
         if demands.asks_of_cards() && !on_card {
-            return Err(Problem::field("/demands", "asks for a card, and vram_gib is 0: say how much of it is needed"));
+            return Err(Problem::field(
+                "/demands",
+                "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",
+            ));
         }
         Ok(demands)
     }

@@ -13,43 +13,44 @@ use crate::server::path::Path;
 use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
 
-/// What an endpoint's versions were seen to need.
+/// The GPU memory that the versions of an endpoint were seen to need.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Needs {
     needs: Vec<Need>,
 }
 
-/// What a version was seen to need of one kind of GPU.
+/// The GPU memory that a version was seen to need on one GPU model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Need {
     version: u32,
-    /// The GPU model, as its driver names it; absent where it is the least that the version needs of any GPU, because it ran out of memory on a smaller one.
+    /// The GPU model, as the driver reports it; absent for the minimum on any GPU, learned when the version ran out of
+    /// memory on a smaller one.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<String>,
-    /// MiB.
+    /// The memory, MiB.
     need_mib: u64,
 }
 
-/// What was forgotten.
+/// The reset values.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForgottenNeeds {
-    /// How many needs there were, over all versions and kinds of GPU.
+    /// The number of values over all versions and GPU models.
     forgotten: u64,
 }
 
-/// See the GPU memory that an endpoint was seen to need
+/// Get the GPU memory that an endpoint was seen to need
 ///
-/// By version and GPU model. It replaces `vram_gib` there; `vram_fraction` is not learned.
+/// By version and GPU model. The value replaces `vram_gib` on that model; `vram_fraction` is not learned.
 #[utoipa::path(get, operation_id = "get_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "What was seen.", body = Needs), crate::openapi::Problems))]
+    responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<Needs>, Problem> {
     known(&app, &caller.tenant, &name).await?;
-    let all = app.ask("read what an endpoint needs", app.registry.all_needs(&caller.tenant, &name)).await?;
+    let all = app.ask("read an endpoint's learned GPU memory", app.registry.all_needs(&caller.tenant, &name)).await?;
     let need = |((version, gpu), need_mib): ((u32, String), u64)| Need {
         version,
         gpu: Some(gpu).filter(|gpu| gpu != ANY_KIND),
@@ -58,13 +59,13 @@ pub(crate) async fn get(
     Ok(JsonAnswer(Needs { needs: all.into_iter().map(need).collect() }))
 }
 
-/// Forget the GPU memory that an endpoint was seen to need
+/// Reset the GPU memory that an endpoint was seen to need
 ///
-/// Its versions then need what they declare, until they are seen to need something else. Workers that have it loaded forget it with their next
-/// heartbeat; what is reserved for a model that is loaded stays reserved until it is loaded again.
+/// The versions need what they declare until another value is learned. Workers that have the model loaded reset their
+/// values at the next heartbeat; memory reserved for a loaded model stays reserved until it is loaded again.
 #[utoipa::path(delete, operation_id = "forget_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "How much was forgotten.", body = ForgottenNeeds), crate::openapi::Problems))]
+    responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::openapi::Problems))]
 pub(crate) async fn forget(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,
@@ -72,7 +73,7 @@ pub(crate) async fn forget(
 ) -> Result<JsonAnswer<ForgottenNeeds>, Problem> {
     known(&app, &caller.tenant, &name).await?;
     let forget = || app.registry.forget_needs(&caller.tenant, &name);
-    let forgotten = app.ask_again("forget what an endpoint needs", forget).await?;
+    let forgotten = app.ask_again("reset an endpoint's learned GPU memory", forget).await?;
     app.forgotten.invalidate(&());
     app.catalog.forgotten_now(&caller.tenant, &name);
     Ok(JsonAnswer(ForgottenNeeds { forgotten }))

@@ -20,31 +20,31 @@ const URL_TTL: Duration = Duration::from_secs(3600);
 
 const CONTENT_TYPE: &str = "application/gzip";
 
-/// A package about to be uploaded.
+/// A package to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PackageRequest {
-    /// Of the `.tar.gz`, lower-case hex.
+    /// The SHA-256 of the `.tar.gz`, lower-case hex.
     sha256: String,
-    /// Of the `.tar.gz`.
+    /// The size of the `.tar.gz`.
     size_bytes: u64,
 }
 
-/// What to do about it.
+/// What to do with the package.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PackageReply {
-    /// Nothing is to be uploaded.
+    /// Whether the package exists, so that no upload is needed.
     exists: bool,
     /// PUT the `.tar.gz` here.
     upload_url: Option<String>,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
 }
 
 /// Upload an endpoint's package
 #[utoipa::path(post, operation_id = "create_package", path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
     responses(
-        (status = 200, description = "Whether it is there, else where to PUT it within an hour.", body = PackageReply),
+        (status = 200, description = "Whether the package exists, or the address to PUT it to within one hour.", body = PackageReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -69,12 +69,12 @@ pub(crate) async fn create(
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
-/// Where a package lies. Below its tenant, so that nobody learns from a hash what others have deployed.
+/// The key of a package. It is below its tenant, so that a hash does not reveal what other tenants have deployed.
 pub(crate) fn key(tenant: &str, sha256: &str) -> String {
     format!("packages/{tenant}/{sha256}.tar.gz")
 }
 
-/// Whether such a package may be; the last two say what the fields are called.
+/// Checks a package's hash and size; the last two parameters are the names of the fields.
 pub(crate) fn check(app: &App, sha256: &str, size_bytes: u64, sha256_at: &str, size_at: &str) -> Result<(), Problem> {
     let most = app.config.limits.package_bytes;
     if !names::is_sha256(sha256) {

@@ -32,7 +32,7 @@ impl Duty for Free {
     async fn round(&mut self) -> Result<Duration, Failure> {
         let sets = run_once(&self.0).await?;
         if sets > 0 {
-            tracing::info!(sets, "requirement sets without a use gave their numbers back");
+            tracing::info!(sets, "freed the numbers of unused requirement sets");
         }
         Ok(EVERY)
     }

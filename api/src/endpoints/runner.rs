@@ -32,30 +32,30 @@ const PATH_BYTES_MAX: usize = 1_000;
 #[schema(as = Runner)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum RunnerView {
-    /// A function or class that `@endpoint` marks.
+    /// A function or class decorated with `@endpoint`.
     #[default]
     Python,
-    /// A Cog predictor: `entry` is `file.py:Class` or `file.py`.
+    /// A Cog predictor; `entry` is `file.py:Class` or `file.py`.
     Cog,
-    /// A script that ends in `runpod.serverless.start`: `entry` is `file.py`.
+    /// A script that ends in `runpod.serverless.start`; `entry` is `file.py`.
     Runpod,
-    /// A program that serves HTTP on 127.0.0.1: a job is a request to it. It has no `entry`.
+    /// A program that serves HTTP on 127.0.0.1. A job is a request to it. It has no `entry`.
     Server {
-        /// It and its arguments; `{port}` stands for the port to listen on, which `PORT` has as well.
+        /// The program and its arguments; `{port}` is replaced by the port to listen on, which is also in `PORT`.
         command: Vec<String>,
-        /// Answers 2xx once it is ready. Default `/health`.
+        /// The path that answers 2xx once the server is ready. Default `/health`.
         #[serde(default = "health")]
         ready_path: String,
-        /// Where inputs are posted. Without it an input is `{"path": …, "body": …, "method": …}`.
+        /// The path that inputs are posted to. Without it, an input is `{"path": …, "body": …, "method": …}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
-        /// The port of a server that cannot be told one.
+        /// The port of a server whose port is fixed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
-    /// A program that is run once per job, with the input on its standard input. It has no `entry`.
+    /// A program that runs once per job with the input on standard input. It has no `entry`.
     Command {
-        /// It and its arguments.
+        /// The program and its arguments.
         command: Vec<String>,
     },
 }
@@ -77,13 +77,13 @@ impl RunnerView {
         let wrong = |message: &str| Err(Problem::field("/entry", message));
         let runner = match self {
             Self::Python if !is_file || object.is_none_or(str::is_empty) => {
-                return wrong("must be file.py:object, with the file inside the package");
+                return wrong("must be file.py:object, where the file is in the package");
             }
             Self::Cog if !is_file || object == Some("") => {
-                return wrong("must be file.py:Class or file.py, with the file inside the package");
+                return wrong("must be file.py:Class or file.py, where the file is in the package");
             }
             Self::Runpod if !is_file || object.is_some() => {
-                return wrong("must be file.py, inside the package");
+                return wrong("must be file.py, where the file is in the package");
             }
             Self::Server { .. } | Self::Command { .. } if !entry.is_empty() => {
                 return wrong("must be empty: a server or a command is started by its command");
@@ -147,22 +147,22 @@ pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) ->
         let at = format!("/secrets/{n}");
         check_variable(name, &at)?;
         if env.contains_key(name) {
-            return Err(Problem::field(at, "is in env as well; say it once"));
+            return Err(Problem::field(at, "is also in env; set it in one of the two"));
         }
         if names[..n].contains(name) {
-            return Err(Problem::field(at, "is named twice"));
+            return Err(Problem::field(at, "is listed twice"));
         }
     }
     Ok(())
 }
 
-/// The name of a variable that an endpoint may have. `at`: where it stands.
+/// Checks the name of an endpoint's environment variable. `at` is its pointer.
 pub(crate) fn check_variable(name: &str, at: &str) -> Result<(), Problem> {
     if !is_variable(name) {
-        return Err(Problem::field(at, "must be named with A-Z, a-z, 0-9 and _, and start with no digit"));
+        return Err(Problem::field(at, "must consist of A-Z, a-z, 0-9 and _, and must not start with a digit"));
     }
     if name.starts_with("STOKE_") || RESERVED.contains(&name) {
-        return Err(Problem::field(at, "is set by the worker"));
+        return Err(Problem::field(at, "is reserved for the worker"));
     }
     Ok(())
 }

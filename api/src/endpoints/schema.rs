@@ -74,7 +74,7 @@ impl Schema {
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > TEXT_MAX {
-            return Err(format!("has {bytes} bytes, and at most {TEXT_MAX} are allowed"));
+            return Err(format!("has {bytes} bytes, over the limit of {TEXT_MAX}"));
         }
         let told = |error: &ValidationError<'_>| placed(error.instance_path().as_str(), error);
         jsonschema::meta::options().validate(schema).map_err(|error| told(&error))?;
@@ -105,8 +105,8 @@ impl Schema {
             Some(false) => {}
             None => {
                 let message = format!(
-                    "takes more than {steps} steps to check against the endpoint's input schema: send a smaller input, or simplify the schema \
-                     (anyOf, oneOf, allOf and $ref within each other)"
+                    "takes more than {steps} steps to validate against the endpoint's input schema; send a smaller \
+                        input, or simplify the schema (nested anyOf, oneOf, allOf and $ref)"
                 );
                 return Err(vec![Misfit { path: String::new(), message }]);
             }
@@ -120,7 +120,7 @@ impl Schema {
         let first = || self.validator.validate(input).err().iter().map(told).collect::<Vec<_>>();
         let misfits = within(STEPS_OF_ERRORS, all).or_else(|| within(steps, first));
         Err(misfits.filter(|misfits| !misfits.is_empty()).unwrap_or_else(|| {
-            vec![Misfit { path: String::new(), message: "does not fit the endpoint's input schema".to_owned() }]
+            vec![Misfit { path: String::new(), message: "does not match the endpoint's input schema".to_owned() }]
         }))
     }
 }
@@ -261,8 +261,10 @@ impl<'a> Rewritten<'a> {
         let mut defs = Map::new();
         while let Some(pointer) = self.todo.pop() {
             let number = self.target(&pointer);
-            let found =
-                self.root.pointer(&pointer).ok_or_else(|| format!("refers to \"#{pointer}\", which is not in it"))?;
+            let found = self
+                .root
+                .pointer(&pointer)
+                .ok_or_else(|| format!("refers to \"#{pointer}\", which the schema does not contain"))?;
             defs.insert(number, self.schema(&pointer, found)?);
         }
         whole.insert("$defs".to_owned(), Value::Object(defs));
@@ -286,7 +288,7 @@ impl<'a> Rewritten<'a> {
         let Value::Object(members) = schema else { return Ok(schema.clone()) };
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX {
-            return Err(placed(at, format_args!("has more than {SCHEMAS_MAX} schemas in it")));
+            return Err(placed(at, format_args!("contains more than {SCHEMAS_MAX} schemas")));
         }
         let (mut rewritten, mut steps, mut walks, mut is_deep, mut leads_on) = (Map::new(), 1, 1, false, false);
         for (keyword, value) in members {
@@ -297,7 +299,7 @@ impl<'a> Rewritten<'a> {
                 // The root's own name; no reference needs it.
                 "$id" | "id" if at.len() == keyword.len() + 1 => continue,
                 "$id" | "$anchor" | "$dynamicAnchor" | "$dynamicRef" | "$recursiveAnchor" | "$recursiveRef" => {
-                    return Err(format!("{at}: is not understood here; refer to schemas with \"$ref\": \"#/...\""));
+                    return Err(format!("{at}: is not supported; refer to schemas with \"$ref\": \"#/...\""));
                 }
                 "$ref" => {
                     leads_on = true;
@@ -326,7 +328,7 @@ impl<'a> Rewritten<'a> {
             rewritten.insert(keyword.clone(), value);
         }
         if self.patterns > PATTERNS_MAX {
-            return Err(placed(at, format_args!("has more than {PATTERNS_MAX} patterns in it")));
+            return Err(placed(at, format_args!("contains more than {PATTERNS_MAX} patterns")));
         }
         // What leads nowhere and is small is counted with what leads to it.
         if !leads_on && !is_deep && steps < 4 {
@@ -340,8 +342,8 @@ impl<'a> Rewritten<'a> {
         let mut left = self.unevaluated;
         self.unfold(schema, &mut BTreeSet::new(), &mut left).ok_or_else(|| {
             format!(
-                "{at}: more than {UNEVALUATED_MAX} schemas decide what is evaluated, with each \"$ref\" followed wherever it is; name the \
-                 properties or items instead, or refer to fewer schemas"
+                "{at}: more than {UNEVALUATED_MAX} schemas determine what is evaluated, counting each \"$ref\" \
+                    everywhere it is used; name the properties or items instead, or refer to fewer schemas"
             )
         })?;
         let gone = self.unevaluated - left;
@@ -425,7 +427,7 @@ impl<'a> Rewritten<'a> {
         let reference = value.as_str().ok_or_else(|| format!("{at}: must be text"))?;
         let Some(pointer) = self.fragment_of(reference) else {
             return Err(format!(
-                "{at}: refers to {reference:?}: nothing is fetched; refer to schemas in this one, as \"#/$defs/Name\""
+                "{at}: refers to {reference:?}: external schemas are not fetched; refer to schemas in this one, e.g. \"#/$defs/Name\""
             ));
         };
         let pointer =
@@ -489,17 +491,17 @@ mod tests {
                     .collect();
                 defs.insert("d40".to_owned(), json!({}));
                 let schema = json!({"$ref": "#/$defs/d0", "$defs": defs, keyword: false});
-                assert!(refused(schema).contains("decide what is evaluated"), "{combined} {keyword}");
+                assert!(refused(schema).contains("determine what is evaluated"), "{combined} {keyword}");
             }
             // No reference is needed.
             let nested = (0..30).fold(json!({}), |inner, _| json!({"allOf": [inner], keyword: false}));
-            assert!(refused(nested).contains("decide what is evaluated"), "{keyword}");
+            assert!(refused(nested).contains("determine what is evaluated"), "{keyword}");
         }
         // Each of these leads to all others: as many ways as there are orders of them.
         let all: Vec<Value> = (0..12).map(|n| json!({"$ref": format!("#/$defs/d{n}")})).collect();
         let defs: Map<String, Value> = (0..12).map(|n| (format!("d{n}"), json!({"anyOf": all}))).collect();
         let circles = json!({"anyOf": all, "$defs": defs, "unevaluatedProperties": false});
-        assert!(refused(circles).contains("decide what is evaluated"));
+        assert!(refused(circles).contains("determine what is evaluated"));
 
         let tree = json!({
             "$defs": {"node": {"type": "object", "properties": {"value": {"type": "integer"}, "left": {"$ref": "#/$defs/leaf"}}}},
@@ -513,7 +515,9 @@ mod tests {
 
     #[test]
     fn a_schema_fetches_nothing_and_backtracks_never() {
-        assert!(refused(json!({"$ref": "https://example.org/schema.json"})).contains("nothing is fetched"));
+        assert!(
+            refused(json!({"$ref": "https://example.org/schema.json"})).contains("external schemas are not fetched")
+        );
         assert!(
             refused(json!({"properties": {"a": {"$ref": "file:///etc/passwd"}}})).starts_with("/properties/a/$ref: ")
         );

@@ -14,36 +14,36 @@ use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
-/// Hours that are told of unless others are asked for.
+/// The default number of hours.
 const HOURS: u64 = 24;
 
-/// How an endpoint's versions do.
+/// The statistics of an endpoint's versions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndpointStats)]
 pub(crate) struct StatsView {
-    /// Those that ran, the newest first.
+    /// Versions that ran, newest first.
     versions: Vec<VersionStats>,
 }
 
-/// How a version does. What has not been seen is null.
+/// The statistics of a version. Null where there is no data.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionStats {
     version: u32,
     /// Attempts that ended by themselves.
     runs: u64,
-    /// Those that gave their job a result.
+    /// Attempts that produced a result.
     succeeded: u64,
     failed: u64,
-    /// Results that were accepted, by the feedback that was given on this version since it was deployed.
+    /// Accepted results, by the feedback on this version since it was deployed.
     task_succeeded: Option<u64>,
-    /// Results that were not.
+    /// Results that were not accepted.
     task_failed: Option<u64>,
-    /// What running and loading cost for 1,000 runs, at the price of their machines; what those cost beside that is in `GET /v1/costs`.
+    /// The cost of running and loading per 1,000 runs, at the instances' prices; `GET /v1/costs` has the other costs.
     usd_micros_per_1000: Option<u64>,
     timing: TimingStats,
 }
 
-/// Where the time of runs that succeeded went, milliseconds; within 5 %.
+/// Where the time of successful runs went, milliseconds; within 5 %.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TimingStats {
     /// From ready to leased.
@@ -59,7 +59,7 @@ pub(crate) struct TimingStats {
     total_ms: Option<Quantiles>,
 }
 
-/// Below which half of the runs were, and 95 of 100. Who needed no time for a part counts with 0.
+/// The median and the 95th percentile. Runs that did not need a part count as 0.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Quantiles {
     p50: u64,
@@ -98,13 +98,13 @@ impl VersionStats {
     }
 }
 
-/// See how an endpoint's versions do
+/// Get the statistics of an endpoint's versions
 #[utoipa::path(get, operation_id = "get_endpoint_stats", path = "/v1/endpoints/{name}/stats", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),
-        ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, this one among them: 1 to 48, default 24."),
+        ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, including the current one: 1 to 48; default 24."),
     ),
-    responses((status = 200, description = "How its versions do.", body = StatsView), crate::openapi::Problems))]
+    responses((status = 200, description = "The statistics of the endpoint's versions.", body = StatsView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,

@@ -17,18 +17,18 @@ const BACKOFF_MAX_S: f64 = 24.0 * 3600.0;
 const STEPS_MAX: usize = 8;
 const THRESHOLDS_MAX: usize = 64;
 
-/// When and after which failures a job is tried again. How often is `max_attempts`.
+/// When and after which errors a job is retried. `max_attempts` limits how often.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RetryPolicy)]
 pub(super) struct RetryRequest {
-    /// The first retry waits at most so long, each further one twice as long. Default 1.
+    /// The longest wait before the first retry, seconds; it doubles with each retry. Default 1.
     backoff_s: Option<f64>,
-    /// No retry waits longer. Default 60.
+    /// The longest wait before any retry, seconds. Default 60.
     backoff_max_s: Option<f64>,
-    /// The part of the wait that is drawn, 0 to 1. Default 0.5.
+    /// The random part of the wait, 0 to 1. Default 0.5.
     jitter: Option<f64>,
-    /// The job error codes that are tried again. Default: all that may be.
+    /// The job error codes that are retried. Default: all that may be.
     #[schema(value_type = Option<Vec<String>>)]
     on: Option<Vec<ErrorCode>>,
 }
@@ -54,7 +54,7 @@ impl RetryRequest {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0 and at most a day")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0 and at most one day")]
 fn whole(millis: f64) -> u64 {
     millis.round() as u64
 }
@@ -71,23 +71,23 @@ impl From<RetryPolicy> for RetryRequest {
     }
 }
 
-/// An endpoint that is asked.
+/// An endpoint that decides on a job.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Step)]
 pub(super) struct StepRequest {
-    /// What it is called in the job's record. Default: its endpoint's name.
+    /// The step's name in the job's record. Default: its endpoint's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     /// The endpoint that decides.
     endpoint: String,
-    /// One of its versions; the one that is current at each submit when absent.
+    /// The version; default: the version that is current at each submit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
-    /// The most that each label's score may be, 0 to 1.
+    /// The highest allowed score of each label, 0 to 1.
     #[serde(default)]
     thresholds: BTreeMap<String, f64>,
-    /// Longest one attempt of it may run. Default: the deciding endpoint's.
+    /// The longest that one attempt of the step may run, seconds. Default: the deciding endpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout_s: Option<u64>,
 }
@@ -108,7 +108,7 @@ impl StepRequest {
         }
         let name = self.name.unwrap_or_else(|| self.endpoint.clone());
         if !names::is_name(&name) {
-            return wrong("name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+            return wrong("name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -".to_owned());
         }
         let sound = self.thresholds.values().all(|most| (0.0..=1.0).contains(most));
         if self.thresholds.len() > THRESHOLDS_MAX || !sound {

@@ -15,29 +15,30 @@ use crate::server::path::Path;
 use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
 
-/// Which version is to get new jobs.
+/// The version that receives new jobs.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrafficRequest {
-    /// One that is deployed.
+    /// A deployed version.
     version: u32,
-    /// The part of new jobs that it gets, 0 to 100 percent; the current version gets the rest. With 100, the default, it is the current one.
+    /// The share of new jobs for this version, 0 to 100 percent; the current version gets the rest. With 100, the
+    /// default, it becomes the current one.
     percent: Option<u32>,
 }
 
-/// Which versions new jobs run on.
+/// The versions that receive new jobs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Traffic)]
 pub(crate) struct TrafficView {
     name: String,
     /// The current version first.
     versions: Vec<TrafficPart>,
-    /// The version that was current before, which `stoke endpoints rollback` goes back to; not there once somebody has.
+    /// The version that was current before and that `stoke endpoints rollback` returns to; absent after a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<u32>,
 }
 
-/// A version's part of new jobs.
+/// A version's share of new jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrafficPart {
     version: u32,
@@ -51,10 +52,10 @@ impl TrafficView {
     }
 }
 
-/// See which versions new jobs run on
+/// Get the versions that receive new jobs
 #[utoipa::path(get, operation_id = "get_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -67,12 +68,13 @@ pub(crate) async fn get(
     Ok(JsonAnswer(TrafficView::new(name.clone(), traffic.ok_or_else(|| unknown(&name))?)))
 }
 
-/// Send new jobs to a version
+/// Route new jobs to a version
 ///
-/// At once on the replica that takes it, within a second on others. Jobs that were submitted before stay with their version.
+/// Takes effect immediately on the replica that answers and within a second on others. Jobs that were submitted before
+/// stay on their version.
 #[utoipa::path(put, operation_id = "set_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints", request_body = TrafficRequest,
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,

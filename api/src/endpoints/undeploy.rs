@@ -20,25 +20,25 @@ use crate::tenants::auth::{Caller, EndpointsWrite};
 /// Open jobs of an endpoint that are looked at one by one for those of a version.
 const LOOKS_MAX: u64 = 1_000;
 
-/// What was deleted.
+/// The deleted versions.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeletedVersions {
-    /// How many versions.
+    /// The number of deleted versions.
     deleted: u64,
 }
 
 /// Delete an endpoint
 ///
-/// With all its versions. Its jobs that have ended, their results and what they cost stay. A version that is deployed under the name later gets
-/// the next number, so that no two versions ever have the same one.
+/// Deletes all its versions. Its ended jobs, their results and their costs stay. A version that is deployed under the
+/// name later gets the next number, so that version numbers are never reused.
 #[utoipa::path(delete, operation_id = "delete_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),
-        ("force" = Option<bool>, Query, description = "Delete it although it has open jobs. Those that have not started fail. Default false."),
+        ("force" = Option<bool>, Query, description = "Delete the endpoint even if it has open jobs. Jobs that have not started fail. Default: false."),
     ),
     responses(
-        (status = 200, description = "How many versions were deleted.", body = DeletedVersions),
-        (status = 409, description = "`endpoint_in_use`: it has open jobs.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The number of deleted versions.", body = DeletedVersions),
+        (status = 409, description = "`endpoint_in_use`: the endpoint has open jobs.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn endpoint(
@@ -54,8 +54,8 @@ pub(crate) async fn endpoint(
     let open = if forces { 0 } else { open_jobs(&app, &caller.tenant, &name).await? };
     if open > 0 {
         return Err(in_use(format!(
-            "endpoint {name:?} has {open} open jobs; cancel them or wait for their ends, or repeat with force=true: then those that have not \
-             started fail"
+            "endpoint {name:?} has {open} open jobs; cancel them, wait for them to end, or repeat with force=true, \
+                which fails those that have not started"
         )));
     }
     delete(&app, &caller.tenant, &name, None).await
@@ -63,16 +63,17 @@ pub(crate) async fn endpoint(
 
 /// Delete a version
 ///
-/// Not one that new jobs run on: send them to another one first. Its jobs that have ended stay. The numbers of the others do not change.
+/// A version that receives new jobs cannot be deleted; route them to another one first. Its ended jobs stay. The
+/// numbers of other versions do not change.
 #[utoipa::path(delete, operation_id = "delete_endpoint_version", path = "/v1/endpoints/{name}/versions/{version}", tag = "endpoints",
     params(
         ("name" = String, Path, description = "The endpoint's name."),
         ("version" = u32, Path, description = "The version's number."),
-        ("force" = Option<bool>, Query, description = "Delete it although it may have open jobs. Those that have not started fail. Default false."),
+        ("force" = Option<bool>, Query, description = "Delete the version even if it may have open jobs. Jobs that have not started fail. Default: false."),
     ),
     responses(
-        (status = 200, description = "It is deleted.", body = DeletedVersions),
-        (status = 409, description = "`endpoint_in_use`: new jobs run on it, or it may have open jobs.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The version was deleted.", body = DeletedVersions),
+        (status = 409, description = "`endpoint_in_use`: the version receives new jobs, or may have open jobs.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn version(
@@ -101,7 +102,7 @@ async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Re
         Undeployed::UnknownEndpoint => Err(unknown(name)),
         Undeployed::UnknownVersion => Err(unknown_version(name, number)),
         Undeployed::HasTraffic => Err(in_use(format!(
-            "new jobs run on version {number} of endpoint {name:?}; send them to another version first, with PUT /v1/endpoints/{name}/traffic"
+            "version {number} of endpoint {name:?} receives new jobs; route traffic to another version first with PUT /v1/endpoints/{name}/traffic"
         ))),
     }
 }
@@ -110,10 +111,10 @@ async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Re
 async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
     let open = open_jobs(app, tenant, name).await?;
     let or_force =
-        "cancel them or wait for their ends, or repeat with force=true: then those that have not started fail";
+        "cancel them, wait for them to end, or repeat with force=true, which fails those that have not started";
     if open > LOOKS_MAX {
         return Err(in_use(format!(
-            "endpoint {name:?} has {open} open jobs, too many to look through for those of version {version}; {or_force}"
+            "endpoint {name:?} has {open} open jobs, too many to check which of them belong to version {version}; {or_force}"
         )));
     }
     if open == 0 {

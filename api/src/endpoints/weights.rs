@@ -33,28 +33,28 @@ const FILES_MAX: usize = 1_000;
 const PATH_BYTES_MAX: usize = 200;
 const URL_BYTES_MAX: usize = 2_048;
 
-/// Weights about to be uploaded.
+/// Weights to upload.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightsRequest {
-    /// Of the file, lower-case hex.
+    /// The SHA-256 of the file, lower-case hex.
     sha256: String,
-    /// Of the file: 1 byte to 5 GiB. Larger ones are named by URL.
+    /// The size of the file: 1 byte to 5 GiB. Reference larger files by URL.
     size_bytes: u64,
 }
 
-/// What to do about them.
+/// What to do with the weights.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WeightsReply {
-    /// Nothing is to be uploaded.
+    /// Whether the weights exist, so that no upload is needed.
     exists: bool,
     /// PUT the file here.
     upload_url: Option<String>,
-    /// With exactly these headers.
+    /// Send exactly these headers.
     headers: BTreeMap<String, String>,
 }
 
-/// Where to read a file in a bucket of the operator's.
+/// The address of a file in an operator's bucket.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WeightsUrl {
     /// GET it within six hours.
@@ -66,13 +66,14 @@ pub(crate) struct WeightsUrl {
 #[serde(deny_unknown_fields)]
 #[schema(as = Weight)]
 pub(crate) struct WeightView {
-    /// What it is called in the folder that the handler finds in `STOKE_WEIGHTS`, as `unet/model.safetensors`.
+    /// The file's path in the folder `STOKE_WEIGHTS`, e.g. `unet/model.safetensors`.
     path: String,
-    /// Where its author has it from, as `hf://org/model@<commit>/model.safetensors`; for people.
+    /// The origin of the file, for people to read, e.g. `hf://org/model@<commit>/model.safetensors`.
     source: String,
-    /// Where workers fetch it from: `https://`, `http://` or `s3://`. Null where it was uploaded, see `POST /v1/weights`.
+    /// The address that workers fetch it from: `https://`, `http://` or `s3://`. Null if it was uploaded, see `POST
+    /// /v1/weights`.
     url: Option<String>,
-    /// Of its bytes, lower-case hex: a worker takes no others.
+    /// The SHA-256 of the file, lower-case hex; workers reject other content.
     sha256: String,
     size_bytes: u64,
 }
@@ -80,7 +81,7 @@ pub(crate) struct WeightView {
 /// Upload weights
 #[utoipa::path(post, operation_id = "create_weights", path = "/v1/weights", tag = "endpoints", request_body = WeightsRequest,
     responses(
-        (status = 200, description = "Whether they are there, else where to PUT them within six hours.", body = WeightsReply),
+        (status = 200, description = "Whether the weights exist, or the address to PUT them to within six hours.", body = WeightsReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -93,8 +94,9 @@ pub(crate) async fn create(
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
     if !(1..=UPLOAD_BYTES_MAX).contains(&size_bytes) {
-        let message =
-            format!("must be 1 to {UPLOAD_BYTES_MAX} bytes; put larger files into a bucket and name them as s3://");
+        let message = format!(
+            "must be 1 to {UPLOAD_BYTES_MAX} bytes; put larger files into a bucket and reference them as s3://"
+        );
         return Err(Problem::field("/size_bytes", message));
     }
     let key = key(&caller.tenant, &sha256);
@@ -109,10 +111,10 @@ pub(crate) async fn create(
 
 /// Sign a URL of weights in a bucket
 ///
-/// For whoever is to look at the file before it is named in a deploy. Only of buckets in the API's `weight_buckets`.
+/// Use it to inspect a file before a deploy references it. Only buckets in the API's `weight_buckets` are allowed.
 #[utoipa::path(get, operation_id = "sign_weights", path = "/v1/weights/url", tag = "endpoints",
     params(("source" = String, Query, description = "As `s3://bucket/key`.")),
-    responses((status = 200, description = "Where to read it.", body = WeightsUrl), crate::openapi::Problems))]
+    responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::openapi::Problems))]
 pub(crate) async fn sign(
     State(app): State<App>,
     _: Caller<EndpointsWrite>,
@@ -120,7 +122,7 @@ pub(crate) async fn sign(
 ) -> Result<JsonAnswer<WeightsUrl>, Problem> {
     let source = params.take("source", "s3://bucket/key", |text| Some(text.to_owned()))?;
     params.finish()?;
-    let source = source.ok_or_else(|| Problem::query("source", "is missing: name a file as s3://bucket/key"))?;
+    let source = source.ok_or_else(|| Problem::query("source", "is missing: give the file as s3://bucket/key"))?;
     let (bucket, key) = in_bucket(&app, &source, "source")?;
     Ok(JsonAnswer(WeightsUrl { url: app.objects.presign_get_of(&bucket, &key, URL_TTL).await? }))
 }
@@ -149,7 +151,7 @@ pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
             return Err(Problem::field(at("path"), "must be a relative path without .., of at most 200 bytes"));
         }
         if !paths.insert(&weight.path) {
-            return Err(Problem::field(at("path"), "is named twice"));
+            return Err(Problem::field(at("path"), "is listed twice"));
         }
         if !names::is_sha256(&weight.sha256) {
             return Err(Problem::field(at("sha256"), "must be 64 lower-case hex digits"));
@@ -177,13 +179,15 @@ pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// That what was said to be uploaded was.
+/// Checks that weights declared as uploaded exist.
 pub(crate) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
     for weight in weights.iter().filter(|weight| weight.url.is_none()) {
         let found = app.objects.head(&key(tenant, &weight.sha256)).await?;
         if found.is_none_or(|found| found.size_bytes != weight.size_bytes) {
-            let detail =
-                format!("{} was not uploaded; POST /v1/weights says where to PUT it, then deploy again", weight.path);
+            let detail = format!(
+                "{} was not uploaded; POST /v1/weights returns the address to PUT it to, then deploy again",
+                weight.path
+            );
             return Err(Problem::new(Code::PackageMissing, detail));
         }
     }
@@ -206,7 +210,7 @@ pub(crate) async fn urls(app: &App, tenant: &str, weights: &[Weight]) -> Result<
     Ok(urls)
 }
 
-/// Where uploaded weights lie. Below their tenant, so that nobody learns from a hash what others have.
+/// The key of uploaded weights. It is below their tenant, so that a hash does not reveal what other tenants have.
 fn key(tenant: &str, sha256: &str) -> String {
     format!("weights/{tenant}/{sha256}")
 }
@@ -220,7 +224,7 @@ fn in_bucket(app: &App, source: &str, at: &str) -> Result<(String, String), Prob
         .ok_or_else(|| wrong("must be s3://bucket/key".to_owned()))?;
     if !app.config.weight_buckets.iter().any(|known| known == bucket) {
         return Err(wrong(format!(
-            "is in the bucket {bucket:?}, and this API reads weights from {}; the operator sets weight_buckets",
+            "is in the bucket {bucket:?}, and this API reads weights only from {}; the operator sets weight_buckets",
             if app.config.weight_buckets.is_empty() { "none".to_owned() } else { app.config.weight_buckets.join(", ") }
         )));
     }

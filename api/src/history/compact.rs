@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::segment::{BYTES_MAX, Line, Name, cut, day_prefix};
 use super::{Error, History};
 
-/// A day may have so many segments that are less than half full.
+/// A day may have this many segments that are less than half full.
 const SMALL_MAX: usize = 16;
 
 /// So many segments may cover one id: what a look-up reads at worst.
@@ -62,7 +62,7 @@ impl History {
         }
         self.objects.delete(&old).await?;
         self.unlearn(tenant, day);
-        tracing::debug!(prefix, merged = old.len(), "merged segments of the archive");
+        tracing::debug!(prefix, merged = old.len(), "merged archive segments");
         Ok(true)
     }
 }

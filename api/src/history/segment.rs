@@ -1,8 +1,9 @@
-//! One archived piece of a tenant's day: what it is called and what is in it.
+//! A segment: one archived piece of a tenant's day; its name and its content.
 //!
-//! `archive/<tenant>/<yyyy>/<mm>/<dd>/<first id>-<last id>-<nonce>.jsonl.zst`: a job per line, sorted by id, each once. The day is
-//! that of the ids' time, UTC. The nonce makes the name unique; its first four digits say how full it is, in thousandths. A segment
-//! is written once and never changed. The same job may stand in two segments, in the same words: readers take either.
+//! `archive/<tenant>/<yyyy>/<mm>/<dd>/<first id>-<last id>-<nonce>.jsonl.zst`: a job per line, sorted by id, each once.
+//! The day is the UTC day of the ids' time. The nonce makes the name unique; its first four digits are how full the
+//! segment is, in thousandths. A segment is written once and never changed. The same job may be in two segments with
+//! the same content: readers take either.
 
 use std::ops::Range;
 

@@ -26,7 +26,7 @@ pub(crate) struct Listing {
 }
 
 impl History {
-    /// The segments of a day, as known lately; as they are now when that is older than `since`.
+    /// The segments of a day from the cache, or listed now if that is older than `since`.
     pub(crate) async fn listing(&self, tenant: &str, day: Date, since: Option<Instant>) -> Result<Arc<Listing>, Error> {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let key = (tenant.to_owned(), day);
@@ -72,7 +72,7 @@ impl History {
         Days { history: self, root, upto, years: None, months: Vec::new(), days: Vec::new() }
     }
 
-    /// The folders below a prefix that are numbers of so many digits, ascending.
+    /// The folders below a prefix that are numbers with this many digits, ascending.
     async fn numbers(&self, prefix: &str, digits: usize) -> Result<Vec<u16>, Error> {
         let mut numbers: Vec<u16> = self
             .objects
@@ -107,7 +107,7 @@ impl History {
         let Some(packed) = self.objects.get(key, READ_MAX as u64).await? else { return Ok(None) };
         let owned = key.to_owned();
         let unpacked = tokio::task::spawn_blocking(move || Segment::unpack(&owned, &packed)).await;
-        let stopped = |_| Error::Corrupt { key: key.to_owned(), why: "unpacking it panicked".to_owned() };
+        let stopped = |_| Error::Corrupt { key: key.to_owned(), why: "decompressing it panicked".to_owned() };
         unpacked.map_err(stopped)?.map(Some)
     }
 }

@@ -28,12 +28,13 @@ const ROUND_LIMIT: Duration = Duration::from_secs(600);
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A pause ends when so many jobs are due, which is looked at this often: quick batches end thousands a second, and a minute of
-/// them would fill the queue's memory.
+/// A pause ends when this many jobs are due, which is checked this often: quick batches end thousands of jobs per
+/// second, and one minute of them would fill the queue's memory.
 const MANY: u64 = 2_000;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Whoever sweeps keeps the role for so long without a sign; longer than a round and one write that runs into its timeouts.
+/// How long a replica keeps the sweeping role without renewing it: longer than a round and one write that runs into its
+/// timeouts.
 const ROLE_MS: u64 = 180_000;
 
 /// Segments written at once.
@@ -136,11 +137,11 @@ impl Sweeper {
         let queue = shard.history();
         for (id, error) in &due.corrupt {
             // It stays, and waits for an operator.
-            shard.quarantine().put(*id, &format!("it cannot be archived: {error}")).await?;
+            shard.quarantine().put(*id, &format!("the job cannot be archived: {error}")).await?;
         }
         let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
         for id in &open {
-            tracing::error!(job.id = %id, "a job is due to be archived and has not ended; it stays");
+            tracing::error!(job.id = %id, "a job due for archiving has not ended; leaving it in Redis");
         }
         queue.defer(&open, STAYING_AGAIN_MS).await?;
         queue.forget(&due.gone).await?;
@@ -228,7 +229,7 @@ impl History {
         let key = format!("{}{name}", day_prefix(tenant, day));
         let packed = tokio::task::spawn_blocking(move || pack(&lines)).await;
         let packed =
-            packed.map_err(|_| Error::Corrupt { key: key.clone(), why: "packing it panicked".to_owned() })??;
+            packed.map_err(|_| Error::Corrupt { key: key.clone(), why: "compressing it panicked".to_owned() })??;
         self.objects.put(&key, packed, "application/zstd").await?;
         Ok(())
     }

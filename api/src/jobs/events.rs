@@ -41,16 +41,16 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 /// Ranks under one fence, see [`rank`].
 const RANKS: u64 = 8;
 
-/// One event, as its lines say it.
+/// A server-sent event.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the document: axum writes the lines")]
+#[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct StreamEvent {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     event: String,
-    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `gap` the attempt and the
-    /// outputs that are missing here, from index `from` up to, and without, index `to`; at `done` the job.
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; for `gap`,
+    /// the attempt and the missing outputs, from index `from` up to but excluding index `to`; for `done`, the job.
     data: String,
-    /// For `Last-Event-ID`.
+    /// The id for `Last-Event-ID`.
     id: String,
 }
 
@@ -89,13 +89,13 @@ struct GapData {
 
 /// Follow a job
 ///
-/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID`, then live until `done`, which carries the
-/// job and ends the stream. The last 1,000 of progress and logs are kept, and of outputs the last MiB. Where outputs are missing, `gap`
-/// says which; the job's result has all of them.
+/// Sends the state first, then the stored progress, logs and outputs after `Last-Event-ID`, then live events until
+/// `done`, which carries the job and ends the stream. The last 1,000 progress and log events and the last MiB of
+/// outputs are stored. Where outputs are missing, `gap` lists them; the job's result has all of them.
 #[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event received."),
     ),
     responses(
         (status = 200, description = "Events `state`, `progress`, `log`, `output`, `gap`, `done`.", content_type = "text/event-stream", body = StreamEvent),
@@ -178,20 +178,23 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
     }
 }
 
-/// How far somebody has followed a job, which is what an event's id says: `<entry>.<number>`. All of it only grows, so that nothing
-/// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
+/// How far a client has followed a job, which is the content of an event's id: `<entry>.<number>`. All parts only grow,
+/// so that nothing overtakes the end, and a client that resumes with its last id misses nothing and receives nothing
+/// twice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The last kept event; empty before the first.
     entry: String,
-    /// The rank of the last state told, see [`rank`]; 0 before the first.
+    /// The rank of the last sent state, see [`rank`]; 0 before the first.
     rank: u64,
-    /// The outputs that were told, or told to be missing. Absent in an id of the release before, whose events had outputs among them.
+    /// The outputs that were sent or reported missing. Absent in an id of the previous release, whose events included
+    /// outputs.
     outputs: Option<OutputsPlace>,
 }
 
-/// The number of an id holds, from its lowest bit: the rank, the attempt whose outputs were told, and one more than how many of them. To the
-/// release before, whose number is the rank alone, it is a rank that only grows, and whose last digit is right.
+/// The number in an id holds, from its lowest bit: the rank, the attempt whose outputs were sent, and one more than
+/// their count. For the previous release, whose number is only the rank, it is a rank that only grows and whose last
+/// digit is right.
 const RANK_BITS: u32 = 24;
 const ATTEMPT_BITS: u32 = 12;
 const NEXT_BITS: u32 = 28;
@@ -232,7 +235,7 @@ impl Seen {
         self.rank.min(most(RANK_BITS)) | attempt << RANK_BITS | next << (RANK_BITS + ATTEMPT_BITS)
     }
 
-    /// The events of what was kept, in the order in which it was said, and whether that is all for now.
+    /// The events to send for stored events, in their order, and whether that is all for now.
     fn told(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
         let (more_kept, more_outputs) = (kept.len() == PAGE as usize, outputs.len() == OUTPUTS_PAGE as usize);
         let mut outputs = outputs;
@@ -285,7 +288,7 @@ impl Seen {
         told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
     }
 
-    /// What is missing between what was told and the output `to`, if anything is.
+    /// The outputs missing between those sent and the output `to`, if any.
     fn gap(&mut self, attempt: u32, to: u64) -> Option<Event> {
         let from = match self.outputs {
             Some(seen) if seen.attempt > attempt => return None,
@@ -329,7 +332,7 @@ fn rank(job: &Job, seen: &Seen) -> u64 {
     if job.state.is_terminal() { rank.max(seen.rank / RANKS * RANKS + order) } else { rank }
 }
 
-/// A kept event as it is told; the index and value of an output.
+/// A stored event in the form that is sent; the index and value of an output.
 fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
     match message {
         JobMessage::Progress { fraction, message } => {
@@ -388,7 +391,7 @@ mod tests {
         KeptEvent { id: format!("{at_ms}-0"), attempt: 1, message: JobMessage::Output { index, value } }
     }
 
-    /// What is told, as `log`, `output 3` or `gap 3 7`, and whether that is all.
+    /// The sent events, as `log`, `output 3` or `gap 3 7`, and whether that is all.
     fn told(seen: &mut Seen, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<String>, bool) {
         let (events, is_all) = seen.told(kept, outputs);
         let shown = |event: &Event| {

@@ -34,7 +34,7 @@ const PAGE: u32 = 1_000;
 /// Pages that one export looks at: ten million jobs.
 const PAGES_MAX: usize = 10_000;
 
-/// What was said of a job, with what it was said about.
+/// Feedback on a job, with the job's input and result.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Feedback {
     pub(crate) job_id: JobId,
@@ -58,7 +58,7 @@ pub(crate) struct Feedback {
     pub(crate) at_ms: u64,
 }
 
-/// What the giver says.
+/// The members that the caller sets.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) accepted: Option<bool>,
@@ -108,11 +108,12 @@ impl Feedback {
 pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Problem> {
     let spec = &job.spec;
     let input = app.whole_input(&spec.tenant, &job.input).await?;
-    let input = input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input is gone"))?;
+    let input =
+        input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input no longer exists"))?;
     let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
     let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
     let text = serde_json::to_vec(&feedback).map_err(|error| {
-        tracing::error!(%error, job.id = %job.id, "feedback cannot be written");
+        tracing::error!(%error, job.id = %job.id, "the feedback cannot be serialised");
         Problem::new(Code::Internal, INTERNAL)
     })?;
     // Counted before it is kept: what is kept has been counted, so that later the kept one says what to take back.
@@ -160,7 +161,7 @@ async fn sampled(
         let Some(cursor) = page.next_cursor else { return Ok(reservoir.into_sample()) };
         page = objects.list(prefix, Some(&cursor), PAGE).await?;
     }
-    tracing::warn!(prefix, "there is more feedback than one export looks at");
+    tracing::warn!(prefix, "there is more feedback than one export reads");
     Ok(reservoir.into_sample())
 }
 
@@ -170,7 +171,7 @@ async fn read(objects: &Objects, key: &str) -> Result<Option<Feedback>, ObjectsE
     match serde_json::from_slice(&text) {
         Ok(feedback) => Ok(Some(feedback)),
         Err(error) => {
-            tracing::error!(%error, key, "kept feedback cannot be read");
+            tracing::error!(%error, key, "stored feedback cannot be read");
             Ok(None)
         }
     }

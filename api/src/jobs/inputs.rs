@@ -57,7 +57,7 @@ pub(crate) fn files_of(input: &str) -> Vec<String> {
     let mut files = BTreeSet::new();
     match serde_json::from_str(input) {
         Ok(value) => drop(named_files(&value, "", &mut files)),
-        Err(error) => tracing::error!(%error, "an input that was found good cannot be read"),
+        Err(error) => tracing::error!(%error, "an input that passed validation cannot be parsed"),
     }
     files.into_iter().collect()
 }
@@ -75,7 +75,7 @@ fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<
                 files.insert(id.clone());
                 Ok(())
             }
-            Some(_) => Err(invalid(&format!("{at}/$file"), "is no file id; POST /v1/files gives one".to_owned())),
+            Some(_) => Err(invalid(&format!("{at}/$file"), "is not a file id; POST /v1/files returns one".to_owned())),
             None => members.iter().try_for_each(|(name, value)| named_files(value, &format!("{at}/{name}"), files)),
         },
         Value::Array(items) => {
@@ -103,7 +103,7 @@ pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTree
                     None => Err(Problem::new(
                         Code::FileMissing,
                         format!(
-                            "file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files gave"
+                            "file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files returned"
                         ),
                     )),
                 }

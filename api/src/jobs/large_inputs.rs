@@ -67,7 +67,7 @@ impl App {
         futures::stream::iter(stored).buffer_unordered(PUTS_AT_ONCE).try_collect().await
     }
 
-    /// What is to stand in the record in place of `input`, and the id of its file if it has become one.
+    /// What the record stores in place of `input`, and the id of its file if it became one.
     pub(crate) async fn store_input(
         &self,
         tenant: &str,
@@ -80,7 +80,7 @@ impl App {
         let id = format!("file_{}", hex::encode(&digest[..16]));
         files::keep(self, tenant, &id, "input.json", Bytes::from(input.get().to_owned())).await?;
         let reference = InputFile::new(id.clone()).to_raw().map_err(|error| {
-            tracing::error!(%error, "the reference to an input cannot be written");
+            tracing::error!(%error, "the reference to an input cannot be serialised");
             Problem::new(Code::Internal, INTERNAL)
         })?;
         Ok((reference, Some(id)))
@@ -112,7 +112,7 @@ impl App {
         if let Some(known) = self.older_replicas.get(&()) {
             return Ok(known);
         }
-        let found = self.ask("look for older replicas", self.queue.has_older_replicas()).await?;
+        let found = self.ask("check for older replicas", self.queue.has_older_replicas()).await?;
         self.older_replicas.insert((), found);
         Ok(found)
     }

@@ -17,12 +17,12 @@ use crate::time_format::rfc3339;
 /// Most jobs that one request names.
 const IDS_MAX: usize = 100;
 
-/// The jobs in the quarantine, those that came first; at most 1,000 of a shard.
+/// The quarantined jobs, oldest first; at most 1,000 per shard.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Quarantine)]
 pub(crate) struct QuarantineView {
     jobs: Vec<QuarantinedView>,
-    /// How many there are.
+    /// The number of quarantined jobs.
     total: u64,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct QuarantineView {
 #[schema(as = QuarantinedJob)]
 pub(crate) struct QuarantinedView {
     id: String,
-    /// Whose it is; null where its record does not say.
+    /// The tenant; null if the record does not name it.
     tenant: Option<String>,
-    /// Its endpoint; null where its record does not say.
+    /// The endpoint; null if the record does not name it.
     endpoint: Option<String>,
-    /// The state it was in; null where its record does not say.
+    /// The state before the quarantine; null if the record does not name it.
     state: Option<String>,
-    /// Since when it is here, RFC 3339.
+    /// Since when the job is quarantined, RFC 3339.
     since: String,
     /// What could not be read.
     why: String,
@@ -50,7 +50,7 @@ impl From<Quarantined> for QuarantinedView {
     }
 }
 
-/// Which jobs.
+/// The jobs to act on.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QuarantineRequest)]
@@ -59,27 +59,28 @@ pub(crate) struct QuarantineRequest {
     ids: Vec<String>,
 }
 
-/// What became of them, in order.
+/// The outcomes, in order.
 #[derive(Serialize, ToSchema)]
 #[schema(as = QuarantineOutcomes)]
 pub(crate) struct OutcomesView {
     jobs: Vec<OutcomeView>,
 }
 
-/// What became of one job.
+/// The outcome of one job.
 #[derive(Serialize, ToSchema)]
 #[schema(as = QuarantineOutcome)]
 pub(crate) struct OutcomeView {
     id: String,
-    /// The state it is in now, as `queued` or `failed`; `deleted`; `unreadable`: it stays; or `not_found`: it is not in the quarantine.
+    /// The new state, e.g. `queued` or `failed`; `deleted`; `unreadable`: the job stays quarantined; or `not_found`: it
+    /// is not quarantined.
     outcome: String,
-    /// Why it stays; null where it does not.
+    /// Why the job stays quarantined; null if it does not.
     why: Option<String>,
 }
 
-/// See the quarantine
+/// List quarantined jobs
 ///
-/// Jobs of all tenants, so the scope `tenants:read` is one for operators.
+/// The list covers all tenants, so this requires the operator scope `tenants:read`.
 #[utoipa::path(get, operation_id = "get_quarantine", path = "/v1/quarantine", tag = "jobs",
     responses((status = 200, description = "The jobs whose records cannot be read.", body = QuarantineView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<QuarantineView>, Problem> {
@@ -96,11 +97,12 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Resul
     }))
 }
 
-/// Put jobs back out of the quarantine
+/// Readmit quarantined jobs
 ///
-/// Each goes to the front of its queue, also if it ran, or to where it waited. One whose record still cannot be read stays.
+/// Each job returns to the front of its queue, even if it ran, or to where it waited. A job whose record still cannot
+/// be read stays quarantined.
 #[utoipa::path(post, operation_id = "readmit_quarantined", path = "/v1/quarantine/readmit", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
 pub(crate) async fn readmit(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -122,11 +124,11 @@ pub(crate) async fn readmit(
     Ok(JsonAnswer(OutcomesView { jobs }))
 }
 
-/// End jobs in the quarantine
+/// Discard quarantined jobs
 ///
-/// Each fails with the error `infra`; one whose record does not allow even that is deleted.
+/// Each job fails with the error `infra`; a job whose record does not allow even that is deleted.
 #[utoipa::path(post, operation_id = "discard_quarantined", path = "/v1/quarantine/discard", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
 pub(crate) async fn discard(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -157,7 +159,7 @@ impl QuarantineRequest {
             .ids
             .iter()
             .enumerate()
-            .map(|(n, id)| id.parse().map_err(|_| Problem::field(format!("/ids/{n}"), "is not the id of a job")));
+            .map(|(n, id)| id.parse().map_err(|_| Problem::field(format!("/ids/{n}"), "is not a job id")));
         parsed.collect()
     }
 }

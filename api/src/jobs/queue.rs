@@ -25,16 +25,16 @@ use crate::time_format::rfc3339;
 /// Questions to Redis at a time.
 const AT_ONCE: usize = 32;
 
-/// What the autoscaler said longer ago is not believed, milliseconds.
+/// A status of the autoscaler older than this is not used, milliseconds.
 const TOLD_FOR_MS: u64 = 60_000;
 
-/// Lanes with jobs that are ready, the longest first; at most 1,000.
+/// Lanes with ready jobs, longest first; at most 1,000.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueueView {
     lanes: Vec<LaneView>,
 }
 
-/// The ready jobs of one endpoint, at one priority, for one class of card.
+/// The ready jobs of one endpoint, at one priority, for one GPU class.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Lane)]
 pub(crate) struct LaneView {
@@ -42,25 +42,25 @@ pub(crate) struct LaneView {
     endpoint: String,
     #[schema(value_type = PriorityWord)]
     priority: Priority,
-    /// The class of card they are for; 0 is the CPU.
+    /// The GPU memory class; 0 is the CPU.
     vram_class_gib: u32,
-    /// What else their endpoint asks of a worker; empty when it asks for nothing.
+    /// The endpoint's other requirements for workers; empty if it has none.
     demands: DemandsView,
-    /// How many.
+    /// The number of jobs.
     jobs: u64,
-    /// Since when the first of them is ready, RFC 3339; null where all wait for their concurrency key.
+    /// Since when the first of them is ready, RFC 3339; null if all wait for their concurrency key.
     oldest_at: Option<String>,
     waiting: WaitingView,
-    /// When they will have been done, as the autoscaler reckons: with the machines that are here or may come. Null where no autoscaler
-    /// runs, and where nothing that could run them is here or comes.
+    /// When they are expected to be done, as estimated by the autoscaler from current and coming instances. Null if no
+    /// autoscaler runs, or if nothing that could run them exists or is coming.
     eta_s: Option<u64>,
 }
 
-/// See what waits
+/// List waiting jobs
 ///
-/// All tenants' jobs, so the scope `workers:read` is one for operators.
+/// The list covers all tenants, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
-    responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
+    responses((status = 200, description = "The jobs that are ready and have not started.", body = QueueView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -72,7 +72,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         app.ask("read the lanes", app.queue.depth()),
         app.ask("read the budgets", app.queue.budgets(day_of(now))),
         app.fleet(),
-        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+        app.ask("read the autoscaler's status", app.registry.autoscaler()),
     )?;
     let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
     let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();

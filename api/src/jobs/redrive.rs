@@ -25,77 +25,77 @@ use crate::state::App;
 use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 
 const MANY_MAX: u32 = 1_000;
-/// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
+/// The most records that one call reads: all that one Redis holds, so that `more` without results is reliable.
 const SCAN_MAX: usize = 1_000_000;
 
-/// Which jobs; at least one member.
+/// The jobs to select; at least one member is required.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobFilter {
-    /// Only in this state.
+    /// Only jobs in this state.
     #[schema(value_type = Option<StateWord>)]
     state: Option<JobState>,
-    /// Only of this endpoint.
+    /// Only jobs of this endpoint.
     endpoint: Option<String>,
     /// Only lines of this batch.
     batch: Option<String>,
-    /// Only those that this schedule made.
+    /// Only jobs of this schedule.
     schedule: Option<String>,
-    /// Only this urgent.
+    /// Only jobs of this priority.
     #[schema(value_type = Option<PriorityWord>)]
     priority: Option<Priority>,
-    /// Only those that failed like this.
+    /// Only jobs that failed with this error code.
     #[schema(value_type = Option<ErrorWord>)]
     error_code: Option<ErrorCode>,
-    /// Only with these labels, all of them.
+    /// Only jobs with all of these labels.
     #[serde(default)]
     metadata: BTreeMap<String, String>,
 }
 
-/// Which jobs, and how many at most.
+/// The jobs to select, and how many at most.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ManyRequest {
     filter: JobFilter,
-    /// 1 to 1,000, the default.
+    /// 1 to 1,000; default 1,000.
     limit: Option<u32>,
 }
 
-/// Which jobs to try again, how many at most, and on which version.
+/// The jobs to retry, how many at most, and on which version.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryRequest {
     filter: JobFilter,
-    /// 1 to 1,000, the default.
+    /// 1 to 1,000; default 1,000.
     limit: Option<u32>,
-    /// On the version of the endpoint on which each job ran, rather than on the current one. A job that was submitted for a version
+    /// Run on the version on which each job ran, instead of the current one. A job that was submitted for a version
     /// keeps it in any case.
     #[serde(default)]
     same_version: bool,
 }
 
-/// A job that is tried again.
+/// A retried job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Retried {
     /// The job that had ended.
     id: String,
-    /// The one that tries it again.
+    /// The job that retries it.
     new_id: String,
 }
 
-/// What was tried again.
+/// The retried jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RetriedMany {
     retried: Vec<Retried>,
-    /// Whether there may be others: ask again.
+    /// Whether there may be more jobs: repeat the request.
     more: bool,
 }
 
-/// What was cancelled.
+/// The cancelled jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CancelledMany {
     cancelled: usize,
-    /// Whether there may be others: ask again.
+    /// Whether there may be more jobs: repeat the request.
     more: bool,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct CancelledMany {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadLetters<'a> {
     jobs: Vec<JobView<'a>>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl ManyRequest {
         let metadata = metadata.into_iter().collect();
         let filter = ListFilter { state, endpoint, metadata, batch, schedule, priority, error_code };
         if filter.takes_all() {
-            return Err(Problem::field("/filter", "must say which jobs: by state, endpoint, batch, ... or metadata"));
+            return Err(Problem::field("/filter", "must select jobs by state, endpoint, batch, ... or metadata"));
         }
         let limit = self.limit.unwrap_or(MANY_MAX);
         if !(1..=MANY_MAX).contains(&limit) {
@@ -126,19 +126,19 @@ impl ManyRequest {
     }
 }
 
-/// Try a dead job again
+/// Retry a dead job
 ///
-/// A new job with the same input; the old one stays as it ended. It runs on the endpoint's current version, unless it was submitted for
-/// a version. Asking again within 24 hours answers the same new job.
+/// Creates a new job with the same input; the old job does not change. The new job runs on the endpoint's current
+/// version, unless the old one was submitted for a version. Repeating within 24 hours returns the same new job.
 #[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("same_version" = Option<bool>, Query, description = "`true`: on the version on which it ran, rather than on the current one."),
+        ("same_version" = Option<bool>, Query, description = "`true`: run on the version on which the job ran, instead of the current one."),
     ),
     responses(
         (status = 202, description = "The new job.", body = JobView),
-        (status = 200, description = "The new job of an earlier call.", body = JobView),
-        (status = 409, description = "`not_retryable`: it has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The new job that an earlier call created.", body = JobView),
+        (status = 409, description = "`not_retryable`: the job has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn retry(
@@ -151,8 +151,10 @@ pub(crate) async fn retry(
     params.finish()?;
     let job = own(&app, &caller.tenant, &id).await?;
     if !is_dead(&job) && job.state != JobState::Cancelled {
-        let detail =
-            format!("the job is {}; only one that failed, expired or was cancelled can be", job.state.as_str());
+        let detail = format!(
+            "the job is {}; only a job that failed, expired or was cancelled can be retried",
+            job.state.as_str()
+        );
         return Err(Problem::new(Code::NotRetryable, detail));
     }
     let mut new = again(&job, now_ms());
@@ -167,9 +169,9 @@ pub(crate) async fn retry(
     }
 }
 
-/// Try many dead jobs again
+/// Retry many dead jobs
 #[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
-    responses((status = 200, description = "Old and new ids.", body = RetriedMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The old and new ids.", body = RetriedMany), crate::openapi::Problems))]
 pub(crate) async fn retry_many(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
@@ -195,7 +197,7 @@ pub(crate) async fn retry_many(
 
 /// Cancel many jobs
 #[utoipa::path(post, operation_id = "cancel_jobs", path = "/v1/jobs/cancel", tag = "jobs", request_body = ManyRequest,
-    responses((status = 200, description = "How many.", body = CancelledMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The number of cancelled jobs.", body = CancelledMany), crate::openapi::Problems))]
 pub(crate) async fn cancel_many(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -228,13 +230,13 @@ pub(crate) async fn cancel_many(
 
 /// List dead letters
 ///
-/// Jobs that failed or expired and were not tried again, as long as they are in the queue's memory.
+/// Returns jobs that failed or expired and were not retried, while they are in the queue's memory.
 #[utoipa::path(get, operation_id = "list_dead_letters", path = "/v1/dead-letters", tag = "jobs",
     params(
-        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
-        ("error_code" = Option<ErrorWord>, Query, description = "Only those that failed like this."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("endpoint" = Option<String>, Query, description = "Return only jobs of this endpoint."),
+        ("error_code" = Option<ErrorWord>, Query, description = "Return only jobs that failed with this error code."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeadLetters), crate::openapi::Problems))]
 pub(crate) async fn dead_letters(
@@ -245,7 +247,7 @@ pub(crate) async fn dead_letters(
     let filter = ListFilter {
         endpoint: params
             .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
-        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+        error_code: params.take("error_code", "an error code of a job", ErrorCode::from_word)?,
         ..ListFilter::default()
     };
     let cursor = params.take("cursor", "the next_cursor of a page", |text| {

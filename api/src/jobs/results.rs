@@ -23,7 +23,7 @@ const URL_TTL: Duration = Duration::from_secs(3600);
     params(("id" = String, Path, description = "The job's id.")),
     responses(
         (status = 200, description = "The result.", body = serde_json::Value),
-        (status = 307, description = "The result is large: fetch it from the `Location`, a presigned URL."),
+        (status = 307, description = "The result is large: fetch it from `Location`, a presigned URL."),
         (status = 409, description = "`not_ready` or `no_result`.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -42,14 +42,14 @@ pub(crate) async fn result(
     }
 }
 
-/// Get a file that a job's result names
+/// Get a file of a job's result
 #[utoipa::path(get, operation_id = "get_job_file", path = "/v1/jobs/{id}/files/{name}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("name" = String, Path, description = "The file's name, as the result gives it."),
+        ("name" = String, Path, description = "The file's name in the result."),
     ),
     responses(
-        (status = 307, description = "Fetch it from the `Location`, a presigned URL."),
+        (status = 307, description = "Fetch the file from `Location`, a presigned URL."),
         (status = 409, description = "`not_ready` or `no_result`.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -77,12 +77,12 @@ pub(crate) async fn file(
 pub(crate) fn without_result(job: &Job) -> Problem {
     let state = job.state.as_str();
     if job.state.is_terminal() {
-        return Problem::new(Code::NoResult, format!("the job is {state}, so there is no result"));
+        return Problem::new(Code::NoResult, format!("the job is {state}, so it has no result"));
     }
     Problem::new(Code::NotReady, format!("the job is {state}; wait for it with GET /v1/jobs/{}?wait_s=60", job.id))
 }
 
-/// To a presigned URL, which nobody must keep.
+/// A redirect to a presigned URL, which must not be cached.
 fn redirect(url: String) -> Response {
     (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, url), (axum::http::header::CACHE_CONTROL, "no-store".to_owned())])
         .into_response()

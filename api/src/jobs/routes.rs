@@ -26,15 +26,15 @@ use crate::tenants::auth::{Caller, JobsCancel, JobsRead, check_still};
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobList<'a> {
     jobs: Vec<JobView<'a>>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
-/// See a job
+/// Get a job
 #[utoipa::path(get, operation_id = "get_job", path = "/v1/jobs/{id}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
-        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the job has ended."),
+        ("wait_s" = Option<u64>, Query, description = "Wait up to this many seconds (0 to 60) for the job to end before answering."),
     ),
     responses((status = 200, description = "The job.", body = JobView), crate::openapi::Problems))]
 pub(crate) async fn get(
@@ -68,18 +68,18 @@ pub(crate) async fn get(
 
 /// List jobs
 ///
-/// Those that are open or ended lately come first, the archived ones after them; each part newest first.
+/// Open and recently ended jobs come first, archived jobs after them; each part newest first.
 #[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
     params(
-        ("state" = Option<super::view::StateWord>, Query, description = "Only in this state."),
-        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
-        ("batch" = Option<String>, Query, description = "Only lines of this batch."),
-        ("schedule" = Option<String>, Query, description = "Only those that this schedule made."),
-        ("priority" = Option<super::view::PriorityWord>, Query, description = "Only this urgent."),
-        ("error_code" = Option<super::view::ErrorWord>, Query, description = "Only those that failed like this."),
-        ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("state" = Option<super::view::StateWord>, Query, description = "Return only jobs in this state."),
+        ("endpoint" = Option<String>, Query, description = "Return only jobs of this endpoint."),
+        ("batch" = Option<String>, Query, description = "Return only lines of this batch."),
+        ("schedule" = Option<String>, Query, description = "Return only jobs of this schedule."),
+        ("priority" = Option<super::view::PriorityWord>, Query, description = "Return only jobs of this priority."),
+        ("error_code" = Option<super::view::ErrorWord>, Query, description = "Return only jobs that failed with this error code."),
+        ("metadata.<key>" = Option<String>, Query, description = "Return only jobs with this label; repeat the parameter for several keys."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -145,7 +145,7 @@ async fn page(
     }
 }
 
-/// The parameters that say which jobs.
+/// The parameters that select jobs.
 fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
     let states = JobState::ALL.map(JobState::as_str).join(", ");
     let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
@@ -157,7 +157,7 @@ fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
         batch: params.take("batch", "a batch's id", text)?,
         schedule: params.take("schedule", "a schedule's id", text)?,
         priority: params.take("priority", "one of interactive, standard, batch", word)?,
-        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+        error_code: params.take("error_code", "an error code of a job", ErrorCode::from_word)?,
     })
 }
 
@@ -168,12 +168,12 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
 
 /// Cancel a job
 ///
-/// Once this has answered, no result of the job will appear. Cancelling twice is fine.
+/// Once this has answered, no result of the job will appear. Cancelling twice is safe.
 #[utoipa::path(post, operation_id = "cancel_job", path = "/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
     responses(
-        (status = 200, description = "The job, cancelled.", body = JobView),
-        (status = 409, description = "`already_ended`: it had ended otherwise. `quarantined`: its record cannot be read.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The cancelled job.", body = JobView),
+        (status = 409, description = "`already_ended`: the job has already ended in another state. `quarantined`: its record cannot be read.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn cancel(
@@ -188,7 +188,8 @@ pub(crate) async fn cancel(
         Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
         Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
         Some(CancelAnswer::Quarantined) => {
-            let detail = "the job's record cannot be read: it waits for an operator, who ends it or puts it back";
+            let detail =
+                "the job's record cannot be read: the job is quarantined until an operator readmits or discards it";
             return Err(Problem::new(Code::Quarantined, detail));
         }
         // Unless it is archived, and then it has ended.
@@ -214,13 +215,13 @@ async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The caller's own job of this id, archived or not. To everybody else it does not exist.
+/// The caller's own job with this id, archived or not. For all other tenants it does not exist.
 pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
     app.find_job(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }
 
 fn parse_id(id: &str) -> Result<JobId, Problem> {
-    id.parse().map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
+    id.parse().map_err(|error| Problem::new(Code::NotFound, format!("no such job: {error}")))
 }
 
 /// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`, as Redis writes it. Its two ends are

@@ -45,20 +45,20 @@ const ARCHIVED_MAX: usize = 100;
 
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-/// Several jobs to run, all of which are accepted or none.
+/// Several jobs, of which either all or none are accepted.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkRequest {
     /// 1 to 1,000.
     jobs: Vec<SubmitRequest>,
-    /// For the whole call; the jobs then have none of their own. The same as the header.
+    /// The key of the whole call; its jobs must then not have their own. Same as the header.
     idempotency_key: Option<String>,
 }
 
-/// What became of them.
+/// The accepted jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BulkReply {
-    /// In the order of the request.
+    /// The job ids, in the order of the request.
     ids: Vec<String>,
 }
 
@@ -66,13 +66,13 @@ pub(crate) struct BulkReply {
 #[utoipa::path(post, operation_id = "submit_job", path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
-        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the job is a part of it. What cannot be read is ignored."),
-        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds: what its trace shows as the SDK's part. What cannot be read is ignored."),
-        ("Prefer" = Option<String>, Header, description = "`wait=N`: hold the answer up to N (0 to 60) seconds until the job has ended."),
+        ("traceparent" = Option<String>, Header, description = "The caller's trace context (W3C Trace Context): the job becomes part of that trace. A value that cannot be parsed is ignored."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, Unix milliseconds: the start of the SDK's span in the trace. A value that cannot be parsed is ignored."),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: wait up to N seconds (0 to 60) for the job to end before answering."),
     ),
     responses(
-        (status = 202, description = "Accepted. The header `Stokehold-Durability` says what it will survive.", body = JobView),
-        (status = 200, description = "It has ended while waited for, or the idempotency key repeats a job.", body = JobView),
+        (status = 202, description = "Accepted. The header `Stokehold-Durability` names what the job survives.", body = JobView),
+        (status = 200, description = "The job ended within the wait, or the idempotency key matches an earlier job.", body = JobView),
         (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "`body_too_large`.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
@@ -105,13 +105,13 @@ pub(crate) async fn one(
 #[utoipa::path(post, operation_id = "submit_jobs", path = "/v1/jobs/bulk", tag = "jobs", request_body = BulkRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
-        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the jobs are parts of it. What cannot be read is ignored."),
-        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds. What cannot be read is ignored."),
+        ("traceparent" = Option<String>, Header, description = "The caller's trace context (W3C Trace Context): the jobs become part of that trace. A value that cannot be parsed is ignored."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, Unix milliseconds. A value that cannot be parsed is ignored."),
     ),
     responses(
-        (status = 202, description = "All accepted.", body = BulkReply),
-        (status = 422, description = "`idempotency_conflict` or `file_missing`; none accepted.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, description = "`body_too_large`: at most 8 MiB.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 202, description = "All jobs were accepted.", body = BulkReply),
+        (status = 422, description = "`idempotency_conflict` or `file_missing`; no job was accepted.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`: the limit is 8 MiB.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn bulk(
@@ -122,13 +122,13 @@ pub(crate) async fn bulk(
 ) -> Result<Response, Problem> {
     let key = idempotency_key(&headers, request.idempotency_key)?;
     if request.jobs.is_empty() || request.jobs.len() > SUBMIT_MAX {
-        return Err(Problem::field(
-            "/jobs",
-            format!("must be 1 to {SUBMIT_MAX} jobs, here are {}", request.jobs.len()),
-        ));
+        return Err(Problem::field("/jobs", format!("must be 1 to {SUBMIT_MAX} jobs, but has {}", request.jobs.len())));
     }
     if let (Some(_), Some(n)) = (&key, request.jobs.iter().position(|job| job.idempotency_key.is_some())) {
-        return Err(Problem::field(format!("/jobs/{n}/idempotency_key"), "the call has a key, so its jobs have none"));
+        return Err(Problem::field(
+            format!("/jobs/{n}/idempotency_key"),
+            "is not allowed: the call has a key, so its jobs must not have their own",
+        ));
     }
     let mut jobs = prepare_bulk(&app, &caller.tenant, request.jobs, key).await?;
     let called = Called::of(&headers);
@@ -158,8 +158,7 @@ pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, 
                 let missing: JobId = missing.parse().map_err(|_| Problem::new(Code::Internal, INTERNAL))?;
                 rounds += 1;
                 if rounds > ARCHIVED_MAX {
-                    let detail =
-                        format!("the jobs of one call may wait for at most {ARCHIVED_MAX} that are in history");
+                    let detail = format!("the jobs of one call may wait for at most {ARCHIVED_MAX} archived jobs");
                     return Err(Problem::new(Code::DependencyMissing, detail));
                 }
                 let job = &mut jobs[number];
@@ -239,7 +238,7 @@ fn until(wait_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(wait_s)
 }
 
-/// The job as it is when it ends or the wait does. It is accepted, so a wait that goes wrong is no reason to say anything else.
+/// The job at its end or at the end of the wait. The job is accepted, so a failing wait must not change the response.
 async fn seen_in_time(
     app: &App,
     tenant: &str,
@@ -263,8 +262,9 @@ async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Res
         Some(job) => Some(job),
         None => app.find_job(tenant, id).await?,
     };
-    let job = job
-        .ok_or_else(|| Problem::new(Code::NotFound, "this key's job has ended and is no longer kept; use a new key"))?;
+    let job = job.ok_or_else(|| {
+        Problem::new(Code::NotFound, "this key's job has ended and is no longer stored; use a new key")
+    })?;
     Ok(durable(app, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
 }
 
@@ -284,7 +284,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Re
     };
     match (header, member) {
         (Some(header), Some(member)) if header != member => {
-            Err(Problem::field("/idempotency_key", "is not the one in the header Idempotency-Key; give one of them"))
+            Err(Problem::field("/idempotency_key", "differs from the header Idempotency-Key; send only one of them"))
         }
         (key, member) => key.or(member).map(checked_key).transpose(),
     }

@@ -27,98 +27,99 @@ pub(crate) struct JobView<'a> {
     endpoint: &'a str,
     /// The endpoint's version, fixed at submit.
     version: u32,
-    /// Where it stands.
+    /// The state of the job.
     #[schema(value_type = StateWord)]
     state: JobState,
-    /// Why it has not started, of a queued or blocked job that is asked for by its id.
+    /// Why a queued or blocked job has not started; only when a single job is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingView>,
-    /// How urgent it is.
+    /// The job's priority.
     #[schema(value_type = PriorityWord)]
     priority: Priority,
     /// RFC 3339.
     created_at: String,
     /// When a scheduled job becomes ready, RFC 3339.
     run_after: Option<String>,
-    /// When it expires, unless it has ended by then, RFC 3339.
+    /// When the job expires if it has not ended, RFC 3339.
     deadline_at: Option<String>,
     /// RFC 3339, once it has ended.
     ended_at: Option<String>,
-    /// The input as it was submitted; one over 64 KiB as `{"$file": "<id>", "as": "input"}`, and GET /v1/files/<id> says where it is.
+    /// The input as submitted; an input over 64 KiB is `{"$file": "<id>", "as": "input"}`, and GET /v1/files/<id>
+    /// returns its address.
     #[schema(value_type = serde_json::Value)]
     input: &'a RawValue,
-    /// The caller's own labels.
+    /// Your own labels.
     metadata: &'a BTreeMap<String, String>,
-    /// The jobs that it waits for, or has waited for.
+    /// The jobs that it waits for or has waited for.
     depends_on: Vec<DependencyView>,
-    /// The batch it is a line of.
+    /// The batch that it is a line of.
     batch_id: Option<&'a str>,
     /// The line of that batch's input, from 1.
     line: Option<u64>,
-    /// What the line is called.
+    /// The line's `custom_id`.
     custom_id: Option<&'a str>,
-    /// The job that this one tries again.
+    /// The job that this job retries.
     retry_of: Option<String>,
-    /// The schedule that made it.
+    /// The schedule that created it.
     schedule_id: Option<&'a str>,
     /// The job that it is a step of.
     step_of: Option<String>,
-    /// Of the caller's jobs with the same key only so many run at once.
+    /// The key that limits how many of your jobs run concurrently.
     concurrency_key: Option<&'a str>,
-    /// Who is told of it.
+    /// The URL that receives its events.
     webhook: Option<&'a str>,
-    /// What of.
+    /// The events to send.
     #[schema(value_type = Vec<String>)]
     webhook_events: &'a [HookEvent],
-    /// The endpoints that were asked before and after, as far as it has come.
+    /// The steps before and after, so far.
     steps: Vec<StepView<'a>>,
-    /// What it has cost so far, its steps included; null when the workers' prices are not known.
+    /// The cost so far, including its steps; null if the workers' prices are not known.
     cost_usd_micros: Option<u64>,
-    /// What it cost with its part of boot, idle and disk, of a job that has ended and is asked for by its id.
+    /// The cost including its part of boot, idle and disk, for an ended job; only when a single job is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<JobCostView>,
-    /// How often it ran out of a card's memory or a machine's. It costs none of its `max_attempts`.
+    /// How often it ran out of GPU or host memory. This does not count towards `max_attempts`.
     oom_events: u32,
-    /// The latest that the running job told.
+    /// The latest progress of the running job.
     progress: Option<ProgressView<'a>>,
     /// Every attempt so far, oldest first.
     attempts: Vec<AttemptView<'a>>,
     /// The last attempt's timing, with `queued_ms` counted from submit to that lease.
     timing: Option<TimingView>,
-    /// The result, when it is small; else see `result_url`.
+    /// The result, if it is small; otherwise see `result_url`.
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<&'a RawValue>,
-    /// Where the result is, once succeeded. Wants the same bearer token.
+    /// The address of the result, once succeeded. Requires the same bearer token.
     result_url: Option<String>,
     /// Why it failed.
     error: Option<ErrorView<'a>>,
 }
 
-/// A job that is waited for.
+/// A job that this job waits for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Dependency)]
 pub(crate) struct DependencyView {
-    /// Its id.
+    /// The job's id.
     job: String,
-    /// `success`, or `completion` when any end will do.
+    /// `success`, or `completion` if any end will do.
     #[schema(value_type = String)]
     on: DependencyOn,
 }
 
-/// An endpoint that is asked whether a job may run, or whether its output may be seen.
+/// An endpoint that decides whether a job may run or its output may be returned.
 #[derive(Serialize, ToSchema)]
 #[schema(as = StepRun)]
 pub(crate) struct StepView<'a> {
-    /// What the endpoint calls it.
+    /// The step's name.
     name: &'a str,
     /// `before` or `after`.
     #[schema(value_type = String)]
     stage: Stage,
     /// The endpoint that decides.
     endpoint: &'a str,
-    /// The job that runs it; null while its turn has not come.
+    /// The job that runs the step; null before its turn.
     job_id: Option<String>,
-    /// Where that job stands, as last seen.
+    /// The state of that job, as last seen.
     #[schema(value_type = Option<StateWord>)]
     state: Option<JobState>,
     /// `allow`, `reject` or `rewrite`; null until it has decided.
@@ -126,23 +127,23 @@ pub(crate) struct StepView<'a> {
     decision: Option<Decision>,
     /// Why it rejected.
     reason: Option<&'a str>,
-    /// How much of each label it saw, 0 to 1.
+    /// The score of each label, 0 to 1.
     scores: &'a BTreeMap<String, f64>,
     /// Where its time went.
     timing: Option<TimingView>,
-    /// What it has cost; null when the worker's price is not known.
+    /// The cost; null if the worker's price is not known.
     cost_usd_micros: Option<u64>,
 }
 
-/// One try at a job.
+/// One attempt at a job.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Attempt)]
 pub(crate) struct AttemptView<'a> {
-    /// 1, 2, ...
+    /// 1, 2, 3, ...
     attempt: u32,
-    /// Who ran it.
+    /// The worker that ran it.
     worker_id: &'a str,
-    /// How it ended, or that it has not.
+    /// The outcome of the attempt, or that it is still running.
     #[schema(value_type = AttemptWord)]
     state: AttemptOutcome,
     /// RFC 3339.
@@ -151,7 +152,7 @@ pub(crate) struct AttemptView<'a> {
     ended_at: Option<String>,
     /// Where its time went.
     timing: TimingView,
-    /// What it has cost; null when the worker's price is not known.
+    /// The cost; null if the worker's price is not known.
     cost_usd_micros: Option<u64>,
     /// Why it failed.
     error: Option<ErrorView<'a>>,
@@ -165,7 +166,7 @@ pub(crate) struct TimingView {
     queued_ms: u64,
     /// Building or fetching the environment.
     env_ms: u64,
-    /// Fetching the weights, as far as that took longer than the environment.
+    /// Fetching the weights, as far as it took longer than the environment.
     weights_ms: u64,
     /// Starting the runner.
     boot_ms: u64,
@@ -173,19 +174,19 @@ pub(crate) struct TimingView {
     load_ms: u64,
     /// Running its warm-up inputs.
     warmup_ms: u64,
-    /// Waiting in the worker for a slot, or for the call of the handler that it shares; absent where it did not wait.
+    /// Waiting in the worker for a slot, or for the shared call of the handler; absent if it did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     worker_wait_ms: Option<u64>,
-    /// Fetching the files of the input; absent where there are none.
+    /// Fetching the input's files; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     inputs_ms: Option<u64>,
-    /// How many jobs shared the call of the handler, this one among them, as its worker reports it: at most as many as its version takes.
-    /// Absent where it takes one at a time.
+    /// How many jobs shared the call of the handler, including this one, as reported by the worker; at most what the
+    /// version allows. Absent if it takes one at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     batch_size: Option<u32>,
     /// The handler itself.
     run_ms: u64,
-    /// Putting result and files into S3.
+    /// Uploading result and files to S3.
     upload_ms: u64,
 }
 
@@ -194,7 +195,7 @@ pub(crate) struct TimingView {
 #[schema(as = Waiting)]
 pub(crate) struct WaitingView {
     reason: WaitingReason,
-    /// In words.
+    /// The reason in words.
     message: String,
 }
 
@@ -233,13 +234,13 @@ impl From<Waiting> for WaitingView {
     }
 }
 
-/// What a running job told of its progress.
+/// The progress of a running job.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Progress)]
 pub(crate) struct ProgressView<'a> {
     /// 0 to 1.
     fraction: f64,
-    /// What it is doing.
+    /// What the job is doing.
     message: &'a str,
 }
 
@@ -247,7 +248,7 @@ pub(crate) struct ProgressView<'a> {
 #[derive(Serialize, ToSchema)]
 #[schema(as = JobError)]
 pub(crate) struct ErrorView<'a> {
-    /// What kind of failure; stable.
+    /// The kind of failure; stable.
     #[schema(value_type = ErrorWord)]
     code: ErrorCode,
     /// The exception's class, the signal's name, or empty.
@@ -436,10 +437,10 @@ impl<'a> ErrorView<'a> {
     }
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(ToSchema)]
 #[schema(as = JobState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum StateWord {
     Scheduled,
     Blocked,
@@ -451,20 +452,20 @@ pub(crate) enum StateWord {
     Expired,
 }
 
-/// How urgent a job is.
+/// The priority of a job.
 #[derive(ToSchema)]
 #[schema(as = Priority, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum PriorityWord {
     Interactive,
     Standard,
     Batch,
 }
 
-/// How an attempt ended, or that it has not.
+/// The outcome of an attempt, or that it is still running.
 #[derive(ToSchema)]
 #[schema(as = AttemptState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum AttemptWord {
     Running,
     Succeeded,
@@ -478,7 +479,7 @@ pub(crate) enum AttemptWord {
 /// The kinds of failure.
 #[derive(ToSchema)]
 #[schema(as = JobErrorCode, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum ErrorWord {
     HandlerError,
     Rejected,

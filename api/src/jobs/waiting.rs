@@ -11,7 +11,7 @@ use crate::state::App;
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
 
-/// Jobs that a message names; of others it says how many.
+/// The most jobs that a message names; the others are counted.
 const NAMED_MAX: usize = 3;
 
 /// Why a job waits; `None` for one that does not.
@@ -37,16 +37,14 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
 
 /// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
 pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
-    let held = app.ask("read what holds a job back", app.queue.held_by(spec)).await?;
+    let held = app.ask("read what blocks a job", app.queue.held_by(spec)).await?;
     let whose = |gate: &Gate| match gate {
         Gate::Tenant(tenant) => format!("tenant {tenant}"),
         Gate::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),
     };
     Ok(held.map(|held| match held {
         HeldBy::Disabled => Waiting::Limit(format!("tenant {} is disabled", spec.tenant)),
-        HeldBy::Running { gate, most } => {
-            Waiting::Limit(format!("{} runs as many jobs as its max_running of {most} allows", whose(&gate)))
-        }
+        HeldBy::Running { gate, most } => Waiting::Limit(format!("{} is at its max_running of {most}", whose(&gate))),
         HeldBy::Rate { gate, per_minute, until_ms } => {
             let until =
                 until_ms.map_or(String::new(), |until_ms| format!("; the next starts at {}", rfc3339(until_ms)));
@@ -54,7 +52,7 @@ pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waitin
         }
         HeldBy::Key { most } => {
             let key = spec.concurrency.as_ref().map_or("", |concurrency| concurrency.key.as_str());
-            Waiting::Key(format!("{most} of {most} jobs with the concurrency key {key:?} run"))
+            Waiting::Key(format!("{most} of {most} jobs with the concurrency key {key:?} are running"))
         }
     }))
 }
@@ -70,7 +68,7 @@ async fn blocked(app: &App, job: &Job) -> Result<Waiting, Problem> {
     });
     let open: Vec<Job> = others.await?.into_iter().flatten().filter(|other| !other.state.is_terminal()).collect();
     Ok(Waiting::Dependency(match open.as_slice() {
-        [] => "the jobs that it waited for have ended; their results are being put into its input".to_owned(),
+        [] => "the jobs that it waited for have ended; their results are being filled into its input".to_owned(),
         open => {
             let named = open.iter().take(NAMED_MAX).map(|other| format!("{} ({})", other.id, other.state.as_str()));
             let more = open.len().saturating_sub(NAMED_MAX);

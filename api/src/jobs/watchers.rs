@@ -18,7 +18,7 @@ const RELOOK: Duration = Duration::from_secs(5);
 
 type Watched = HashMap<JobId, watch::Sender<()>>;
 
-/// The jobs that somebody on this replica waits for.
+/// The jobs that clients of this replica wait for.
 pub(crate) struct Waits {
     queue: Shards,
     replica: String,
@@ -52,7 +52,7 @@ impl Waits {
         Follow { waits: self, id, changes }
     }
 
-    /// The job once it has ended, or as it stands at `deadline` or when the replica shuts down; `None` when there is none.
+    /// The job once it has ended, or its state at `deadline` or when the replica shuts down; `None` if there is none.
     pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Problem> {
         let mut follow = self.follow(id);
         match follow.look().await? {
@@ -70,7 +70,7 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// The job as it is now. Changes after this are told.
+    /// The job as of now. Later changes are signalled.
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
         self.changes.mark_unchanged();
         self.waits.patience.ask("watch a job", self.waits.queue.watch(self.id, &self.waits.replica)).await

@@ -1,8 +1,9 @@
-//! How the installation stands, for Prometheus: what waits and since when, workers, cards, models, machines, money.
+//! The metrics of the installation for Prometheus: waiting jobs and their age, workers, GPUs, models, instances, money.
 //!
-//! It is the same whoever looks, and a look reads all lanes, so one replica at a time does it, every ten seconds, and shows it at its
-//! `/metrics`; the others show nothing of it. When that one is gone another does it within half a minute. Rules and boards take the `max`
-//! without the label `instance`: it is right while two believe that it is their turn, and stays one series when it goes from one to the other.
+//! The values are the same on every replica, and collecting them reads all lanes, so one replica at a time collects
+//! them every ten seconds and serves them at its `/metrics`; the others serve none of them. If that replica fails,
+//! another one takes over within half a minute. Rules and boards take the `max` without the label `instance`: it is
+//! correct while two replicas serve the metrics, and stays one series when the role moves.
 
 mod catalogue;
 mod fleet;
@@ -28,7 +29,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// How long one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(8);
 
-/// So long a replica keeps the role unless it says so again: two looks and some.
+/// How long a replica keeps the role without renewing it: a little more than two collections.
 const ROLE_MS: u64 = 25_000;
 
 /// Whose picture it is.
@@ -87,7 +88,7 @@ fn tell(look: &Look) {
     }
 }
 
-/// How many there were more of than are told one by one.
+/// How many items there are beyond those reported individually.
 #[derive(Default)]
 struct LeftOut(Vec<(&'static str, usize)>);
 

@@ -5,7 +5,7 @@ use utoipa::openapi::link::LinkBuilder;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{OpenApi, RefOr};
 
-/// From these operations' 2xx answers, what stands at a place in the body is that parameter of those operations.
+/// Links: a value in these operations' 2xx responses is a parameter of those operations.
 type Leads = (&'static [&'static str], &'static str, &'static str, &'static [&'static str]);
 
 const JOB: &[&str] = &["get_job", "cancel_job", "follow_job", "get_job_result", "retry_job", "give_feedback"];

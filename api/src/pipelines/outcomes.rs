@@ -34,7 +34,7 @@ pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Va
     match result {
         JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
         JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Err(Trouble::TooLarge(format!(
-            "the result of job {id} has {size_bytes} bytes, and others are shown {RESULT_MAX} at most; return what is large as a file"
+            "the result of job {id} has {size_bytes} bytes, over the limit of {RESULT_MAX} for references; return large results as files"
         ))),
         JobResult::Object { key, .. } => match app.objects.get(key, RESULT_MAX).await? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),

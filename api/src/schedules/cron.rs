@@ -20,12 +20,12 @@ const EXPRESSION_MAX: usize = 200;
 /// No clock is set forward by more than a day (Samoa left one out, in 2011).
 const GAP_MAX_S: i64 = 25 * 3600;
 
-/// The fields from the left: name, what may stand there, and the words that may.
+/// The fields from the left: name, allowed values, and allowed words.
 const FIELDS: [(&str, &str, &[&str]); 6] = [
     ("second", "0 to 59", &[]),
     ("minute", "0 to 59", &[]),
     ("hour", "0 to 23", &[]),
-    ("day of month", "1 to 31, L for the last, or 15W for the weekday next to the 15th", &["L", "W"]),
+    ("day of month", "1 to 31, L for the last day, or 15W for the weekday closest to the 15th", &["L", "W"]),
     (
         "month",
         "1 to 12 or JAN to DEC",
@@ -63,7 +63,7 @@ impl Cron {
         let fields: Vec<&str> = expression.split_whitespace().collect();
         if !matches!(fields.len(), 5 | 6) || expression.len() > EXPRESSION_MAX {
             return Err(Wrong::Expression(format!(
-                "must be 5 fields (minute, hour, day of month, month, day of week) or 6 (second first), here are {}",
+                "must have 5 fields (minute, hour, day of month, month, day of week) or 6 (second first), but has {}",
                 fields.len()
             )));
         }
@@ -72,19 +72,20 @@ impl Cron {
             let alone: Vec<&str> = (0..fields.len()).map(|n| if n == place { *field } else { "*" }).collect();
             if !spelled(field, words) || read(&alone.join(" ")).is_none() {
                 return Err(Wrong::Expression(format!(
-                    "the {name} is {field:?}; it must be {range}, or *, a list as 1,2, a range as 1-5 or steps as */2"
+                    "the {name} is {field:?}; it must be {range}, or *, a list such as 1,2, a range such as 1-5 or steps such as */2"
                 )));
             }
         }
-        let pattern = read(&fields.join(" "))
-            .ok_or_else(|| Wrong::Expression("is no cron expression; write one as 30 9 * * MON-FRI".to_owned()))?;
+        let pattern = read(&fields.join(" ")).ok_or_else(|| {
+            Wrong::Expression("is not a cron expression; write one such as 30 9 * * MON-FRI".to_owned())
+        })?;
         let [minute, hour] = [fields[fields.len() - 5], fields[fields.len() - 4]];
         let second_named = fields.len() == 5 || !fields[0].starts_with('*');
         let named = second_named && !minute.starts_with('*') && !hour.starts_with('*');
         let cron = Self { pattern, zone, named };
         // From a fixed point, so that the same expression is always as good: a 29 February comes within eight years of any.
         if cron.next_after(0).is_none() {
-            return Err(Wrong::Expression("never comes: no month has such a day".to_owned()));
+            return Err(Wrong::Expression("never occurs: no month has such a day".to_owned()));
         }
         Ok(cron)
     }
@@ -157,8 +158,8 @@ fn unknown_zone(text: &str) -> String {
         name.eq_ignore_ascii_case(&wanted) || city.eq_ignore_ascii_case(&wanted)
     });
     match close {
-        Some(name) => format!("must be the IANA name of a time zone; did you mean {name}?"),
-        None => "must be the IANA name of a time zone, as Europe/Berlin, America/New_York or UTC".to_owned(),
+        Some(name) => format!("must be an IANA time zone name; did you mean {name}?"),
+        None => "must be an IANA time zone name, e.g. Europe/Berlin, America/New_York or UTC".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::cron::Cron;
 /// Most ticks that one plan runs; the rest is for the next.
 pub(crate) const RUN_MAX: usize = 100;
 
-/// Of the missed ticks of `run_all` the last so many run.
+/// With `run_all`, only this many of the latest missed ticks run.
 pub(crate) const MISSED_MAX: usize = 1_000;
 
 /// What to do about a due schedule.
@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     pub(crate) missed: u64,
 }
 
-/// Plans for a schedule whose next tick is at `due_ms`, as of `now_ms`. A tick that is later than `grace_ms` is missed, and
-/// `policy` says what is done about it; all others run.
+/// Plans for a schedule whose next tick is at `due_ms`, as of `now_ms`. A tick that is later than `grace_ms` is missed,
+/// and `policy` decides what happens with it; all others run.
 pub(crate) fn plan(cron: &Cron, due_ms: u64, now_ms: u64, policy: Missed, grace_ms: u64) -> Plan {
     let fresh_from = now_ms.saturating_sub(grace_ms);
     let start = match policy {

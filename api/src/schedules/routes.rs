@@ -37,32 +37,32 @@ const UTC: &str = "UTC";
 
 /// What a job of a schedule cannot have, and why.
 const FOREIGN: [(&str, &str); 3] = [
-    ("run_after", "the schedule says when its jobs run; leave it out"),
-    ("idempotency_key", "every tick has a key of its own; leave it out"),
-    ("depends_on", "a schedule's job waits for no other; leave it out"),
+    ("run_after", "is not allowed: the schedule sets when its jobs run; leave it out"),
+    ("idempotency_key", "is not allowed: every tick has its own key; leave it out"),
+    ("depends_on", "is not allowed: a schedule's job waits for no other job; leave it out"),
 ];
 
-/// A schedule to keep.
+/// A schedule to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleRequest {
-    /// Your own name for it, up to 255 characters. Names need not differ.
+    /// Your own name for the schedule, up to 255 characters. Names need not be unique.
     name: Option<String>,
-    /// Minute, hour, day of month, month, day of week, as `30 9 * * MON-FRI`; six fields begin with the second.
+    /// Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second.
     cron: String,
-    /// The IANA name of the zone whose clocks it follows, as `Europe/Berlin`. Default `UTC`.
+    /// The IANA time zone, e.g. `Europe/Berlin`. Default `UTC`.
     time_zone: Option<String>,
-    /// What to do with ticks that are later than `grace_s`. Default `run_once`.
+    /// What to do with missed ticks: those later than `grace_s`. Default `run_once`.
     #[schema(value_type = Option<MissedWord>)]
     missed: Option<Missed>,
-    /// Ticks that are later are missed; 1 to 604800, default 60.
+    /// Seconds after which a tick counts as missed; 1 to 604800, default 60.
     #[schema(minimum = 1, maximum = 604_800)]
     grace_s: Option<u64>,
-    /// Begin paused.
+    /// Create the schedule paused.
     #[serde(default)]
     paused: bool,
-    /// The job of each tick, as for `POST /v1/jobs` but without `run_after`, `idempotency_key` and `depends_on`. A job without
-    /// `version` runs on the version that is current when it ticks.
+    /// The job of each tick, as for `POST /v1/jobs` but without `run_after`, `idempotency_key` and `depends_on`. A job
+    /// without `version` runs on the version that is current at the tick.
     job: SubmitRequest,
 }
 
@@ -78,41 +78,41 @@ struct JobText {
 pub(crate) struct ScheduleView {
     /// `sch_` and 32 hex digits.
     id: String,
-    /// Its owner's name for it.
+    /// Your own name for the schedule.
     name: Option<String>,
     /// The cron expression.
     cron: String,
-    /// The zone whose clocks it follows.
+    /// The IANA time zone.
     time_zone: String,
-    /// What is done with missed ticks.
+    /// What happens with missed ticks.
     #[schema(value_type = MissedWord)]
     missed: Missed,
-    /// Ticks later than this are missed.
+    /// Seconds after which a tick counts as missed.
     grace_s: u64,
-    /// Whether it rests.
+    /// Whether the schedule is paused.
     paused: bool,
     /// The next tick, RFC 3339; null while paused.
     next_at: Option<String>,
-    /// The last tick that made a job, RFC 3339.
+    /// The last tick that created a job, RFC 3339.
     last_at: Option<String>,
-    /// That job.
+    /// The job of that tick.
     last_job_id: Option<String>,
-    /// Why the last tick made no job: the `code` that `POST /v1/jobs` would have answered, a colon, and what to change. Null when it
-    /// made one.
+    /// Why the last tick created no job: the `code` that `POST /v1/jobs` would have returned, a colon, and what to
+    /// change. Null if it created one.
     last_error: Option<String>,
-    /// How many ticks have made a job.
+    /// How many ticks have created a job.
     ticks: u64,
     /// RFC 3339.
     created_at: String,
-    /// The job of each tick, as it was given.
+    /// The job of each tick, as submitted.
     #[schema(value_type = serde_json::Value)]
     job: Box<RawValue>,
 }
 
-/// What is done with ticks that nobody was there for.
+/// What happens with ticks that were missed.
 #[derive(ToSchema)]
 #[schema(as = Missed, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum MissedWord {
     Skip,
     RunOnce,
@@ -123,7 +123,7 @@ pub(crate) enum MissedWord {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ScheduleList {
     schedules: Vec<ScheduleView>,
-    /// Where the next page starts; null at the end.
+    /// The cursor of the next page; null at the end.
     next_cursor: Option<String>,
 }
 
@@ -151,10 +151,10 @@ impl From<Schedule> for ScheduleView {
 
 /// Create a schedule
 #[utoipa::path(post, operation_id = "create_schedule", path = "/v1/schedules", tag = "schedules", request_body = ScheduleRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a call with this key within 24 hours gives the first one's schedule.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with this key within 24 hours returns the same schedule.")),
     responses(
         (status = 201, description = "The schedule.", body = ScheduleView),
-        (status = 200, description = "The schedule that this key has made.", body = ScheduleView),
+        (status = 200, description = "The schedule that was created earlier with this key.", body = ScheduleView),
         (status = 422, description = "`idempotency_conflict`.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -236,8 +236,8 @@ fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
 /// List schedules
 #[utoipa::path(get, operation_id = "list_schedules", path = "/v1/schedules", tag = "schedules",
     params(
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -258,7 +258,7 @@ pub(crate) async fn list(
     Ok(JsonAnswer(ScheduleList { schedules: page.into_iter().map(Into::into).collect(), next_cursor }))
 }
 
-/// See a schedule
+/// Get a schedule
 #[utoipa::path(get, operation_id = "get_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The schedule.", body = ScheduleView), crate::openapi::Problems))]
@@ -272,10 +272,10 @@ pub(crate) async fn get(
 
 /// Delete a schedule
 ///
-/// Once this has answered, no job comes of it any more. Jobs that it has made stay.
+/// Once this has answered, the schedule creates no more jobs. Jobs that it created stay.
 #[utoipa::path(delete, operation_id = "delete_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 204, description = "It is gone."), crate::openapi::Problems))]
+    responses((status = 204, description = "The schedule was deleted."), crate::openapi::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -291,10 +291,10 @@ pub(crate) async fn delete(
 
 /// Pause a schedule
 ///
-/// Once this has answered, no job comes of it until it is resumed. Pausing twice is fine.
+/// Once this has answered, the schedule creates no jobs until it is resumed. Pausing twice is safe.
 #[utoipa::path(post, operation_id = "pause_schedule", path = "/v1/schedules/{id}/pause", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule, paused.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -309,10 +309,11 @@ pub(crate) async fn pause(
 
 /// Resume a schedule
 ///
-/// It goes on with the first tick from now: while it was paused it missed nothing. Resuming one that runs changes nothing.
+/// Continues with the first tick from now; ticks during the pause do not count as missed. Resuming a running schedule
+/// changes nothing.
 #[utoipa::path(post, operation_id = "resume_schedule", path = "/v1/schedules/{id}/resume", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule, with its next tick.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
@@ -324,7 +325,11 @@ pub(crate) async fn resume(
     let next_ms =
         Cron::parse(&schedule.spec.cron, &schedule.spec.time_zone).ok().and_then(|cron| cron.next_after(now_ms));
     let next_ms = next_ms.ok_or_else(|| {
-        tracing::error!(schedule.id = id, cron = schedule.spec.cron, "a schedule's times cannot be read any more");
+        tracing::error!(
+            schedule.id = id,
+            cron = schedule.spec.cron,
+            "a stored schedule's times can no longer be parsed"
+        );
         Problem::new(Code::Internal, INTERNAL)
     })?;
     if !app.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
@@ -334,7 +339,7 @@ pub(crate) async fn resume(
     Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
 }
 
-/// The caller's own schedule of this id. To everybody else it does not exist.
+/// The caller's own schedule with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Schedule, Problem> {
     let schedules = app.home(tenant).await?.schedules();
     app.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)

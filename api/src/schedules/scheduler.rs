@@ -1,5 +1,5 @@
-//! The loop that makes jobs of ticks. Every replica runs it; that exactly one job comes of a tick is the queue's promise
-//! (`crates/queue/src/schedules.rs`), so nobody needs to be the leader.
+//! The loop that submits the jobs of ticks. Every replica runs it; the queue guarantees exactly one job per tick
+//! (`crates/queue/src/schedules.rs`), so no leader is needed.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl Scheduler {
     async fn tick(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
         let (id, spec) = (&due.schedule.id, &due.schedule.spec);
         let Ok(cron) = Cron::parse(&spec.cron, &spec.time_zone) else {
-            tracing::error!(schedule.id = id, cron = spec.cron, "a schedule's times cannot be read any more");
+            tracing::error!(schedule.id = id, cron = spec.cron, "a stored schedule's times can no longer be parsed");
             return self.put_off(due, now_ms + PUT_ASIDE_MS).await;
         };
         let plan = plan(&cron, due.due_ms, due.seen_ms, spec.missed, spec.grace_ms);
@@ -100,7 +100,7 @@ impl Scheduler {
                 // Deleted or paused since it was looked at.
                 Ok(None) => return self.put_off(due, now_ms + PUT_OFF_MS).await,
                 Err(problem) if is_passing(problem.code()) => {
-                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick has to wait");
+                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick must wait");
                     return self.put_off(due, now_ms + PUT_OFF_MS).await;
                 }
                 Err(problem) => {

@@ -28,16 +28,16 @@ pub(crate) struct SecretRequest {
     value: String,
 }
 
-/// A secret, without its value: that is never shown.
+/// A secret, without its value, which is never returned.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Secret)]
 pub(crate) struct SecretView {
     name: String,
     /// When it was set, RFC 3339.
     updated_at: String,
-    /// Which of the API's keys it is sealed with.
+    /// The id of the API key that seals it.
     key_id: String,
-    /// The endpoints whose current version names it.
+    /// The endpoints whose current version uses it.
     used_by: Vec<String>,
 }
 
@@ -47,25 +47,25 @@ pub(crate) struct SecretList {
     secrets: Vec<SecretView>,
 }
 
-/// What came of sealing all secrets with the current key.
+/// The outcome of sealing all secrets with the current key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Rewrapped {
-    /// The current key.
+    /// The id of the current key.
     key_id: String,
-    /// Secrets that were sealed with another one, and are sealed with this one now.
+    /// The number of secrets that were sealed with another key and are now sealed with this one.
     rewrapped: u64,
-    /// Secrets that cannot be opened, `<tenant>/<name>`: they are left as they are.
+    /// Secrets that cannot be opened, `<tenant>/<name>`; they are not changed.
     unreadable: Vec<String>,
 }
 
 /// Set a secret
 ///
-/// Models that are loaded keep the value that they were loaded with.
+/// Loaded models keep the value that they were loaded with.
 #[utoipa::path(put, operation_id = "set_secret", path = "/v1/secrets/{name}", tag = "secrets", request_body = SecretRequest,
-    params(("name" = String, Path, description = "Its name: that of the variable which handlers find it in.")),
+    params(("name" = String, Path, description = "The secret's name: the environment variable that handlers read.")),
     responses(
-        (status = 201, description = "It is there now.", body = SecretView),
-        (status = 200, description = "There was one, which is replaced.", body = SecretView),
+        (status = 201, description = "The secret was created.", body = SecretView),
+        (status = 200, description = "The secret was replaced.", body = SecretView),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn set(
@@ -85,7 +85,8 @@ pub(crate) async fn set(
         SecretPut::Created => StatusCode::CREATED,
         SecretPut::Replaced => StatusCode::OK,
         SecretPut::TooMany => {
-            let message = format!("is one too many: {SECRETS_MAX} are there already; delete one that nothing uses");
+            let message =
+                format!("would be one too many: the tenant already has {SECRETS_MAX} secrets; delete an unused one");
             return Err(Problem::field("name", message));
         }
     };
@@ -96,7 +97,7 @@ pub(crate) async fn set(
 
 /// List secrets
 #[utoipa::path(get, operation_id = "list_secrets", path = "/v1/secrets", tag = "secrets",
-    responses((status = 200, description = "Their names, never their values.", body = SecretList), crate::openapi::Problems))]
+    responses((status = 200, description = "The names of the secrets, never their values.", body = SecretList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<SecretsRead>,
@@ -110,10 +111,10 @@ pub(crate) async fn list(
 
 /// Delete a secret
 ///
-/// Endpoints that name it cannot be loaded any more until it is set again.
+/// Endpoints that use it cannot be loaded until it is set again.
 #[utoipa::path(delete, operation_id = "delete_secret", path = "/v1/secrets/{name}", tag = "secrets",
-    params(("name" = String, Path, description = "Its name.")),
-    responses((status = 204, description = "It is gone."), crate::openapi::Problems))]
+    params(("name" = String, Path, description = "The secret's name.")),
+    responses((status = 204, description = "The secret was deleted."), crate::openapi::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller<SecretsWrite>,
@@ -128,13 +129,14 @@ pub(crate) async fn delete(
 
 /// Seal every tenant's secrets with the current key
 ///
-/// For operators, after a new key was put first into the API's `secret_keys`: afterwards the old one is needed no more. Repeating is safe.
+/// For operators, after adding a new key as the first of the API's `secret_keys`: the old key is not needed afterwards.
+/// Repeating is safe.
 #[utoipa::path(post, operation_id = "rewrap_secrets", path = "/v1/secrets/rewrap", tag = "secrets",
-    responses((status = 200, description = "What was done.", body = Rewrapped), crate::openapi::Problems))]
+    responses((status = 200, description = "The number of secrets sealed again.", body = Rewrapped), crate::openapi::Problems))]
 pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> Result<JsonAnswer<Rewrapped>, Problem> {
     let keys = &app.config.secret_keys;
     let mut done = Rewrapped { key_id: keys.current().to_owned(), rewrapped: 0, unreadable: Vec::new() };
-    for tenant in app.ask("list who has secrets", app.registry.secret_tenants()).await? {
+    for tenant in app.ask("list the tenants with secrets", app.registry.secret_tenants()).await? {
         for (name, old) in app.ask("list secrets", app.registry.secrets(&tenant)).await? {
             match keys.reseal(&tenant, &name, &old) {
                 Ok(None) => {}
@@ -176,10 +178,10 @@ fn view(name: String, secret: &SealedSecret, users: &BTreeMap<String, Vec<String
 
 /// A secret that an endpoint names is not there.
 pub(crate) fn missing(name: &str) -> Problem {
-    Problem::new(Code::SecretMissing, format!("there is no secret {name}; `stoke secret set {name}` sets it"))
+    Problem::new(Code::SecretMissing, format!("no such secret: {name}; set it with `stoke secret set {name}`"))
 }
 
 fn defect(error: &Error) -> Problem {
-    tracing::error!(%error, "a secret could not be sealed");
+    tracing::error!(%error, "cannot seal a secret");
     Problem::new(Code::Internal, crate::error::INTERNAL)
 }

@@ -22,52 +22,55 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an answer is good for: probes of any number cost one look a second.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// That this process runs.
+/// The health of this replica.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok`.
     status: &'static str,
-    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
+    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral`
+    /// (nothing).
     durability: &'static str,
-    /// So many replicas of Redis have a job, or its end, before it is acknowledged.
+    /// The number of Redis replicas that hold a job, or its end, before it is acknowledged.
     replicas_to_wait: u32,
-    /// Whether new work is taken, as of the last second; of several shards, on all of them.
+    /// Whether new work is accepted, as of the last second; with several shards, on all of them.
     admission: Admission,
-    /// Redis, as of the last second; of several shards, the fullest.
+    /// The state of Redis, as of the last second; with several shards, the fullest one.
     redis: Memory,
     /// This API's release.
     release: &'static str,
 }
 
-/// Whether new work is taken. What was accepted before goes on in any case.
+/// Whether new work is accepted. Accepted work continues in any case.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Admission {
-    /// It is.
+    /// Whether new work is accepted.
     open: bool,
-    /// Why not.
+    /// The reason for refusing new work.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// What Redis has, and how much of it is used.
+/// The memory and the replicas of Redis.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Memory {
     /// Memory in use.
     memory_used_bytes: u64,
-    /// Its `maxmemory`; 0 where there is none.
+    /// The `maxmemory` setting; 0 without a limit.
     memory_max_bytes: u64,
-    /// Replicas in step.
+    /// Replicas in sync.
     replicas: u32,
 }
 
-/// Whether this replica can serve.
+/// Whether this replica can serve requests.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// The queue answers, this replica is not about to end, and no background duty that jobs depend on panics again and again.
+    /// The queue answers, this replica is not shutting down, and no background duty that jobs depend on panics
+    /// repeatedly.
     ready: bool,
     /// The queue answers.
     redis: bool,
-    /// The object store answers. Without it results and files wait, the rest goes on: that is no reason to send requests elsewhere.
+    /// The object store answers. Without it, results and files wait but everything else continues, so it does not
+    /// affect `ready`.
     s3: bool,
     /// Background duties of this replica whose last five rounds failed, by name. The log has the reasons.
     failing: Vec<&'static str>,
@@ -77,9 +80,9 @@ pub(crate) struct Ready {
 #[derive(Default)]
 pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 
-/// Is it alive?
+/// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
-    responses((status = 200, description = "It is.", body = Health)))]
+    responses((status = 200, description = "The process is alive.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     let shards = app.queue.health();
     let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
@@ -105,11 +108,11 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     })
 }
 
-/// Can it serve?
+/// Check readiness
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "It can.", body = Ready),
-        (status = 503, description = "It cannot: send requests elsewhere.", body = Ready),
+        (status = 200, description = "The replica can serve.", body = Ready),
+        (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
     let mut latest = app.ready.0.lock().await;
@@ -132,17 +135,17 @@ async fn look(app: &App) -> Ready {
     Ready { ready, redis, s3, failing: app.duties.failing() }
 }
 
-/// Prometheus metrics
+/// Get Prometheus metrics
 ///
-/// What happened in this replica is told to anybody; how the installation stands, which names tenants and machines, to a token with the
-/// scope `workers:read`.
+/// The metrics of this replica are public; the metrics of the installation name tenants and machines and require a
+/// token with the scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
-    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String), crate::openapi::Problems))]
+    responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::openapi::Problems))]
 pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
     let mut text = app.exposition.happened();
     match operator {
         Some(_) => text.push_str(&app.exposition.stands()),
-        None => text.push_str("# How the installation stands is told to a token with the scope workers:read.\n"),
+        None => text.push_str("# The metrics of the installation require a token with the scope workers:read.\n"),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

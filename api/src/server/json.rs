@@ -55,8 +55,9 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     let announced = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
     let too_large = || {
-        let upload = "upload what is large with POST /v1/files and name it in the input as {\"$file\": \"<its id>\"}";
-        Problem::new(Code::BodyTooLarge, format!("the body is over the {limit} bytes that this route takes; {upload}"))
+        let upload =
+            "upload large values with POST /v1/files and reference them in the input as {\"$file\": \"<file id>\"}";
+        Problem::new(Code::BodyTooLarge, format!("the body is over this route's limit of {limit} bytes; {upload}"))
     };
     if declared.is_some_and(|bytes| bytes > limit as u64) {
         if !announced {
@@ -65,12 +66,12 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
         return Err(too_large());
     }
     let deadline = Instant::now() + BODY_TOTAL;
-    let slow = |_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses");
+    let slow = |_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it without pauses");
     let mut whole = BytesMut::new();
     while let Some(frame) =
         timeout_at(deadline, timeout(BODY_IDLE, body.frame())).await.and_then(|frame| frame).map_err(slow)?
     {
-        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
+        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body ended early"))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -99,18 +100,18 @@ async fn drain(mut body: Body) {
 /// Writes an answer. What cannot be written is a defect, and never an empty answer.
 pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(answer).map_err(|error| {
-        tracing::error!(%error, "an answer cannot be written as JSON");
+        tracing::error!(%error, "a response cannot be serialised as JSON");
         Problem::new(Code::Internal, INTERNAL)
     })
 }
 
-/// As [`write`], on one line, for a stream that has begun: a line that cannot be written says so.
+/// Like [`write`], on one line, for a stream that has begun: a value that cannot be serialised becomes an error line.
 pub(crate) fn write_line(data: &impl Serialize) -> String {
     match serde_json::to_string(data) {
         // What was submitted may hold line breaks between its tokens, which mean nothing there.
         Ok(text) => text.replace(['\r', '\n'], " "),
         Err(error) => {
-            tracing::error!(%error, "a line cannot be written as JSON");
+            tracing::error!(%error, "a line cannot be serialised as JSON");
             r#"{"error":"internal"}"#.to_owned()
         }
     }
@@ -137,7 +138,7 @@ fn refusal(path: &str, error: &serde_json::Error) -> Problem {
     if error.is_data() {
         return Problem::field(path, json_in_words(error));
     }
-    Problem::new(Code::InvalidJson, format!("the body is not JSON: {error}"))
+    Problem::new(Code::InvalidJson, format!("the body is not valid JSON: {error}"))
 }
 
 /// Deepest nesting of a text, counted without parsing it.
@@ -169,7 +170,8 @@ fn pointer(path: &Path) -> String {
     })
 }
 
-/// Parses free-form JSON, refusing an object that has a member twice: what was meant is anybody's guess. `at` is the pointer to it.
+/// Parses free-form JSON and refuses an object with a duplicate member, because its meaning is ambiguous. `at` is the
+/// pointer to it.
 pub(crate) fn strict_value(text: &str, at: &str) -> Result<Value, FieldError> {
     if let Ok(Strict(value)) = serde_json::from_str(text) {
         return Ok(value);

@@ -13,7 +13,7 @@ use crate::metrics;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What the answer's `x-request-id` will say.
+/// The response's `x-request-id`.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -35,9 +35,9 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     span.in_scope(|| {
         if status.is_server_error() {
-            tracing::warn!(status = status.as_u16(), duration_ms, "a request failed");
+            tracing::warn!(status = status.as_u16(), duration_ms, "request failed");
         } else {
-            tracing::debug!(status = status.as_u16(), duration_ms, "a request was answered");
+            tracing::debug!(status = status.as_u16(), duration_ms, "request completed");
         }
     });
     if ambiguous {
@@ -59,7 +59,7 @@ fn request_id(request: &Request) -> HeaderValue {
     }
 }
 
-/// A label must be bounded; anybody can invent a method.
+/// A label must be bounded, and clients can invent methods.
 fn known_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,5 @@
-//! Where a request comes from. Behind a proxy that is what the proxy says, and nobody else is believed.
+//! The address that a request comes from. Behind a trusted proxy it is what the proxy reports; no other report is
+//! trusted.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -53,7 +54,8 @@ impl FromRequestParts<App> for Address {
     }
 }
 
-/// From the right, each proxy having added who asked it: the first that is no proxy of ours. What stands left of it anybody may have written.
+/// The first address from the right that is not one of our proxies: each proxy has appended its client. Entries to the
+/// left of it may be forged.
 fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     let lines = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());

@@ -12,7 +12,7 @@ pub(crate) const WAIT_MAX_S: u64 = 60;
 pub(crate) const LIMIT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 100;
 
-/// The parameters of a request that nobody has taken yet.
+/// The parameters of a request that were not read yet.
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Params {
@@ -22,7 +22,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         axum::extract::Query::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Query(pairs)| Self(pairs))
-            .map_err(|_| Problem::query("?", "the query string cannot be read; percent-encode it"))
+            .map_err(|_| Problem::query("?", "the query string cannot be decoded; percent-encode it"))
     }
 }
 
@@ -65,11 +65,11 @@ impl Params {
         Ok(self.take("wait_s", &wanted, read)?.unwrap_or(0))
     }
 
-    /// Refuses what nobody took.
+    /// Refuses unknown parameters.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) => Err(Problem::query(name, "is no parameter of this route")),
+            Some((name, _)) => Err(Problem::query(name, "is not a parameter of this route")),
         }
     }
 }

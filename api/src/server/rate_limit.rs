@@ -11,10 +11,10 @@ use tokio::time::Instant;
 /// Things that are paced at a time; the one that was least needed gives way, and begins anew when it comes back.
 const PACED_MAX: u64 = 10_000;
 
-/// What has not happened for so long is forgotten: no burst is longer.
+/// Entries that were idle for this long are dropped: no burst is longer.
 const FORGET_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// So often, and so many at once.
+/// A rate and its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) every: Duration,

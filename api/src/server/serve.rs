@@ -29,11 +29,11 @@ use crate::server::peer::Peer;
 /// How patient a replica is with its clients, and how many it takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Beyond these, whoever does the least with theirs makes room.
+    /// Beyond this limit, the least active client makes room.
     pub(crate) connections: usize,
     /// A request's head must come within this time.
     headers: Duration,
-    /// A connection may stand idle between requests this long.
+    /// How long a connection may be idle between requests.
     idle: Duration,
     /// Whoever takes nothing of an answer for this long does not want it.
     unread: Duration,
@@ -67,7 +67,7 @@ const UNSENT_MAX: usize = 64 << 10;
 /// comes on top, so that a distant client that does read is none the slower.
 const UNTAKEN_MAX: u32 = 64 << 10;
 
-/// How often an HTTP/2 peer is asked whether it is there, and how long it may take to say so.
+/// How often an HTTP/2 peer is pinged, and the timeout of its answer.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -101,7 +101,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 // Whatever there is too little of, most likely file descriptors, a connection less gives back.
                 seats.make_room();
                 sleep(ACCEPT_PAUSE).await;
@@ -110,14 +110,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
     }
     open.close();
     if timeout(GRACE, open.wait()).await.is_err() {
-        tracing::warn!(connections = open.len(), "some connections did not end in time and are cut");
+        tracing::warn!(connections = open.len(), "some connections did not end in time and are being closed");
     }
 }
 
-/// Serves one connection until it ends, stands idle, is asked to end or has to make room.
+/// Serves one connection until it ends, is idle for too long, is asked to end or has to make room.
 async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
     if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
-        tracing::debug!(%error, "a connection was gone before it was served");
+        tracing::debug!(%error, "a connection closed before it was served");
         return;
     }
     let peer = stream.peer_addr().map(Peer).ok();
@@ -155,7 +155,7 @@ async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds:
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(error = &*error, "a connection broke off");
+        tracing::debug!(error = &*error, "a connection failed");
     }
 }
 
@@ -170,8 +170,8 @@ fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_send_buffer_size(UNTAKEN_MAX as usize)
 }
 
-/// Returns when no request has been open for as long as a connection may stand idle. What hyper's own timer does not see is seen
-/// here: a client that says nothing at all, or half of an HTTP/2 preface, or opens no stream.
+/// Returns when no request has been open for the idle time. It covers what hyper's own timer does not: a client that
+/// sends nothing at all, or half of an HTTP/2 preface, or opens no stream.
 async fn idle(seat: &Seat, bounds: Bounds) {
     loop {
         let (open, served) = seat.open();

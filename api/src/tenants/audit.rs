@@ -1,5 +1,6 @@
-//! Who has changed what. Every request that could change something passes here, and none is let through that cannot be written down: what
-//! leaves no line is named below, with why. A handler can say what its change was about; it cannot forget to be recorded.
+//! The audit log. Every request that could change something passes through this middleware, and a change that cannot be
+//! recorded is refused. The routes that leave no entry are listed below with the reason. A handler can add what its
+//! change was about; it cannot skip recording.
 
 use std::time::Duration;
 
@@ -23,21 +24,21 @@ use crate::tenants::turns::Meter;
 
 /// Routes that are no reading and leave no line: method, route, why.
 pub const UNRECORDED: [(&str, &str, &str); 12] = [
-    ("POST", "/v1/jobs", "a job is the record of itself"),
-    ("POST", "/v1/jobs/bulk", "as each of its jobs"),
-    ("POST", "/v1/jobs/{id}/cancel", "the job says so"),
-    ("POST", "/v1/jobs/{id}/retry", "the new job says so"),
-    ("POST", "/v1/jobs/{id}/feedback", "the judgement is kept with its time"),
-    ("POST", "/v1/batches", "a batch is the record of itself"),
+    ("POST", "/v1/jobs", "the job itself is the record"),
+    ("POST", "/v1/jobs/bulk", "the jobs themselves are the record"),
+    ("POST", "/v1/jobs/{id}/cancel", "the job records it"),
+    ("POST", "/v1/jobs/{id}/retry", "the new job records it"),
+    ("POST", "/v1/jobs/{id}/feedback", "the feedback is stored with its time"),
+    ("POST", "/v1/batches", "the batch itself is the record"),
     ("POST", "/v1/batches/estimate", "changes nothing"),
-    ("POST", "/v1/files", "gives a place for an input, which some job names or nobody"),
-    ("POST", "/v1/packages", "gives a place for a package, which a recorded deploy names or nobody"),
-    ("POST", "/v1/weights", "gives a place for weights, which a recorded deploy names or nobody"),
-    ("POST", "/v1/session", "changes nothing that is kept: the cookie is the session"),
-    ("DELETE", "/v1/session", "changes nothing that is kept: the cookie is the session"),
+    ("POST", "/v1/files", "only reserves an upload address; the job that uses the input is the record"),
+    ("POST", "/v1/packages", "only reserves an upload address; the deploy that uses the package is recorded"),
+    ("POST", "/v1/weights", "only reserves an upload address; the deploy that uses the weights is recorded"),
+    ("POST", "/v1/session", "stores nothing: the cookie is the session"),
+    ("DELETE", "/v1/session", "stores nothing: the cookie is the session"),
 ];
 
-/// A change that has not ended after so long never will: no request lives so long.
+/// A change that has not ended after this time never will: no request lasts that long.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Between two looks for such, and how long one may take.
@@ -47,7 +48,7 @@ const ROUND_MAX: Duration = Duration::from_secs(30);
 /// More of what a path names is not kept.
 const OBJECT_CHARS_MAX: usize = 200;
 
-/// What a change was about, where the path does not say: a handler puts it into its answer's extensions.
+/// The object of a change, if the path does not name it: a handler puts it into its response's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Touched {
     /// As [`Change::object`].
@@ -67,14 +68,14 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     // What only takes away has no body to be slow with, and is to be had however much else is under way.
     let share = app.change_shares.take(&admitted.token.tenant);
     if share.is_none() && parts.method != Method::DELETE {
-        let detail = "too many changes of this tenant are under way here; try again";
+        let detail = "too many changes by this tenant are in progress on this replica; try again";
         return Problem::new(Code::RateLimited, detail).into_response();
     }
     let (change, named) = begun(&app, &mut parts, &admitted.token, action).await;
-    match app.ask("write a change down", app.registry.begin_change(&change)).await {
+    match app.ask("record a change in the audit log", app.registry.begin_change(&change)).await {
         Ok(true) => {}
-        Ok(false) => return unwritten("too many changes are under way").into_response(),
-        Err(_) => return unwritten("the log of changes does not answer").into_response(),
+        Ok(false) => return unwritten("too many changes are in progress").into_response(),
+        Err(_) => return unwritten("the audit log is unavailable").into_response(),
     }
     let meter = parts.extensions.get::<Meter>().cloned().unwrap_or_default();
     parts.extensions.insert(admitted);
@@ -128,15 +129,17 @@ async fn begun(app: &App, parts: &mut Parts, token: &TokenRecord, action: String
 
 /// A change that cannot be recorded is not made.
 fn unwritten(why: &str) -> Problem {
-    tracing::warn!(why, "a change was refused, since it could not be written down");
+    tracing::warn!(why, "a change was refused because it could not be recorded in the audit log");
     Problem::new(Code::Unavailable, format!("{why}, so nothing was changed; try again"))
 }
 
-/// Writes down how a change ended. Where that fails the change is made all the same, and the log says at last that its outcome is unknown.
+/// Records the outcome of a change. If that fails, the change is made all the same, and its outcome is later recorded
+/// as unknown.
 async fn end(app: &App, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
     let Some(end) = outcome(status) else {
-        if let Err(problem) = app.ask("strike out a change", app.registry.drop_change(&change.id)).await {
-            tracing::warn!(problem = problem.detail(), "a change that was not made is left open");
+        if let Err(problem) = app.ask("remove a change from the audit log", app.registry.drop_change(&change.id)).await
+        {
+            tracing::warn!(problem = problem.detail(), "a change that was not made is left open in the audit log");
         }
         return;
     };
@@ -149,12 +152,12 @@ async fn end(app: &App, change: Change, (named, touched): (Option<String>, Optio
         (change.object, change.tenant) = (object, tenant);
     }
     let Change { tenant, action, object, actor, .. } = &change;
-    tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change");
-    if let Err(problem) = app.ask_again("end a change", || app.registry.end_change(&change)).await {
+    tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change was made");
+    if let Err(problem) = app.ask_again("record the outcome of a change", || app.registry.end_change(&change)).await {
         tracing::warn!(
             change = change.id,
             problem = problem.detail(),
-            "a change is left open; its outcome will be unknown"
+            "a change is left open in the audit log; its outcome will be recorded as unknown"
         );
     }
 }
@@ -183,7 +186,7 @@ impl Duty for Abandoned {
         let before_ms = now_ms().saturating_sub(u64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(u64::MAX));
         let changes = self.0.registry.abandoned_changes(before_ms).await?;
         if changes > 0 {
-            tracing::warn!(changes, "changes were left open by replicas that died; their outcome is unknown");
+            tracing::warn!(changes, "replicas that died left changes open; their outcome is recorded as unknown");
         }
         Ok(ROUND)
     }

@@ -14,48 +14,49 @@ use crate::tenants::auth::{AuditRead, Caller};
 use crate::tenants::scope::{Scope, has};
 use crate::time_format::rfc3339;
 
-/// Every tenant, as a parameter says it.
+/// The parameter value for all tenants.
 const ALL: &str = "*";
 
-/// A change.
+/// An entry of the audit log.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Change)]
 pub(crate) struct ChangeView {
-    /// Its own, and no other's.
+    /// The entry's unique id.
     id: String,
-    /// When it began, RFC 3339.
+    /// When the change began, RFC 3339.
     at: String,
-    /// Whose things were changed.
+    /// The tenant whose resources were changed.
     tenant: String,
     actor: ActorView,
-    /// Method and route, as `PUT /v1/secrets/{name}`; `stoke ...` of what an operator did in Redis itself.
+    /// Method and route, e.g. `PUT /v1/secrets/{name}`; `stoke ...` for a change that an operator made directly in
+    /// Redis.
     action: String,
-    /// What of it, as `HF_TOKEN`; empty where there is but one thing, or it is not known.
+    /// The changed resource, e.g. `HF_TOKEN`; empty if the route has only one or it is not known.
     object: String,
     #[schema(value_type = ChangeEndWord)]
     outcome: &'static str,
-    /// Where it came from, as far as the proxies in front of the API are believed; null when that is not known, or not yours to know.
+    /// The client's address as reported by trusted proxies; null if it is not known or the caller may not see it.
     address: Option<String>,
-    /// The `x-request-id` of its answer.
+    /// The `x-request-id` of the response.
     request_id: Option<String>,
 }
 
-/// Who changed something. Of operators a tenant sees no more than that they did.
+/// The actor of a change. A tenant sees only that an operator made a change, not which one.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Actor)]
 pub(crate) struct ActorView {
-    /// The token's id; null of operators.
+    /// The token's id; null for operators.
     token_id: Option<String>,
-    /// What the token is called; `operator` of operators.
+    /// The token's name; `operator` for operators.
     token_name: String,
-    /// Who uses it, as far as it says.
+    /// The user that the token names, if any.
     user: Option<String>,
 }
 
-/// How a change ended.
+/// The outcome of a change.
 #[derive(ToSchema)]
 #[schema(as = ChangeOutcome, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the registry's type, for the OpenAPI document")]
 pub(crate) enum ChangeEndWord {
     Done,
     Refused,
@@ -63,13 +64,13 @@ pub(crate) enum ChangeEndWord {
     Unknown,
 }
 
-/// One page of changes.
+/// One page of the audit log.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ChangeList {
     changes: Vec<ChangeView>,
-    /// Where the next page starts, in the same direction; null at the end.
+    /// The cursor of the next page in the same direction; null at the end.
     next_cursor: Option<String>,
-    /// What to pass as `after` for what comes later than all of these; null where there are none.
+    /// Pass this as `after` to read later entries; null if the page is empty.
     newest: Option<String>,
 }
 
@@ -94,17 +95,17 @@ impl ChangeView {
     }
 }
 
-/// See who has changed what
+/// Read the audit log
 ///
-/// Every change but jobs and batches, which are records of themselves, with its outcome: `refused` where the token may not, `unknown` where
-/// a replica died over it. What was merely wrong changed nothing and is not here. A tenant's last 10,000 changes of 400 days are kept, and
-/// the last 50,000 of all tenants.
+/// The log holds every change except jobs and batches, which are their own records. `refused` means that the token
+/// lacked the permission, `unknown` that a replica died during the change. Requests with errors changed nothing and are
+/// not listed. The log keeps a tenant's last 10,000 changes for 400 days, and the last 50,000 of all tenants.
 #[utoipa::path(get, operation_id = "list_changes", path = "/v1/audit", tag = "access",
     params(
-        ("tenant" = Option<String>, Query, description = "For operators: another tenant's, `*` for all."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before: the newest first."),
-        ("after" = Option<String>, Query, description = "The oldest first, those later than this `newest` or `next_cursor`."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("tenant" = Option<String>, Query, description = "For operators: the tenant to read, or `*` for all tenants."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page; pages run from newest to oldest."),
+        ("after" = Option<String>, Query, description = "A `newest` or `next_cursor`: returns later entries, oldest first."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = ChangeList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -125,11 +126,14 @@ pub(crate) async fn list(
     let operates = has(&caller.token, Scope::TenantsRead);
     let tenant = tenant.unwrap_or_else(|| caller.tenant.clone());
     if tenant != caller.tenant && !operates {
-        return Err(Problem::new(Code::Forbidden, "another tenant's changes are for operators: scope tenants:read"));
+        return Err(Problem::new(
+            Code::Forbidden,
+            "another tenant's audit log requires the operator scope tenants:read",
+        ));
     }
     let which = after.as_deref().map_or(Which::Before(cursor.as_deref()), Which::After);
     let log = (tenant != ALL).then_some(tenant.as_str());
-    let page = app.ask("read the log of changes", app.registry.audit(log, which, limit)).await?;
+    let page = app.ask("read the audit log", app.registry.audit(log, which, limit)).await?;
     let newest = match which {
         Which::Before(_) => page.changes.first(),
         Which::After(_) => page.changes.last(),

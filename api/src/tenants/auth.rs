@@ -23,13 +23,13 @@ use crate::tenants::turns::{Entry, Turn};
 use crate::workers::evicted;
 use crate::workers::rented;
 
-/// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
+/// Cache time of token and tenant records. Including the time to read one, a revoked token is refused within 5 s.
 pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
 
 /// Between two looks at the token behind an answer that goes on: mostly at what is believed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Records of tokens that proved themselves lately. The proof itself is asked for every time.
+/// Records of recently verified tokens. The proof itself is checked with every request.
 pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
     Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build()
 }
@@ -47,7 +47,7 @@ pub(crate) struct Caller<S> {
     scope: PhantomData<S>,
 }
 
-/// A scope as a type, so that a route's signature says what it asks for.
+/// A scope as a type, so that a route's signature shows which scope it requires.
 pub(crate) trait Asked: Send {
     const SCOPE: Scope;
 }
@@ -111,7 +111,7 @@ pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> 
         return Ok(());
     }
     let scope = wanted.as_str();
-    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
+    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; use or create a token that has it")))
 }
 
 /// A request that has been let in.
@@ -138,7 +138,7 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
     Ok(Admitted { token, entry })
 }
 
-/// Whether a token that was good is so still, as far as can be told: for answers that go on.
+/// Whether a verified token is still valid, as far as known: for responses that continue.
 pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     let now = match app.tokens.get(&token.id) {
         Some(record) => record,
@@ -160,10 +160,10 @@ pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Pr
     if stands(app, token).await {
         return Ok(());
     }
-    Err(Problem::new(Code::Unauthorized, "this token was revoked or has expired meanwhile; make a new one"))
+    Err(Problem::new(Code::Unauthorized, "this token was revoked or expired during the request; create a new one"))
 }
 
-/// What a stream says, until the token ends.
+/// Ends a stream when its token ends.
 pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stream<Item = T>) -> impl Stream<Item = T> {
     async_stream::stream! {
         let mut said = std::pin::pin!(said);
@@ -228,7 +228,7 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
     let header = parts
         .headers
         .get(AUTHORIZATION)
-        .ok_or_else(|| refused("there is no token; send the header Authorization: Bearer <token>"))?;
+        .ok_or_else(|| refused("the request has no token; send the header Authorization: Bearer <token>"))?;
     let text = header
         .to_str()
         .ok()
@@ -247,24 +247,21 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
 pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let (record, hash) = proven(app, text, kind).await?;
     if record.single_use && kind == TokenKind::Api {
-        return Err(Problem::new(
-            Code::Unauthorized,
-            "this token is good for one log-in to the dashboard, and for nothing else",
-        ));
+        return Err(Problem::new(Code::Unauthorized, "this token is valid only for one login to the dashboard"));
     }
     Ok((record, hash))
 }
 
-/// As [`prove`], and a token as well that is good for one log-in: whoever asks spends it.
+/// Like [`prove`], but also accepts a token that is valid for one login, which this spends.
 pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let token = Token::parse(text)
-        .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;
+        .ok_or_else(|| refused("this is not a token; copy the whole token as `stoke token create` printed it"))?;
     if token.kind != kind {
         return Err(refused(match kind {
-            TokenKind::Api => "this route wants an API token (sk_...)",
-            TokenKind::Join => "this route wants a join token (jt_...)",
-            TokenKind::Worker => "this route wants a worker token (wt_...), which join answers",
+            TokenKind::Api => "this route requires an API token (sk_...)",
+            TokenKind::Join => "this route requires a join token (jt_...)",
+            TokenKind::Worker => "this route requires a worker token (wt_...), which POST /v1/worker/join returns",
         }));
     }
     // A join token is read afresh each time: a single-use one may be spent by now.
@@ -275,7 +272,7 @@ pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Ar
         return Ok(proven);
     }
     // Not known, or rotated since it was read.
-    let unknown = || refused("this token is unknown, revoked or expired; make a new one");
+    let unknown = || refused("this token is unknown, revoked or expired; create a new one");
     let Some(record) = app.ask("read a token", app.registry.token(token.id)).await? else {
         app.tokens.invalidate(token.id);
         return Err(unknown());

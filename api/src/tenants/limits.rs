@@ -26,66 +26,67 @@ pub(crate) const BUDGET_MAX: u64 = 1_000_000_000_000;
 
 const WEIGHT: std::ops::RangeInclusive<f64> = 0.01..=1_000.0;
 
-/// How much may be taken. Absent or null: no limit.
+/// Limits. Absent or null: no limit.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Limits)]
 pub(crate) struct LimitsBody {
-    /// Share of the machines beside other tenants, 0.01 to 1,000; 1 when absent. Of tenants only.
+    /// The share of the machines relative to other tenants, 0.01 to 1,000; default 1. Tenants only.
     weight: Option<f64>,
-    /// Jobs that run at once; 0 holds all back.
+    /// Jobs that run concurrently; 0 stops every start.
     max_running: Option<u32>,
-    /// Jobs that have not ended; a submit beyond is refused with `quota_exceeded`.
+    /// Jobs that have not ended; a submit beyond this is refused with `quota_exceeded`.
     max_open: Option<u64>,
-    /// Starts a minute; a burst is what one second lets through, at least one.
+    /// Starts per minute; the burst is one second's worth, at least one.
     starts_per_minute: Option<u32>,
-    /// What may be spent on a day (UTC), micro-dollars: what running and loading take. What is started just before, and what still runs,
-    /// comes on top.
+    /// The daily budget (UTC) for running and loading, micro-dollars. Jobs that are already running when it is reached
+    /// add to the cost.
     budget_usd_micros_per_day: Option<u64>,
-    /// What happens then. With `drain`, the default, nothing more starts before midnight; with `stop` what runs goes back to the front of
-    /// its queue, too, and starts again after it.
+    /// What happens when the budget is reached. With `drain`, the default, nothing more starts before midnight; with
+    /// `stop`, running jobs also return to the front of their queue and start again after midnight.
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
-    /// Requests a minute to each replica of the API; a burst is what ten seconds let through. Beyond is refused with `rate_limited`. Of
-    /// tenants only.
+    /// Requests per minute to each replica of the API; the burst is ten seconds' worth. Requests beyond this are
+    /// refused with `rate_limited`. Tenants only.
     requests_per_minute: Option<u32>,
-    /// Bytes of uploaded files, packages and weights; an upload beyond is refused with `storage_exceeded`. Of tenants only.
+    /// Bytes of uploaded files, packages and weights; an upload beyond this is refused with `storage_exceeded`. Tenants
+    /// only.
     max_storage_bytes: Option<u64>,
-    /// Bytes of the queue's memory that its jobs may take, ended ones too until they move to history; a submit beyond is refused with
-    /// `quota_exceeded`, and lines of batches wait. Absent: as much as it needs, and a fifth of the memory once 60 % of all of it are used. Of
-    /// tenants only.
+    /// Bytes of the queue's memory for the tenant's jobs, including ended ones until they move to the archive; a submit
+    /// beyond this is refused with `quota_exceeded`, and lines of batches wait. Absent: no limit until 60 % of the
+    /// memory is in use, then a fifth of it. Tenants only.
     max_memory_bytes: Option<u64>,
 }
 
 /// What happens when a budget is reached.
 #[derive(ToSchema)]
 #[schema(as = AtBudget, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum AtBudgetWord {
     Drain,
     Stop,
 }
 
-/// How what was spent stands to a budget: `warned` from 80 % on.
+/// The state of a budget: `warned` from 80 %.
 #[derive(ToSchema)]
 #[schema(as = BudgetState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum BudgetStateWord {
     Within,
     Warned,
     Reached,
 }
 
-/// A budget of a day, and what is spent of it.
+/// A daily budget and its use.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BudgetOfDay)]
 pub(crate) struct BudgetView {
     limit_usd_micros: u64,
-    /// What ended attempts took today, and what runs reckoned until a few seconds ago.
+    /// The cost of attempts that ended today, and of running ones as of a few seconds ago.
     spent_today_usd_micros: u64,
     #[schema(value_type = BudgetStateWord)]
     state: Standing,
-    /// When jobs start again, RFC 3339; null while they do, and where the budget is 0.
+    /// When jobs start again, RFC 3339; null while they do, and if the budget is 0.
     resumes_at: Option<String>,
 }
 
@@ -102,72 +103,72 @@ impl BudgetView {
     }
 }
 
-/// What is taken now.
+/// The current usage.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub(crate) struct UsageView {
     /// Jobs that have not ended.
     open: u64,
-    /// Jobs that run.
+    /// Jobs that are running.
     running: u64,
-    /// Bytes that are stored, as of a minute ago; of a tenant that may not store as much as it likes.
+    /// Stored bytes, as of a minute ago; only for a tenant with a storage limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     storage_bytes: Option<u64>,
-    /// Bytes of the queue's memory that its jobs take, ended ones too; of tenants only.
+    /// Bytes of the queue's memory in use by jobs, including ended ones; tenants only.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
 }
 
-/// Limits and what is taken of them.
+/// Limits and their usage.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsOf)]
 pub(crate) struct LimitsView {
     limits: LimitsBody,
     usage: UsageView,
-    /// Where there is one.
+    /// The daily budget, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
 }
 
-/// Limits, and how what was spent stands to the budget among them.
+/// Limits, with the state of the budget.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsShown)]
 pub(crate) struct LimitsShown {
-    /// Share of the machines beside other tenants; of tenants only.
+    /// The share of the machines relative to other tenants; tenants only.
     weight: Option<f64>,
-    /// Jobs that run at once.
+    /// Jobs that run concurrently.
     max_running: Option<u32>,
     /// Jobs that have not ended.
     max_open: Option<u64>,
-    /// Starts a minute.
+    /// Starts per minute.
     starts_per_minute: Option<u32>,
-    /// What may be spent on a day (UTC), micro-dollars.
+    /// The daily budget (UTC), micro-dollars.
     budget_usd_micros_per_day: Option<u64>,
-    /// What happens then.
+    /// What happens when the budget is reached.
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
-    /// Requests a minute; of tenants only.
+    /// Requests per minute; tenants only.
     requests_per_minute: Option<u32>,
-    /// Bytes of files, packages and weights; of tenants only.
+    /// Bytes of files, packages and weights; tenants only.
     max_storage_bytes: Option<u64>,
-    /// Bytes of the queue's memory; of tenants only.
+    /// Bytes of the queue's memory; tenants only.
     max_memory_bytes: Option<u64>,
-    /// Where there is one.
+    /// The daily budget, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
 }
 
-/// A tenant's limits, and those of its endpoints.
+/// The limits of a tenant and its endpoints.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnLimits)]
 pub(crate) struct OwnLimits {
     tenant: String,
     limits: LimitsBody,
     usage: UsageView,
-    /// Where there is one.
+    /// The daily budget, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
-    /// By name: those that are deployed.
+    /// Deployed endpoints, by name.
     endpoints: BTreeMap<String, LimitsView>,
 }
 
@@ -200,31 +201,31 @@ impl LimitsBody {
         let quotas =
             Quotas { requests_per_minute: self.requests_per_minute, max_storage_bytes: self.max_storage_bytes };
         if !of_tenant && quotas != Quotas::default() {
-            let message = "and max_storage_bytes are a tenant's; an endpoint has none";
+            let message = "and max_storage_bytes apply to a tenant, not to an endpoint";
             return Err(Problem::field("/requests_per_minute", message));
         }
         if !of_tenant && self.max_memory_bytes.is_some() {
-            return Err(Problem::field("/max_memory_bytes", "is a tenant's; an endpoint has none"));
+            return Err(Problem::field("/max_memory_bytes", "applies to a tenant, not to an endpoint"));
         }
         if quotas.requests_per_minute == Some(0) {
             return Err(Problem::field(
                 "/requests_per_minute",
-                "must be at least 1; `stoke tenant disable` refuses all",
+                "must be at least 1; to refuse every request, use `stoke tenant disable`",
             ));
         }
         if let Some(weight) = self.weight {
             if !of_tenant {
-                return Err(Problem::field("/weight", "is a tenant's; an endpoint has none"));
+                return Err(Problem::field("/weight", "applies to a tenant, not to an endpoint"));
             }
             if !WEIGHT.contains(&weight) {
                 return Err(Problem::field("/weight", "must be 0.01 to 1000"));
             }
         }
         if self.starts_per_minute == Some(0) {
-            return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 holds all back"));
+            return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 stops every start"));
         }
         if self.at_budget.is_some() && self.budget_usd_micros_per_day.is_none() {
-            return Err(Problem::field("/at_budget", "needs a budget_usd_micros_per_day"));
+            return Err(Problem::field("/at_budget", "requires budget_usd_micros_per_day"));
         }
         if self.budget_usd_micros_per_day.is_some_and(|micros| micros > BUDGET_MAX) {
             return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
@@ -237,9 +238,9 @@ impl LimitsBody {
     }
 }
 
-/// See your own limits
+/// Get your own limits
 #[utoipa::path(get, operation_id = "get_own_limits", path = "/v1/limits", tag = "limits",
-    responses((status = 200, description = "Limits, and what is taken of them.", body = OwnLimits), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits and their current usage.", body = OwnLimits), crate::openapi::Problems))]
 pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
     let budgets = app.budgets_of(&tenant).await?;
@@ -248,7 +249,8 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     if limits.max_storage_bytes.is_some() {
         usage.storage_bytes = Some(app.listed(&tenant).await?.1);
     }
-    usage.memory_bytes = Some(app.ask("read what a tenant holds", app.home(&tenant).await?.memory_of(&tenant)).await?);
+    usage.memory_bytes =
+        Some(app.ask("read the usage of a tenant", app.home(&tenant).await?.memory_of(&tenant)).await?);
     let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
@@ -259,10 +261,10 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     Ok(JsonAnswer(OwnLimits { tenant, limits, usage, budget, endpoints }))
 }
 
-/// See a tenant's limits
+/// Get a tenant's limits
 #[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     _: Caller<LimitsRead>,
@@ -273,10 +275,10 @@ pub(crate) async fn get(
 
 /// Set a tenant's limits
 ///
-/// All of them at once: what is not given is lifted.
+/// Replaces all limits: absent members remove a limit.
 #[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
@@ -290,13 +292,13 @@ pub(crate) async fn set(
     write(&app, &gate, limits).await
 }
 
-/// See the limits of a tenant's endpoint
+/// Get the limits of a tenant's endpoint
 #[utoipa::path(get, operation_id = "get_endpoint_limits", path = "/v1/limits/{tenant}/endpoints/{name}", tag = "limits",
     params(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get_endpoint(
     State(app): State<App>,
     _: Caller<LimitsRead>,
@@ -311,7 +313,7 @@ pub(crate) async fn get_endpoint(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set_endpoint(
     State(app): State<App>,
     _: Caller<LimitsWrite>,

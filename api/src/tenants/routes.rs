@@ -1,4 +1,5 @@
-//! `/v1/tenants`: for operators. A tenant is never deleted, for its jobs are history and its name stands in keys: it is disabled.
+//! `/v1/tenants`: for operators. A tenant is never deleted, because its jobs are in the archive and its name is part of
+//! keys: it is disabled.
 
 use axum::Json as JsonAnswer;
 use axum::extract::{Extension, State};
@@ -19,11 +20,11 @@ use crate::tenants::audit::Touched;
 use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
 use crate::time_format::rfc3339;
 
-/// A tenant to be.
+/// A tenant to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantRequest {
-    /// 1 to 63 of a-z, 0-9 and -, and no - at the start.
+    /// 1 to 63 of a-z, 0-9 and -; must not start with -.
     name: String,
 }
 
@@ -32,11 +33,11 @@ pub(crate) struct TenantRequest {
 #[schema(as = Tenant)]
 pub(crate) struct TenantView {
     name: String,
-    /// When it was made, RFC 3339; null of one that came with its first token.
+    /// When it was created, RFC 3339; null for a tenant that was created with its first token.
     created_at: Option<String>,
-    /// Since when nothing of it is served and none of its jobs starts, RFC 3339; null: it is not disabled.
+    /// When it was disabled, RFC 3339: its requests are refused and none of its jobs start. Null: it is not disabled.
     disabled_at: Option<String>,
-    /// Its jobs that have not ended: of a disabled tenant these wait.
+    /// Jobs that have not ended; those of a disabled tenant wait.
     open_jobs: u64,
 }
 
@@ -46,13 +47,13 @@ pub(crate) struct TenantList {
     tenants: Vec<TenantView>,
 }
 
-/// Make a tenant
+/// Create a tenant
 ///
-/// It has no tokens yet: make it one with the role `admin`, which makes the others.
+/// The tenant has no tokens yet: create one with the role `admin`, which can create the others.
 #[utoipa::path(post, operation_id = "create_tenant", path = "/v1/tenants", tag = "access", request_body = TenantRequest,
     responses(
-        (status = 201, description = "It is there now.", body = TenantView),
-        (status = 200, description = "It was there.", body = TenantView),
+        (status = 201, description = "The tenant was created.", body = TenantView),
+        (status = 200, description = "The tenant already exists.", body = TenantView),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(
@@ -61,9 +62,9 @@ pub(crate) async fn create(
     Json(TenantRequest { name }): Json<TenantRequest>,
 ) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<TenantView>), Problem> {
     if !names::is_name(&name) {
-        return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -"));
+        return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -"));
     }
-    let created = app.ask_again("make a tenant", || app.registry.create_tenant(&name)).await?;
+    let created = app.ask_again("create a tenant", || app.registry.create_tenant(&name)).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let touched = Touched { object: name.clone(), tenant: name.clone() };
     Ok((status, Extension(touched), JsonAnswer(read(&app, &name).await?)))
@@ -71,7 +72,7 @@ pub(crate) async fn create(
 
 /// List tenants
 #[utoipa::path(get, operation_id = "list_tenants", path = "/v1/tenants", tag = "access",
-    responses((status = 200, description = "Those that were made, and those that have ever had a job.", body = TenantList), crate::openapi::Problems))]
+    responses((status = 200, description = "All tenants that were created or have ever had a job.", body = TenantList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<TenantList>, Problem> {
     let tenants = app.ask("list tenants", app.registry.tenants()).await?;
     // All at once on one connection: the questions travel together.
@@ -81,18 +82,18 @@ pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Resu
 
 /// Disable a tenant
 ///
-/// Its tokens are refused within five seconds (`tenant_disabled`), and none of its jobs starts any more; those that run end. Nothing is
-/// deleted.
+/// Its tokens are refused within five seconds (`tenant_disabled`), and none of its jobs start; running jobs finish.
+/// Nothing is deleted.
 #[utoipa::path(post, operation_id = "disable_tenant", path = "/v1/tenants/{tenant}/disable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
 pub(crate) async fn disable(
     State(app): State<App>,
     caller: Caller<TenantsWrite>,
     Path(tenant): Path<String>,
 ) -> Result<JsonAnswer<TenantView>, Problem> {
     if tenant == caller.tenant {
-        return Err(Problem::field("tenant", "is your own, and you could not enable it again"));
+        return Err(Problem::field("tenant", "is your own tenant, which you could not enable again"));
     }
     switch(&app, &tenant, true).await
 }
@@ -100,7 +101,7 @@ pub(crate) async fn disable(
 /// Enable a tenant
 #[utoipa::path(post, operation_id = "enable_tenant", path = "/v1/tenants/{tenant}/enable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
 pub(crate) async fn enable(
     State(app): State<App>,
     _: Caller<TenantsWrite>,

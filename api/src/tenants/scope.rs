@@ -13,7 +13,7 @@ pub enum Scope {
     JobsRead,
     /// All of [`Scope::JobsSubmit`] and [`Scope::JobsCancel`], as before there were these.
     JobsWrite,
-    /// Submit jobs, batches and schedules, try them again, and say what people think of them.
+    /// Submit jobs, batches and schedules, retry them, and give feedback on them.
     JobsSubmit,
     /// Cancel jobs and batches, pause and delete schedules.
     JobsCancel,

@@ -35,23 +35,23 @@ impl Stored {
 }
 
 impl App {
-    /// Notes that a tenant is about to upload so many bytes, unless that would be more than it may store.
+    /// Reserves storage for a tenant's upload, unless that exceeds its limit.
     pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Problem> {
         let Some(most) = self.tenant(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
         let (minute, listed) = self.listed(tenant).await?;
         let signed = i64::try_from(bytes).unwrap_or(i64::MAX);
         let announce = |bytes| self.registry.announce(tenant, (now_ms() / MINUTE_MS, bytes), minute);
-        let announced = self.ask("note what will be uploaded", announce(signed)).await?;
+        let announced = self.ask("reserve storage for an upload", announce(signed)).await?;
         let stored = listed.saturating_add(announced);
         if stored <= most {
             return Ok(());
         }
         // Where this fails, too much is counted for a minute.
-        let _ = self.ask("take back what will not be uploaded", announce(-signed)).await?;
+        let _ = self.ask("release the storage reserved for an upload", announce(-signed)).await?;
         let before = stored.saturating_sub(bytes);
         let detail = format!(
-            "this would be {bytes} bytes more, tenant {tenant:?} stores {before} and may store {most}; nothing was accepted, have the \
-             operator raise max_storage_bytes or delete what is not needed"
+            "this would add {bytes} bytes: tenant {tenant:?} stores {before} and may store {most}; nothing was \
+                accepted. Delete data, or ask the operator to raise max_storage_bytes"
         );
         Err(Problem::new(Code::StorageExceeded, detail))
     }

@@ -21,13 +21,13 @@ const SECRET_BYTES: usize = 32;
 /// The first join token of a rented machine: as long as a slow host may take to start it.
 const MACHINE_TTL: Duration = Duration::from_secs(45 * 60);
 
-/// A machine's join token that was used may be used again for so long, see [`after_join`].
+/// How long the used join token of an instance may be used again, see [`after_join`].
 const REPEAT_MS: u64 = 10 * 60 * 1000;
 
 /// Shortest key that token hashes are made with.
 const KEY_BYTES_MIN: usize = 32;
 
-/// The key that token hashes are made with: whoever has it and the records can check tokens, nobody can read them.
+/// The key that hashes tokens: with it and the records, tokens can be checked but not recovered.
 #[derive(Clone)]
 pub struct TokenKey(Vec<u8>);
 
@@ -56,8 +56,8 @@ impl TokenKey {
         hex::decode(hash).is_ok_and(|hash| self.mac(token).verify_slice(&hash).is_ok())
     }
 
-    /// 32 bytes that only who has the key can tell, others for each `label`. A label never reads like a token, so that nothing
-    /// derived here says anything of a token's hash.
+    /// 32 bytes that only the key's holder can derive, different for each `label`. A label never looks like a token, so
+    /// that nothing derived here reveals a token's hash.
     pub(crate) fn derive(&self, label: &str) -> [u8; 32] {
         debug_assert!(Token::parse(label).is_none());
         self.mac_of(label).finalize().into_bytes().into()
@@ -105,19 +105,19 @@ impl fmt::Debug for TokenKey {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The token key is no key.
-    #[error("the token key must be at least 64 hex digits, for example from: openssl rand -hex 32")]
+    #[error("the token key must be at least 64 hex digits; create one with: openssl rand -hex 32")]
     Key,
     /// Not a tenant's name.
-    #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and starts with no -")]
+    #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and does not start with -")]
     Tenant,
     /// Not a token's name.
     #[error("a token's name is at most 64 printable characters")]
     Name,
     /// No such scope.
-    #[error("there is no scope {0:?}; the scopes are {list}", list = Scope::words())]
+    #[error("no such scope: {0:?}; the scopes are {list}", list = Scope::words())]
     Scope(String),
     /// No such role.
-    #[error("there is no role {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
+    #[error("no such role: {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
     Role(String),
     /// The system's random generator failed.
     #[error("the system's random generator failed")]
@@ -234,7 +234,7 @@ fn mint_as(
     Ok((record, text.into()))
 }
 
-/// Whether a text can name a tenant. Tenants' names stand in Redis and S3 keys, between `:` and `/`.
+/// Whether a text is a valid tenant name. Tenant names are part of Redis and S3 keys, between `:` and `/`.
 #[must_use]
 pub fn is_tenant(text: &str) -> bool {
     crate::names::is_name(text)

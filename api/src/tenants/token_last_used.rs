@@ -38,7 +38,8 @@ impl Uses {
     }
 }
 
-/// Writes what was noted, each minute and at shutdown. What fails is not tried again: the next use of a token says more.
+/// Writes the recorded uses, every minute and at shutdown. A failed write is not repeated: the next use of a token
+/// replaces it.
 pub(crate) struct Writer(pub(crate) App);
 
 impl Duty for Writer {
@@ -60,9 +61,9 @@ impl Duty for Writer {
         match timeout(ROUND_MAX, self.round()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = &*error as &dyn std::error::Error, "failed to note when tokens were last used");
+                tracing::warn!(error = &*error as &dyn std::error::Error, "cannot record when tokens were last used");
             }
-            Err(_) => tracing::warn!("noting when tokens were last used timed out"),
+            Err(_) => tracing::warn!("recording when tokens were last used timed out"),
         }
     }
 }

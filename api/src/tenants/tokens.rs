@@ -36,31 +36,31 @@ const OVERLAP_S_MAX: u64 = 7 * 24 * 3600;
 
 const NAME_CHARS_MAX: usize = 64;
 
-/// A token to be: with roles, scopes or both.
+/// A token to create: with roles, scopes or both.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenRequest {
-    /// What to call it, 1 to 64 characters.
+    /// The token's name, 1 to 64 characters.
     name: String,
-    /// Who uses it, at most 64 characters.
+    /// The user of the token, at most 64 characters.
     user: Option<String>,
-    /// What it may do, as usual sets of scopes. `worker`, which stands alone, makes a join token.
+    /// Roles: predefined sets of scopes. `worker` cannot be combined with others; it creates a join token.
     #[serde(default)]
     #[schema(value_type = Vec<RoleWord>)]
     roles: Vec<String>,
-    /// What it may do beside that, as `jobs:read`.
+    /// Additional scopes, e.g. `jobs:read`.
     #[serde(default)]
     scopes: Vec<String>,
-    /// When it ends, in seconds from now: 60 to ten years. Default: never.
+    /// When the token expires, in seconds from now: 60 to ten years. Default: never.
     ttl_s: Option<u64>,
-    /// Whose it is to be: for operators. Default: your own tenant's.
+    /// For operators: the tenant of the token. Default: your own.
     tenant: Option<String>,
-    /// Of a join token: whose machines join with it. Default `owned`.
+    /// For a join token: the owner of the machines that join with it. Default `owned`.
     #[schema(value_type = Option<TrustWord>)]
     trust: Option<String>,
-    /// Of a join token: where those machines stand, as endpoints name it.
+    /// For a join token: the region of those machines, as endpoints name it.
     region: Option<String>,
-    /// Of a join token: good for one worker only.
+    /// For a join token: only one worker may join with it.
     #[serde(default)]
     single_use: bool,
 }
@@ -69,16 +69,17 @@ pub(crate) struct TokenRequest {
 #[derive(Deserialize, Default, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateRequest {
-    /// How long the one before stays good, in seconds: 0 to 604,800, default 86,400.
+    /// How long the previous secret stays valid, in seconds: 0 to 604,800, default 86,400.
     overlap_s: Option<u64>,
-    /// When the new one ends, in seconds from now. Default: as far away as the one before was when it was made.
+    /// When the new secret expires, in seconds from now. Default: the same lifetime as the previous one had when it was
+    /// created.
     ttl_s: Option<u64>,
 }
 
-/// A usual set of scopes.
+/// A predefined set of scopes.
 #[derive(ToSchema)]
 #[schema(as = Role, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the role's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the role's type, for the OpenAPI document")]
 pub(crate) enum RoleWord {
     Submit,
     Read,
@@ -89,46 +90,46 @@ pub(crate) enum RoleWord {
     Worker,
 }
 
-/// Whose a machine is.
+/// The owner of a machine.
 #[derive(ToSchema)]
 #[schema(as = TokenTrust, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum TrustWord {
     Community,
     Datacenter,
     Owned,
 }
 
-/// What a token is good for.
+/// The kind of a token.
 #[derive(ToSchema)]
 #[schema(as = TokenKind, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the registry's type, for the OpenAPI document")]
 pub(crate) enum KindWord {
     Api,
     Join,
 }
 
-/// A token, without its secret: that is shown once.
+/// A token, without its secret, which is returned only once.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Token)]
 pub(crate) struct TokenView {
-    /// The part of it after the first `_`.
+    /// The part of the token after the first `_`.
     id: String,
     #[schema(value_type = KindWord)]
     kind: TokenKind,
     tenant: String,
     name: String,
-    /// Who uses it, if it says.
+    /// The user of the token, if set.
     user: Option<String>,
-    /// What it may do; none of a join token.
+    /// The token's scopes; none for a join token.
     scopes: Vec<String>,
     /// RFC 3339.
     created_at: String,
-    /// RFC 3339; null: it does not end.
+    /// RFC 3339; null: the token does not expire.
     expires_at: Option<String>,
-    /// When it was last used, RFC 3339, to a minute or two; null: not in the last 400 days.
+    /// When the token was last used, RFC 3339, within a minute or two; null: not in the last 400 days.
     last_used_at: Option<String>,
-    /// Until when the secret before the last rotation is good as well, RFC 3339.
+    /// Until when the secret before the last rotation is also valid, RFC 3339.
     previous_until: Option<String>,
 }
 
@@ -138,12 +139,12 @@ pub(crate) struct TokenList {
     tokens: Vec<TokenView>,
 }
 
-/// A token that was just made.
+/// A created token.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewToken {
-    /// The token itself, this once.
+    /// The token itself, returned only once.
     token: String,
-    /// What is kept of it.
+    /// The token's stored record.
     record: TokenView,
 }
 
@@ -165,12 +166,12 @@ impl TokenView {
     }
 }
 
-/// Make a token
+/// Create a token
 ///
-/// It may do no more than the one that makes it. Not to be repeated blindly: when the outcome is unknown, list the tokens, and revoke the one
-/// whose secret never came.
+/// A token can grant only scopes that it has itself. Do not repeat this blindly: if the outcome is unknown, list the
+/// tokens and revoke the one whose secret you did not receive.
 #[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
-    responses((status = 201, description = "The token, this once.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::openapi::Problems))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -183,7 +184,7 @@ pub(crate) async fn create(
     if known.len() >= TOKENS_MAX {
         return Err(Problem::field(
             "/name",
-            format!("is one too many: the tenant has {TOKENS_MAX} tokens; revoke some"),
+            format!("would be one too many: the tenant already has {TOKENS_MAX} tokens; revoke some"),
         ));
     }
     let ttl = request.ttl_s.map(Duration::from_secs);
@@ -199,8 +200,8 @@ pub(crate) async fn create(
 
 /// List tokens
 #[utoipa::path(get, operation_id = "list_tokens", path = "/v1/tokens", tag = "access",
-    params(("tenant" = Option<String>, Query, description = "For operators: another tenant's.")),
-    responses((status = 200, description = "What is kept of them, never their secrets.", body = TokenList), crate::openapi::Problems))]
+    params(("tenant" = Option<String>, Query, description = "For operators: the tenant whose tokens to list.")),
+    responses((status = 200, description = "The stored records of the tokens, without their secrets.", body = TokenList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<TokensRead>,
@@ -213,7 +214,7 @@ pub(crate) async fn list(
         demand(&caller.token, Scope::TenantsRead)?;
     }
     let tokens = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
-    let mut uses = app.ask("read when tokens were used", app.registry.uses(&tokens)).await?;
+    let mut uses = app.ask("read when tokens were last used", app.registry.uses(&tokens)).await?;
     let view = |record: TokenRecord| {
         let used_ms = uses.remove(&record.id);
         TokenView::new(record, used_ms)
@@ -223,11 +224,11 @@ pub(crate) async fn list(
 
 /// Rotate a token
 ///
-/// A new secret for the same token. The one before stays good for the overlap, the one before that ends now. When the outcome is unknown,
-/// rotate again.
+/// Creates a new secret for the same token. The previous secret stays valid for the overlap; the one before it becomes
+/// invalid immediately. If the outcome is unknown, rotate again.
 #[utoipa::path(post, operation_id = "rotate_token", path = "/v1/tokens/{id}/rotate", tag = "access", request_body = RotateRequest,
     params(("id" = String, Path, description = "The token's id.")),
-    responses((status = 200, description = "The token with its new secret, this once.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::openapi::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -248,7 +249,7 @@ pub(crate) async fn rotate(
     if !app.ask("rotate a token", app.registry.swap_token(&record.hash, &next)).await? {
         return Err(Problem::new(
             Code::Unavailable,
-            "this token was rotated or revoked just now; look, then try again",
+            "this token was rotated or revoked at the same moment; list the tokens, then try again",
         ));
     }
     app.tokens.invalidate(&id);
@@ -257,14 +258,14 @@ pub(crate) async fn rotate(
 
 /// Revoke a token
 ///
-/// Every replica refuses it within five seconds. Workers that have joined with it stay, unless `with_workers` has them evicted, as
-/// `evict_worker` does it: also of a join token that was spent or revoked before.
+/// Every replica refuses it within five seconds. Workers that joined with it stay, unless `with_workers` evicts them as
+/// `evict_worker` does. This also works for a join token that was used or revoked earlier.
 #[utoipa::path(delete, operation_id = "revoke_token", path = "/v1/tokens/{id}", tag = "access",
     params(
         ("id" = String, Path, description = "The token's id."),
-        ("with_workers" = Option<bool>, Query, description = "Of a join token: evict the workers that have joined with it. Default: false."),
+        ("with_workers" = Option<bool>, Query, description = "For a join token: evict the workers that joined with it. Default: false."),
     ),
-    responses((status = 204, description = "It is worthless."), crate::openapi::Problems))]
+    responses((status = 204, description = "The token was revoked."), crate::openapi::Problems))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -308,7 +309,7 @@ async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What a token is to be able to.
+/// The rights of a token to create.
 struct Wanted {
     kind: TokenKind,
     scopes: Vec<Scope>,
@@ -339,10 +340,10 @@ impl TokenRequest {
         let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>().map_err(|error| read("/scopes", error))?;
         let joins = roles.contains(&Role::Worker);
         if joins && (roles.len() > 1 || !scopes.is_empty()) {
-            return Err(Problem::field("/roles", "worker stands alone: a join token has no scopes"));
+            return Err(Problem::field("/roles", "worker cannot be combined: a join token has no scopes"));
         }
         if !joins && (self.trust.is_some() || self.region.is_some() || self.single_use) {
-            return Err(Problem::field("/roles", "must be worker for trust, region and single_use"));
+            return Err(Problem::field("/roles", "must be worker to set trust, region or single_use"));
         }
         let trust = self.trust.as_deref().map(|word| {
             let known = [Trust::Community, Trust::Datacenter, Trust::Owned].into_iter().find(|it| it.as_str() == word);
@@ -351,7 +352,10 @@ impl TokenRequest {
         let scopes = Role::union(&roles, &scopes);
         if !joins && scopes.is_empty() {
             let roles = Role::ALL.map(Role::as_str).join(", ");
-            return Err(Problem::field("/roles", format!("must name at least one of {roles}, or scopes must")));
+            return Err(Problem::field(
+                "/roles",
+                format!("must name at least one of {roles}, or scopes must not be empty"),
+            ));
         }
         let kind = if joins { TokenKind::Join } else { TokenKind::Api };
         Ok(Wanted { kind, scopes, trust: trust.transpose()? })
@@ -367,7 +371,7 @@ fn check_ttl(ttl_s: Option<u64>) -> Result<(), Problem> {
     }
 }
 
-/// That whoever gives this has it.
+/// Checks that the caller has the rights that it grants.
 fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
     if wanted.kind != TokenKind::Api {
         return demand(giver, Scope::WorkersJoin);
@@ -375,8 +379,10 @@ fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
     match wanted.scopes.iter().find(|scope| !has(giver, **scope)) {
         None => Ok(()),
         Some(lacking) => {
-            let detail =
-                format!("this token lacks the scope {}, and nobody gives what they have not", lacking.as_str());
+            let detail = format!(
+                "this token lacks the scope {}, and a token can grant only scopes that it has itself",
+                lacking.as_str()
+            );
             Err(Problem::new(Code::Forbidden, detail))
         }
     }
@@ -388,7 +394,7 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
         Some(other) if other != giver.tenant => {
             demand(giver, Scope::TenantsWrite)?;
             if !is_there(app, other).await? {
-                return Err(Problem::field("/tenant", "there is no such tenant; `stoke tenant create` makes one"));
+                return Err(Problem::field("/tenant", "no such tenant; `stoke tenant create` creates one"));
             }
             Ok(other.to_owned())
         }
@@ -396,7 +402,7 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
     }
 }
 
-/// A token that the caller may know of: one of their tenant, or any where they are an operator. Workers' own are nobody's.
+/// A token that the caller may see: one of their tenant, or any for an operator. Workers' tokens are never visible.
 async fn reachable(app: &App, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
     let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
     let found = if is_id { app.ask("read a token", app.registry.token(id)).await? } else { None };
@@ -415,6 +421,6 @@ fn touched(record: &TokenRecord) -> Extension<Touched> {
 }
 
 fn not_made(error: &Error) -> Problem {
-    tracing::error!(%error, "a token could not be made");
+    tracing::error!(%error, "cannot create a token");
     Problem::new(Code::Internal, crate::error::INTERNAL)
 }

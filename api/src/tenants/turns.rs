@@ -214,7 +214,8 @@ impl Line {
 
     async fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T, Problem> {
         let too_many = || {
-            let detail = "too many requests of this tenant wait here while others are served; nothing was done, send fewer at once";
+            let detail =
+                "too many requests of this tenant are waiting on this replica; nothing was done. Send fewer at once";
             Problem::new(Code::RateLimited, detail)
         };
         let _waits = Waits::one_more(&self.waiting).ok_or_else(too_many)?;

@@ -1,7 +1,8 @@
 //! One attempt in a trace: from the lease to the report. Pure.
 //!
-//! The worker measures how long each part took, by its own clock; when the attempt began and ended is the queue's. So the parts stand one
-//! behind the other from the lease on, and what is left at the end, the ways of the lease and of the report among it, is the report.
+//! The worker measures the parts by its own clock; when the attempt began and ended is by the queue's. So the parts
+//! follow one another from the lease on, and the rest at the end, which includes the transport of the lease and of the
+//! report, is the report.
 
 use stokehold_queue::JobId;
 use stokehold_queue::job::{Attempt, AttemptOutcome, ErrorCode, Timing};
@@ -35,7 +36,7 @@ impl Part {
         Self::Upload,
     ];
 
-    /// Where it belongs, its name, and what tells it from the attempt's others.
+    /// The scope and the name of a part, and its id within the attempt.
     fn words(self) -> (Scope, &'static str, &'static str) {
         match self {
             Self::Lease => (Scope::Worker, "worker.lease", "lease"),
@@ -64,7 +65,8 @@ impl Part {
         }
     }
 
-    /// Whether it is told of although it took no time: the others are not needed by every endpoint and every job.
+    /// Whether the part is included although it took no time: other parts are not needed by every endpoint and every
+    /// job.
     fn is_always_told(self) -> bool {
         !matches!(self, Self::Weights | Self::Warmup | Self::Inputs)
     }
@@ -74,7 +76,7 @@ impl Part {
         matches!(self, Self::Environment | Self::Boot | Self::Load)
     }
 
-    /// The part in which an attempt fails with this code; `None` where that cannot be told.
+    /// The part in which an attempt fails with this code; `None` if that is not known.
     fn failing_with(code: ErrorCode) -> Option<Self> {
         Some(match code {
             ErrorCode::EnvironmentFailed => Self::Environment,
@@ -101,15 +103,15 @@ impl Part {
     }
 }
 
-/// What tells the run of an attempt from its other parts.
+/// The id of an attempt's run.
 const RUN: &str = "run";
 
-/// What tells a part of an attempt from all others of the job.
+/// The id of a part of an attempt, unique within the job.
 fn named(attempt: u32, part: &str) -> String {
     format!("{attempt}/{part}")
 }
 
-/// What tells an attempt's run from all other parts of the job: a handler's own spans are parts of that.
+/// The id of an attempt's run, unique within the job: a handler's own spans are children of it.
 pub(super) fn run_of(attempt: u32) -> String {
     named(attempt, RUN)
 }

@@ -28,10 +28,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     /// It will never be taken.
-    #[error("the collector refuses it: HTTP {0}")]
+    #[error("the collector refused the trace: HTTP {0}")]
     Refused(u16),
     /// It may be taken later. It may have arrived: the same spans with the same ids are sent again then.
-    #[error("the collector cannot take it now: {0}")]
+    #[error("the collector is unavailable: {0}")]
     Away(String),
 }
 
@@ -63,10 +63,10 @@ impl Collector {
         Ok(Self { http, headers, exporter })
     }
 
-    /// Sends a batch, and again where that may help.
+    /// Sends a batch, and repeats it if that may help.
     ///
     /// # Errors
-    /// [`Error`], which says whether to try once more later.
+    /// [`Error`], whose kind decides whether to retry later.
     pub(crate) async fn send(&self, batch: &ExportTraceServiceRequest) -> Result<(), Error> {
         let body = match self.exporter.protocol {
             Protocol::Protobuf => batch.encode_to_vec(),
@@ -115,7 +115,7 @@ impl Collector {
         }
     }
 
-    /// A collector may take a batch and say that it has left some of it out.
+    /// A collector may accept a batch and report that it rejected some of the spans.
     async fn heed(&self, mut answer: Response) {
         let mut text = Vec::new();
         while let Ok(Some(chunk)) = answer.chunk().await {
@@ -134,7 +134,7 @@ impl Collector {
             tracing::warn!(
                 spans = partial.rejected_spans,
                 why = partial.error_message,
-                "the collector has left out spans"
+                "the collector rejected some spans"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What a caller says of its trace with a submit, and what others are told of a job's: W3C Trace Context.
+//! The trace contexts that callers send with a submit and that others receive for a job: W3C Trace Context.
 
 use axum::http::HeaderMap;
 use stokehold_queue::JobId;
@@ -14,7 +14,7 @@ pub(crate) const CALLED: &str = "stokehold-called-ms";
 /// A call that began earlier than this is not believed: the caller's clock is wrong.
 const CALLED_MAX_MS: u64 = 10 * 60 * 1000;
 
-/// What a caller said.
+/// The trace context of a caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Called {
     trace: Option<TraceContext>,
@@ -22,7 +22,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// Neither header can be wrong: what says nothing that can be used is as if it had not been sent.
+    /// Invalid headers are ignored.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         Self {

@@ -1,6 +1,7 @@
-//! The loop that sends the traces of ended jobs to a collector. Every replica that was told of one runs it on each shard; the claims in
-//! Redis keep two from sending the same. Each trace is sent once; where a replica dies, or the collector's answer is lost, between the
-//! sending and the forgetting, once more: with the same ids, which a store of traces takes for the same spans. Nothing waits for it.
+//! The loop that sends the traces of ended jobs to a collector. Every replica with a configured collector runs it on
+//! each shard; claims in Redis keep two replicas from sending the same trace. Each trace is sent once; if a replica
+//! dies, or the collector's answer is lost, between sending and forgetting, it is sent once more with the same ids,
+//! which a trace store treats as the same spans. Nothing waits for it.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ const CLAIM_MS: u64 = 60_000;
 /// The pause of a trace whose webhooks are not delivered yet.
 const HOOKS_PAUSE_MS: u64 = 2_000;
 
-/// A trace waits for its webhooks until so long after the job's end. What is tried later is not in it; `GET /v1/jobs/{id}/trace` has it.
+/// A trace waits for its webhooks until this long after the job's end. Later tries are not in it; `GET
+/// /v1/jobs/{id}/trace` has them.
 const HOOKS_MAX_MS: u64 = 60_000;
 
 /// A collector that is away for longer does not get it any more.
@@ -51,7 +53,7 @@ const GIVE_UP_MS: u64 = 10 * 60 * 1000;
 pub(crate) struct Summary {
     /// Traces that have arrived.
     pub(crate) sent: usize,
-    /// Traces that nobody will see.
+    /// Traces that were dropped.
     pub(crate) dropped: u64,
     /// Traces that wait for their webhooks, or for the collector.
     pub(crate) waiting: usize,
@@ -88,7 +90,8 @@ impl Sender {
     /// # Errors
     /// When the system's certificates cannot be read.
     pub(crate) fn new(app: App, shard: &RedisQueue, exporter: Exporter) -> anyhow::Result<Self> {
-        let collector = Collector::new(exporter.clone()).context("failed to set up the client that exports traces")?;
+        let collector =
+            Collector::new(exporter.clone()).context("failed to set up the HTTP client that exports traces")?;
         Ok(Self { app, traces: shard.traces(), queue: shard.clone(), collector, exporter })
     }
 
@@ -124,7 +127,7 @@ impl Sender {
         }
         summary.waiting += put_off.len();
         let again_ms = self.now_ms() + HOOKS_PAUSE_MS;
-        self.app.ask("put traces off", self.traces.put_off(&put_off, again_ms)).await?;
+        self.app.ask("postpone traces", self.traces.put_off(&put_off, again_ms)).await?;
         self.send(&stories, &sent, &mut summary, &mut over).await;
         self.app.ask_again("forget traces", || self.traces.forget(&over)).await?;
         Ok(summary)
@@ -141,7 +144,7 @@ impl Sender {
                 over.extend(jobs);
             }
             Err(error @ Error::Refused(_)) => {
-                tracing::error!(%error, traces = stories.len(), "traces are dropped");
+                tracing::error!(%error, traces = stories.len(), "traces were dropped");
                 summary.dropped += stories.len() as u64;
                 metrics::traces_dropped(TraceDrop::Refused, stories.len() as u64);
                 over.extend(jobs);

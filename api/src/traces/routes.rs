@@ -15,27 +15,28 @@ use crate::traces::deliveries;
 use crate::traces::otlp;
 use crate::traces::story::tell;
 
-/// What the spans' resource is called where no collector says otherwise.
+/// The service name of the spans' resource without a configured collector.
 const SERVICE: &str = "stokehold";
 
-/// A trace: OTLP/JSON, as <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding> has it. Ids are hex digits, times nanoseconds
-/// since 1970 as text.
+/// A trace as OTLP/JSON (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Ids are hex digits; times
+/// are nanoseconds since 1970, as text.
 #[derive(ToSchema)]
 #[schema(as = Trace, rename_all = "camelCase")]
-#[expect(dead_code, reason = "the description of what OpenTelemetry's own types write")]
+#[expect(dead_code, reason = "describes what OpenTelemetry's own types write")]
 pub(crate) struct TraceView {
-    /// One, with the job's spans by whose work they are.
+    /// One entry, with the job's spans grouped by service.
     #[schema(value_type = Vec<Object>)]
     resource_spans: (),
 }
 
-/// See a job's trace
+/// Get a job's trace
 ///
-/// Made of the job's record, so every job has one: SDK, API, queue, each attempt in its parts, webhooks. Of a job that has not ended, as far
-/// as it has come. A part of no time that is marked `stokehold.warm` had been done before.
+/// The trace is built from the job's record, so every job has one: SDK, API, queue, the parts of each attempt,
+/// webhooks. For a job that has not ended, it covers what has happened so far. A part of zero length marked
+/// `stokehold.warm` was already done before.
 #[utoipa::path(get, operation_id = "get_job_trace", path = "/v1/jobs/{id}/trace", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
-    responses((status = 200, description = "Its trace.", body = TraceView), crate::openapi::Problems))]
+    responses((status = 200, description = "The job's trace.", body = TraceView), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,

@@ -9,7 +9,7 @@ pub(crate) const NAMES: &str =
 /// Which traces are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// What a caller says of its own trace counts.
+    /// Whether the caller's own sampling decision counts.
     is_parent_based: bool,
     /// Of the others, how many: 0 to 1.
     ratio: f64,
@@ -23,7 +23,8 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// By its name and its argument, which is empty for those that have none; the error says what is wanted.
+    /// Parses a sampler's name and its argument, which is empty for those without one; the error has the expected
+    /// value.
     pub(crate) fn parse(name: &str, argument: &str) -> Result<Self, String> {
         let ratio = || match argument {
             "" => Ok(1.0),
@@ -41,7 +42,7 @@ impl Sampler {
         Ok(Self { is_parent_based, ratio })
     }
 
-    /// Whether a trace is recorded. Every replica says the same of the same trace, and by a smaller ratio some of the same.
+    /// Whether a trace is recorded. Every replica decides the same for a trace, and a smaller ratio records a subset.
     pub(crate) fn samples(&self, caller: Option<TraceContext>, trace_id: TraceId) -> bool {
         match caller {
             Some(caller) if self.is_parent_based => caller.is_sampled,

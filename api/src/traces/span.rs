@@ -1,4 +1,4 @@
-//! A part of a trace, before it is written as anybody's format.
+//! A part of a trace, independent of the export format.
 
 use stokehold_queue::JobId;
 use stokehold_queue::job::SpanId;
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Consumer,
 }
 
-/// What an attribute says.
+/// An attribute's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
@@ -85,7 +85,7 @@ impl From<bool> for Value {
 /// A named fact.
 pub(crate) type Attribute = (&'static str, Value);
 
-/// Why a span failed. No message: that may say what a job was given.
+/// Why a span failed, without the message, which may contain a job's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// A stable word, as an error's code.
@@ -112,7 +112,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A span of a job: `part` tells it from the job's others.
+    /// A span of a job; `part` identifies it among the job's spans.
     pub(crate) fn new(
         job: JobId,
         part: &str,

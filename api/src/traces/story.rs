@@ -1,4 +1,4 @@
-//! A job's trace, told from what is kept of it. Pure: the same records give the same spans, whoever tells them and however often.
+//! Builds a job's trace from its stored records. Pure: the same records give the same spans.
 
 use stokehold_queue::JobId;
 use stokehold_queue::job::{Attempt, AttemptOutcome, Job, JobState, SpanId, Stage, TraceId};
@@ -23,14 +23,14 @@ pub(crate) struct Story {
     pub(crate) links: Vec<SpanId>,
 }
 
-/// What stands for the whole job in its trace.
+/// The root span of a job's trace.
 pub(crate) fn root_of(job: JobId) -> SpanId {
     SpanId::of(job, ROOT)
 }
 
 const ROOT: &str = "job";
 
-/// Tells it, as it stands at `now_ms`.
+/// Builds the spans as of `now_ms`.
 pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Story {
     let root = root(job, deliveries, now_ms);
     let until_ms = job.ended_ms.unwrap_or(now_ms);
@@ -123,7 +123,7 @@ fn waits(job: &Job, root: &Span, until_ms: u64) -> Vec<Span> {
     spans
 }
 
-/// When an attempt's job came to stand in the queue, for that attempt.
+/// When an attempt's job entered the queue for that attempt.
 fn ready_at(attempt: &Attempt) -> u64 {
     attempt.leased_ms.saturating_sub(attempt.timing.queued_ms)
 }
@@ -134,7 +134,7 @@ fn has_waited(job: &Job) -> bool {
     !job.spec.depends_on.is_empty() || is_guarded || job.spec.batch.is_some()
 }
 
-/// What a job did before it first came to stand in the queue; of one that has not, where it stands.
+/// What a job waited for before it first entered the queue; for one that has not, its current wait.
 fn first_wait(job: &Job) -> &'static str {
     match job.attempts.first() {
         Some(first) if first.attempt > 1 => "queue.earlier_attempts",
@@ -146,7 +146,7 @@ fn first_wait(job: &Job) -> &'static str {
     }
 }
 
-/// Where a job of this state stands, or stood last.
+/// The current or last wait of a job in this state.
 fn standing(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "queue.scheduled",

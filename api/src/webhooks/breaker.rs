@@ -39,7 +39,7 @@ enum State {
     HalfOpen { since_ms: u64, open_ms: u64 },
 }
 
-/// The breakers of all receivers that failed lately.
+/// The breakers of all receivers that failed recently.
 #[derive(Default)]
 pub(crate) struct Breakers(HashMap<String, (State, u64)>);
 

@@ -45,18 +45,18 @@ pub(crate) enum Answer {
     Failed(Failure),
 }
 
-/// Why there is no answer. The text is shown to the tenant: it tells nothing of the network in here.
+/// Why there is no answer. The text is shown to the tenant, so it must not reveal anything about this network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error("the host's name could not be resolved")]
+    #[error("the host name could not be resolved")]
     Resolve,
-    #[error("could not connect, or no secure connection was agreed on")]
+    #[error("could not connect, or the TLS handshake failed")]
     Connect,
     #[error("could not connect within 5 s")]
     ConnectTimeout,
     #[error("no answer within 15 s")]
     Timeout,
-    #[error("the connection broke before there was an answer")]
+    #[error("the connection closed before an answer arrived")]
     Broken,
 }
 

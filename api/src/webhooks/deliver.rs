@@ -42,8 +42,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The pause of a delivery whose receiver's lane is full, times 1 to 2.
 const LANE_PAUSE_MS: u64 = 2_000;
 
-/// A breaker may hold a delivery back for so long in all. Then it is tried whatever the breaker says, so that one of very many to a
-/// dead receiver comes to its end as well.
+/// A breaker may delay a delivery for at most this long in total. Then it is tried regardless of the breaker, so that
+/// each of very many deliveries to a dead receiver ends as well.
 const HELD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// What one look at the outbox did.
@@ -73,7 +73,8 @@ impl Deliverer {
     /// # Errors
     /// When the system's certificates cannot be read.
     pub(crate) fn new(app: App, shard: &RedisQueue) -> anyhow::Result<Self> {
-        let client = Client::new(&app.config.webhooks).context("failed to set up the client that sends webhooks")?;
+        let client =
+            Client::new(&app.config.webhooks).context("failed to set up the HTTP client that sends webhooks")?;
         let (outbox, number) = (shard.outbox(), shard.number());
         let shared = Shared { app, outbox, shard: number, client, breakers: Mutex::default(), lanes: Lanes::default() };
         Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new(), full: false })
@@ -210,7 +211,7 @@ impl Shared {
                 Ok(_) => return,
                 Err(error) => {
                     let (error, webhook) = (&error as &dyn std::error::Error, &reports[0].id);
-                    tracing::warn!(error, webhook, "what became of a webhook cannot be kept");
+                    tracing::warn!(error, webhook, "the outcome of a webhook delivery cannot be stored");
                 }
             }
             sleep(Duration::from_millis(200)).await;
@@ -228,11 +229,11 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
         Ok(Ok(None)) => return,
         Ok(Err(problem)) => {
             let code = problem.code();
-            tracing::warn!(?code, webhook = delivery.id, "what a webhook says cannot be made, trying again");
+            tracing::warn!(?code, webhook = delivery.id, "a webhook's body cannot be built, trying again");
             return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
         }
         // It comes back when its claim runs out.
-        Err(_) => return tracing::warn!(webhook = delivery.id, "what a webhook says cannot be read in time"),
+        Err(_) => return tracing::warn!(webhook = delivery.id, "building the webhook's body timed out"),
     };
     let (at_ms, started) = (now_ms(), Instant::now());
     let answer = Box::pin(shared.client.post(&delivery.url, headers, body)).await;
@@ -278,7 +279,7 @@ fn is_trouble(answer: &Answer) -> bool {
 fn told(answer: &Answer) -> (Option<u16>, Option<Duration>, Option<String>) {
     match answer {
         Answer::Status { status, retry_after } => {
-            let redirect = (300..400).contains(status).then(|| "a redirect is not followed".to_owned());
+            let redirect = (300..400).contains(status).then(|| "redirects are not followed".to_owned());
             (Some(*status), *retry_after, redirect)
         }
         Answer::Refused(refused) => (None, None, Some(format!("not sent: the URL {refused}"))),
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn the_log_says_why_without_saying_where() {
         let error = |answer: Answer| told(&answer).2.unwrap_or_default();
-        assert_eq!(error(Answer::Refused(Refused::Address)), "not sent: the URL must lead to a public address");
+        assert_eq!(error(Answer::Refused(Refused::Address)), "not sent: the URL must resolve to a public address");
         assert_eq!(error(Answer::Failed(Failure::Timeout)), "no answer within 15 s");
         assert_eq!(error(Answer::Status { status: 302, retry_after: None }), "a redirect is not followed");
         assert_eq!(error(Answer::Status { status: 500, retry_after: None }), "");

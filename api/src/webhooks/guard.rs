@@ -1,5 +1,6 @@
-//! Where a webhook may go: pure rules over URLs and addresses. A URL is judged when it is given and before every try, and each
-//! address that its name resolves to before it is connected to; whoever gets past one of these is stopped by the next.
+//! Where a webhook may go: pure rules for URLs and addresses. A URL is checked when it is set and before every try, and
+//! each address that its name resolves to before the connection is opened; a URL that passes one check by mistake is
+//! stopped by the next.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,28 +15,28 @@ pub(crate) const URL_CHARS_MAX: usize = 2_048;
 const HTTPS_PORTS: [u16; 2] = [443, 8_443];
 const HTTP_PORTS: [u16; 2] = [80, 8_080];
 
-/// Clouds tell machines their secrets here: refused whatever the configuration says.
+/// The address of cloud metadata services: refused regardless of the configuration.
 const METADATA_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Why a URL or an address is refused. The text is shown to the tenant: it never tells what a name resolved to.
+/// Why a URL or an address is refused. The text is shown to the tenant, so it never contains what a name resolved to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("must be at most {URL_CHARS_MAX} characters")]
     Long,
-    #[error("must be a URL as https://example.com/hook, without spaces")]
+    #[error("must be a URL such as https://example.com/hook, without spaces")]
     NoUrl,
     #[error("must start with https://")]
     Scheme,
-    #[error("must not hold a user name or a password")]
+    #[error("must not contain a user name or a password")]
     Userinfo,
-    #[error("must name a port that is allowed for webhooks")]
+    #[error("must use a port that is allowed for webhooks")]
     Port,
-    #[error("must lead to a public address")]
+    #[error("must resolve to a public address")]
     Address,
 }
 
-/// Whether a webhook may go to this URL, as far as can be said without resolving its name.
+/// Whether a webhook may go to this URL, as far as can be decided without resolving its name.
 pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
     if text.len() > URL_CHARS_MAX {
         return Err(Refused::Long);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Tries to one receiver at once.
 const RUNNING_MAX: usize = 4;
 
-/// And so many in its lane altogether: the rest waits for one round of tries at most, well within a claim.
+/// The most deliveries in a lane in total: the rest waits for one round of tries at most, well within a claim.
 const INSIDE_MAX: usize = 2 * RUNNING_MAX;
 
 /// The lanes of all receivers that something is being sent to.

@@ -1,4 +1,5 @@
-//! What a webhook says: `{"type", "timestamp", "data"}` after Standard Webhooks, links rather than data, under 20 kB.
+//! The content of a webhook: `{"type", "timestamp", "data"}` as in Standard Webhooks, with links instead of data, under
+//! 20 kB.
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -25,10 +26,10 @@ struct Payload<'a, D> {
     data: D,
 }
 
-/// What a delivery sends.
+/// The content of a delivery.
 ///
 /// # Errors
-/// When what it tells of cannot be read now: try again.
+/// If its subject cannot be read now: try again.
 pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Problem> {
     let (data, traceparent) = subject(app, delivery).await?;
     let body = body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))?;
@@ -49,7 +50,7 @@ async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>
 }
 
 fn unwritable(delivery: &Delivery, error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, webhook = delivery.id, "what a webhook tells of cannot be written as JSON");
+    tracing::error!(%error, webhook = delivery.id, "the subject of a webhook cannot be serialised as JSON");
     Problem::new(Code::Internal, INTERNAL)
 }
 

@@ -19,14 +19,14 @@ use crate::webhooks::sign::Secrets;
 /// Longer than any id made here.
 const ID_CHARS_MAX: usize = 128;
 
-/// What webhooks are signed with, after Standard Webhooks.
+/// The secret that signs webhooks, as Standard Webhooks describes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WebhookSecret {
-    /// `whsec_` and base64: what a Standard Webhooks library takes.
+    /// `whsec_` and base64, the format of Standard Webhooks libraries.
     secret: String,
-    /// The one before, for a day after a rotation. Until then each webhook carries a signature by both.
+    /// The previous secret, for one day after a rotation. Until then each webhook has a signature by both.
     previous: Option<String>,
-    /// When `previous` ends, RFC 3339.
+    /// When `previous` expires, RFC 3339.
     previous_until: Option<String>,
 }
 
@@ -42,24 +42,24 @@ impl WebhookSecret {
     }
 }
 
-/// A webhook event on its way to its receiver.
+/// A webhook event and its delivery.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookDelivery)]
 pub(crate) struct DeliveryView {
     /// The `webhook-id` of every try.
     id: String,
-    /// As `job.completed`.
+    /// The event, e.g. `job.completed`.
     event: &'static str,
     url: String,
-    /// The job it tells of, unless that is a batch.
+    /// The job, unless the event is about a batch.
     job_id: Option<String>,
-    /// The batch it tells of, unless that is a job.
+    /// The batch, unless the event is about a job.
     batch_id: Option<String>,
     #[schema(value_type = DeliveryWord)]
     state: &'static str,
     /// When the event happened, RFC 3339.
     created_at: String,
-    /// When it is tried next, RFC 3339; null after its end.
+    /// When the next try is due, RFC 3339; null once the delivery has ended.
     next_try_at: Option<String>,
     /// The latest tries, oldest first.
     tries: Vec<TryView>,
@@ -71,9 +71,9 @@ pub(crate) struct DeliveryView {
 pub(crate) struct TryView {
     /// When it started, RFC 3339.
     at: String,
-    /// What the receiver answered.
+    /// The receiver's status code.
     status: Option<u16>,
-    /// Why there is no answer, or why it does not count.
+    /// Why there is no response, or why it counts as failed.
     error: Option<String>,
     duration_ms: u64,
 }
@@ -82,14 +82,14 @@ pub(crate) struct TryView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeliveryList {
     deliveries: Vec<DeliveryView>,
-    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     next_cursor: Option<String>,
 }
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(ToSchema)]
 #[schema(as = WebhookDeliveryState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum DeliveryWord {
     Pending,
     Delivered,
@@ -121,9 +121,9 @@ impl From<Try> for TryView {
     }
 }
 
-/// See the webhook secret
+/// Get the webhook secret
 ///
-/// One per tenant. Give it to a Standard Webhooks library where webhooks are received.
+/// There is one per tenant. Configure it in the Standard Webhooks library that receives the webhooks.
 #[utoipa::path(get, operation_id = "get_webhook_secret", path = "/v1/webhooks/secret", tag = "webhooks",
     responses((status = 200, description = "The secret.", body = WebhookSecret), crate::openapi::Problems))]
 pub(crate) async fn secret(
@@ -138,10 +138,10 @@ pub(crate) async fn secret(
 
 /// Rotate the webhook secret
 ///
-/// Makes a new one. The one before signs as well for 24 hours; the one before that ends now. When the outcome is unknown, see the
-/// secret before rotating again.
+/// Creates a new secret. The previous one also signs for 24 hours; the one before it becomes invalid immediately. If
+/// the outcome is unknown, get the secret before rotating again.
 #[utoipa::path(post, operation_id = "rotate_webhook_secret", path = "/v1/webhooks/secret/rotate", tag = "webhooks",
-    responses((status = 200, description = "The new secret, and the one before.", body = WebhookSecret), crate::openapi::Problems))]
+    responses((status = 200, description = "The new secret and the previous one.", body = WebhookSecret), crate::openapi::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,
@@ -154,11 +154,11 @@ pub(crate) async fn rotate(
 /// List webhook deliveries
 #[utoipa::path(get, operation_id = "list_webhook_deliveries", path = "/v1/webhooks/deliveries", tag = "webhooks",
     params(
-        ("job" = Option<String>, Query, description = "Only of this job."),
-        ("batch" = Option<String>, Query, description = "Only of this batch."),
-        ("state" = Option<DeliveryWord>, Query, description = "Only in this state."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+        ("job" = Option<String>, Query, description = "Return only deliveries about this job."),
+        ("batch" = Option<String>, Query, description = "Return only deliveries about this batch."),
+        ("state" = Option<DeliveryWord>, Query, description = "Return only deliveries in this state."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeliveryList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -185,7 +185,7 @@ pub(crate) async fn list(
     Ok(Json(DeliveryList { deliveries, next_cursor: page.next_cursor }))
 }
 
-/// See a webhook delivery
+/// Get a webhook delivery
 #[utoipa::path(get, operation_id = "get_webhook_delivery", path = "/v1/webhooks/deliveries/{id}", tag = "webhooks",
     params(("id" = String, Path, description = "The delivery's id.")),
     responses((status = 200, description = "The delivery.", body = DeliveryView), crate::openapi::Problems))]
@@ -204,11 +204,11 @@ pub(crate) async fn get(
 
 /// Replay a webhook delivery
 ///
-/// Sends it again, whatever became of it: with the same `webhook-id` and body, and with all its tries before it. A delivery that
-/// waits for its next try is tried now.
+/// Sends the delivery again regardless of its state, with the same `webhook-id` and body; its earlier tries stay
+/// listed. A delivery that waits for its next try is tried immediately.
 #[utoipa::path(post, operation_id = "replay_webhook_delivery", path = "/v1/webhooks/deliveries/{id}/replay", tag = "webhooks",
     params(("id" = String, Path, description = "The delivery's id.")),
-    responses((status = 202, description = "The delivery, due now.", body = DeliveryView), crate::openapi::Problems))]
+    responses((status = 202, description = "The delivery, due immediately.", body = DeliveryView), crate::openapi::Problems))]
 pub(crate) async fn replay(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,

@@ -28,7 +28,8 @@ const GONE: u16 = 410;
 const WAIT_S: RangeInclusive<f64> = 0.1..=86_400.0;
 
 /// What [`parse`] takes; completes the setting's name.
-pub(crate) const WANTED: &str = "must be 1 to 9 pauses of 0.1 to 86400 seconds with commas between them, as \"5,300\"";
+pub(crate) const WANTED: &str =
+    "must be a comma-separated list of 1 to 9 pauses of 0.1 to 86400 seconds, e.g. \"5,300\"";
 
 /// Pauses as an operator writes them. No more than the standard's: a record keeps the tries of two such schedules.
 pub(crate) fn parse(text: &str) -> Option<Vec<Duration>> {

@@ -1,5 +1,5 @@
-//! `/v1/worker/`: what makes a worker of a new machine, a script and the archive that it fetches. No token, for there is no secret in either:
-//! what joins is the join token, which whoever runs the script has.
+//! `/v1/worker/`: the script and the archive that install a worker on a new machine. No token is needed because neither
+//! contains a secret: the join token, which the operator sets, is what joins.
 
 use std::path::Path as FsPath;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::state::App;
 /// The script, with places for what this replica knows.
 const SCRIPT: &str = include_str!("archives/install.sh");
 
-/// A disk that does not answer within this is told of as such.
+/// Timeout of the disk.
 const DISK_LIMIT: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ const READ_BYTES: usize = 64 << 10;
 /// An archive of the worker, of our own release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
-    /// For which machines, as `uname -m` says it.
+    /// The machine type, as printed by `uname -m`.
     pub arch: String,
     /// Its file's name.
     pub name: String,
@@ -36,12 +36,12 @@ pub struct Archive {
     pub sha256: String,
 }
 
-/// The script that makes a worker of a machine
+/// Get the script that installs a worker on a machine
 #[utoipa::path(get, operation_id = "worker_install_script", path = "/v1/worker/install.sh", tag = "workers", security(()),
     responses(
-        (status = 200, description = "For sh, with STOKE_JOIN_TOKEN in its environment.", content_type = "text/x-shellscript", body = String),
+        (status = 200, description = "A script for sh that expects STOKE_JOIN_TOKEN in its environment.", content_type = "text/x-shellscript", body = String),
         (status = 404, description = "`not_found`: this API has no archive of the worker.", content_type = "application/problem+json", body = ProblemBody),
-        (status = 503, description = "`unavailable`: its disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
+        (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
 pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> {
     let archives = archives(app.config.worker_dist.as_deref()).await?;
@@ -49,13 +49,13 @@ pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> 
     Ok(([(CONTENT_TYPE, "text/x-shellscript; charset=utf-8"), (CACHE_CONTROL, "no-store")], script).into_response())
 }
 
-/// An archive of the worker
+/// Get an archive of the worker
 #[utoipa::path(get, operation_id = "worker_archive", path = "/v1/worker/archives/{name}", tag = "workers", security(()),
-    params(("name" = String, Path, description = "As the script names it.")),
+    params(("name" = String, Path, description = "The archive's name, as in the script.")),
     responses(
         (status = 200, description = "The `.tar.gz`.", content_type = "application/gzip", body = Vec<u8>),
         (status = 404, description = "`not_found`: no such archive.", content_type = "application/problem+json", body = ProblemBody),
-        (status = 503, description = "`unavailable`: its disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
+        (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
 pub(crate) async fn archive(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
     let folder = app.config.worker_dist.as_deref();
@@ -64,7 +64,7 @@ pub(crate) async fn archive(State(app): State<App>, Path(name): Path<String>) ->
     let (Some(folder), Some(known)) = (folder, known) else {
         return Err(Problem::new(
             Code::NotFound,
-            "there is no such archive; /v1/worker/install.sh names those that are there",
+            "no such archive; /v1/worker/install.sh names those that this API serves",
         ));
     };
     let open = async {
@@ -85,7 +85,7 @@ async fn archives(folder: Option<&FsPath>) -> Result<Vec<Archive>, Problem> {
     };
     if found.is_empty() {
         let detail = format!(
-            "this API has no worker archive of release {}: `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder",
+            "this API has no worker archive of release {}; `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder",
             env!("CARGO_PKG_VERSION")
         );
         return Err(Problem::new(Code::NotFound, detail));
@@ -140,12 +140,12 @@ fn filled(gateway: &str, archives: &[Archive]) -> String {
 
 async fn on_disk<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, Problem> {
     let failed = |why: String| {
-        tracing::error!(why, "the worker's archives cannot be read");
-        Problem::new(Code::Unavailable, "the worker's archives cannot be read at present; the API's log says why")
+        tracing::error!(why, "the worker archives cannot be read");
+        Problem::new(Code::Unavailable, "the worker archives cannot be read at present; the API's log has the reason")
     };
     match timeout(DISK_LIMIT, step).await {
         Ok(done) => done.map_err(|error| failed(error.to_string())),
-        Err(_) => Err(failed("the disk does not answer".to_owned())),
+        Err(_) => Err(failed("the disk did not answer in time".to_owned())),
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the workers whose pulls wait here can take, as they said last. A job's end frees room, and its worker says so with the report of
-//! it, while its pull waits with what it said before.
+//! The latest offers of workers whose lease polls wait here. A job's end frees room, and the worker reports the new
+//! offer with the end, while its poll waits with the earlier offer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 #[derive(Clone, Default)]
 pub(crate) struct Offers(Arc<Mutex<HashMap<String, watch::Sender<Offer>>>>);
 
-/// A waiting pull's offer: stands until this is dropped, or a later pull of the same worker takes its place.
+/// The offer of a waiting poll: valid until this is dropped or a later poll of the same worker replaces it.
 pub(crate) struct Standing {
     offers: Offers,
     worker_id: String,

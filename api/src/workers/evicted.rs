@@ -74,7 +74,7 @@ impl App {
                 tracing::warn!(
                     worker.id = worker_id,
                     problem = problem.detail(),
-                    "cannot requeue the jobs of an evicted worker again; their leases will expire"
+                    "cannot requeue the jobs of an evicted worker again; they are requeued when their leases expire"
                 );
             }
         });
@@ -96,7 +96,7 @@ pub(crate) async fn check_joins(app: &App, token_id: &str, name: &str) -> Result
     if app.evicted_now().await?.has_host(token_id, name) {
         return Err(Problem::new(
             Code::Forbidden,
-            "a worker with this name that used this join token was evicted; use another join token to let it join again",
+            "a worker with this name and this join token was evicted; use another join token to let it join again",
         ));
     }
     Ok(())

@@ -73,7 +73,7 @@ impl App {
         if let Some(demands) = self.demands.get(&()) {
             return Ok(demands);
         }
-        let demands = Arc::new(self.ask("read the demands", self.registry.demands()).await?);
+        let demands = Arc::new(self.ask("read the requirement sets", self.registry.demands()).await?);
         self.demands.insert((), demands.clone());
         Ok(demands)
     }
@@ -83,17 +83,17 @@ impl App {
         if let Some(drains) = self.drains.get(&()) {
             return Ok(drains);
         }
-        let drains = Arc::new(self.ask("read who is drained", self.registry.drains()).await?);
+        let drains = Arc::new(self.ask("read which workers are draining", self.registry.drains()).await?);
         self.drains.insert((), drains.clone());
         Ok(drains)
     }
 
-    /// The endpoints whose needs were forgotten lately, as of a second ago at most.
+    /// The endpoints whose learned memory was reset recently, at most one second old.
     pub(crate) async fn forgotten(&self) -> Result<Arc<Vec<ForgottenNeeds>>, Problem> {
         if let Some(forgotten) = self.forgotten.get(&()) {
             return Ok(forgotten);
         }
-        let forgotten = self.ask("read which needs are forgotten", self.registry.forgotten()).await?;
+        let forgotten = self.ask("read which learned GPU memory was reset", self.registry.forgotten()).await?;
         // Another replica may have made its caller forget them.
         for ForgottenNeeds { tenant, endpoint, .. } in &forgotten {
             self.catalog.forgotten_now(tenant, endpoint);
@@ -147,7 +147,7 @@ impl Fleet {
         let Some(demands) = self.0.demands.get(&demands) else { return Waiting::Soon };
         let workers = &self.0.workers;
         if workers.is_empty() {
-            return Waiting::Unschedulable("no worker is here; `stoke worker` starts one".to_owned());
+            return Waiting::Unschedulable("there are no workers; start one with `stoke worker`".to_owned());
         }
         let meeting: Vec<&WorkerRecord> =
             workers.iter().filter(|worker| demands.refusal(&worker.offer()).is_none()).collect();
@@ -156,7 +156,7 @@ impl Fleet {
         }
         let open: Vec<&WorkerRecord> = meeting.iter().copied().filter(|worker| !worker.status.draining).collect();
         if class_gib == 0 {
-            return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is taken");
+            return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is in use");
         }
         if !meeting.iter().any(|worker| has_cards(worker, class_gib, demands)) {
             return Waiting::Unschedulable(too_small(demands, class_gib, &meeting));
@@ -168,17 +168,17 @@ impl Fleet {
         let fenced: Vec<String> = meeting.iter().flat_map(|worker| fenced(worker, class_gib, demands)).collect();
         let able: Vec<&WorkerRecord> = open.into_iter().filter(sound).collect();
         if able.is_empty() && !fenced.is_empty() {
-            let why = format!("every card of {class_gib} GiB or more is fenced off or draining: {}", fenced.join("; "));
+            let why = format!("every GPU with {class_gib} GiB or more is faulty or draining: {}", fenced.join("; "));
             return Waiting::Unschedulable(why);
         }
         let has_room = |worker: &WorkerRecord| {
             worker.status.running < worker.slots && worker.status.gpus.iter().any(|gpu| gpu.vram_free_mib > 0)
         };
-        occupied(&able, has_room, "the cards that are large enough are taken")
+        occupied(&able, has_room, "every GPU that is large enough is in use")
     }
 }
 
-/// Slots that a worker says it has and that are believed where no ledger knows better: more threads than machines have.
+/// The most slots that a worker may claim if no ledger has its number: more threads than machines have.
 const SLOTS_MAX: u32 = 512;
 
 /// For how many slots a worker is leased jobs at the most. How many it has is its own word.
@@ -186,7 +186,7 @@ pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
     worker.slots.min(worker.leased_slots.unwrap_or(SLOTS_MAX)).min(SLOTS_MAX)
 }
 
-/// What a worker can take now, as it says, of all that it could ever be asked for.
+/// What a worker can take now, as it reports, among all requirement sets.
 pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
     // Of several cards the smallest decides; of all that would do, the largest are taken.
     let on_cards = |demands: &Demands| {
@@ -239,13 +239,15 @@ fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> bool {
 /// That none of these has cards that are large enough, in words.
 fn too_small(demands: &Demands, class_gib: u32, workers: &[&WorkerRecord]) -> String {
     if demands.gpus > 1 {
-        return format!("it needs {} cards of {class_gib} GiB in one machine, and none here has them", demands.gpus);
+        return format!(
+            "the job needs {} GPUs of {class_gib} GiB in one machine, and no worker has them",
+            demands.gpus
+        );
     }
     let able = workers.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
     let largest = able.map(|gpu| sold_gib(gpu.vram_mib)).max();
-    let largest =
-        largest.map_or("no worker here has a card".to_owned(), |class| format!("the largest here is of {class}"));
-    format!("it needs a card of {class_gib} GiB, and {largest}")
+    let largest = largest.map_or("no worker has a GPU".to_owned(), |class| format!("the largest one has {class} GiB"));
+    format!("the job needs a GPU of {class_gib} GiB, and {largest}")
 }
 
 /// What is asked for and no worker has; where they lack different things, of each the first.
@@ -253,12 +255,12 @@ fn unmet(demands: &Demands, workers: &[WorkerRecord]) -> String {
     let mut whys: Vec<String> = workers.iter().filter_map(|worker| demands.refusal(&worker.offer())).collect();
     whys.sort();
     whys.dedup();
-    format!("no worker here has what it asks for: {}", whys.join("; "))
+    format!("no worker meets the job's requirements: {}", whys.join("; "))
 }
 
 fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, why: &str) -> Waiting {
     if workers.is_empty() {
-        return Waiting::Busy("every worker that could run it is draining".to_owned());
+        return Waiting::Busy("every worker that could run the job is draining".to_owned());
     }
     if workers.iter().any(|worker| is_free(worker)) { Waiting::Soon } else { Waiting::Busy(why.to_owned()) }
 }
@@ -275,7 +277,7 @@ fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> Vec<Strin
     let words = fenced.map(|gpu| {
         let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
         let why = reading.and_then(|reading| reading.why.clone()).unwrap_or_default();
-        format!("{} card {}: {why}", worker.name, gpu.index)
+        format!("{} GPU {}: {why}", worker.name, gpu.index)
     });
     words.collect()
 }
@@ -367,7 +369,7 @@ pub(crate) mod tests {
         let demands = Demands { gpu_models: vec!["H100".to_owned()], ..Demands::default() };
         let workers = vec![worker(&[24_564], 0, vec![]), worker(&[], 0, vec![])];
         let Waiting::Unschedulable(why) = fleet(workers, demands).why(24, 1) else { panic!() };
-        assert_eq!(why, "no worker here has what it asks for: it asks for a card of the model H100");
+        assert_eq!(why, "no worker meets the job's requirements: it needs a GPU of model H100");
     }
 
     #[test]
@@ -377,16 +379,16 @@ pub(crate) mod tests {
             other => panic!("{other:?}"),
         };
         assert!(unschedulable(why(vec![], 0)).contains("stoke worker"));
-        assert!(unschedulable(why(vec![worker(&[], 0, vec![])], 4)).contains("no worker here has a card"));
+        assert!(unschedulable(why(vec![worker(&[], 0, vec![])], 4)).contains("no worker has a GPU"));
         let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Well)]);
         let told = unschedulable(why(vec![small()], 24));
-        assert_eq!(told, "it needs a card of 24 GiB, and the largest here is of 12");
+        assert_eq!(told, "the job needs a GPU of 24 GiB, and the largest one has 12 GiB");
         let pair = fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Demands { gpus: 2, ..Demands::default() });
         assert!(pair.has_card(12, 1) && !pair.has_card(24, 1));
         let told = unschedulable(pair.why(24, 1));
-        assert_eq!(told, "it needs 2 cards of 24 GiB in one machine, and none here has them");
+        assert_eq!(told, "the job needs 2 GPUs of 24 GiB in one machine, and no worker has them");
         let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Fenced)]);
-        assert!(unschedulable(why(vec![small(), broken], 24)).ends_with("desk card 0: Xid 79"));
+        assert!(unschedulable(why(vec![small(), broken], 24)).ends_with("desk GPU 0: Xid 79"));
     }
 
     #[test]

@@ -17,30 +17,30 @@ use crate::tenants::auth::{Caller, WorkersRead};
 use crate::time_format::rfc3339;
 use crate::workers::fleet::{MISSED_MAX, is_lost};
 
-/// Every machine, by id.
+/// Every instance, by id.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Fleet)]
 pub(crate) struct FleetView {
-    /// What they cost now, all together.
+    /// The current cost of all instances together.
     usd_micros_per_hour: u64,
     machines: Vec<MachineView>,
-    /// When the autoscaler last said how things are, RFC 3339; null where there never was one.
+    /// When the autoscaler last reported its status, RFC 3339; null if there was no report.
     autoscaler_at: Option<String>,
-    /// What it says that its operator should know: what it cannot see, or holds back.
+    /// Notices for the operator: what the autoscaler cannot see, or holds back.
     notices: Vec<NoticeView>,
-    /// What it did last and why, the newest first.
+    /// The latest decisions and their reasons, newest first.
     decisions: Vec<DecisionView>,
 }
 
-/// What the autoscaler's operator should know.
+/// A notice for the operator.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notice)]
 pub(crate) struct NoticeView {
-    /// What it is about, e.g. `max_usd_per_hour` or `provider_unreachable vast`.
+    /// The subject, e.g. `max_usd_per_hour` or `provider_unreachable vast`.
     kind: String,
-    /// In words, with what to do.
+    /// The notice, with what to do.
     text: String,
-    /// Since when it is so, RFC 3339.
+    /// Since when it applies, RFC 3339.
     since: String,
 }
 
@@ -50,19 +50,19 @@ impl From<Notice> for NoticeView {
     }
 }
 
-/// What the autoscaler decided about a machine.
+/// A decision of the autoscaler about an instance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Decision)]
 pub(crate) struct DecisionView {
-    /// When, RFC 3339.
+    /// When it was made, RFC 3339.
     at: String,
     /// `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
     action: String,
-    /// Why, in words.
+    /// The reason.
     reason: String,
-    /// The machine, once there is one.
+    /// The instance, once there is one.
     machine: Option<String>,
-    /// Why it failed; null where it did not.
+    /// Why the action failed; null if it did not.
     failure: Option<String>,
 }
 
@@ -72,46 +72,46 @@ impl From<Decision> for DecisionView {
     }
 }
 
-/// A machine.
+/// An instance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Machine)]
 pub(crate) struct MachineView {
-    /// The autoscaler's id of it; of a worker that it did not start, the worker's name.
+    /// The autoscaler's id of the instance; for a worker that it did not start, the worker's name.
     id: String,
-    /// Where it is from; `joined`: its operator started its worker, and the autoscaler leaves it alone.
+    /// The provider; `joined`: an operator started the worker, and the autoscaler does not manage it.
     provider: String,
-    /// Its kind of card, or `CPU`.
+    /// The GPU model, or `CPU`.
     kind: String,
-    /// The box it stands in, where its provider says.
+    /// The physical host, if the provider names it.
     host: String,
     state: MachineStateView,
-    /// Since when it is in that state, RFC 3339.
+    /// Since when it is in this state, RFC 3339.
     since: String,
     /// Since when it is paid for, RFC 3339.
     rented_at: String,
-    /// What an hour of it costs as it is now; 0 of one that is owned.
+    /// The cost per hour in its current state; 0 for an owned machine.
     usd_micros_per_hour: u64,
-    /// Whether somebody who pays more may take it away.
+    /// Whether the provider may interrupt it for a higher bid.
     is_interruptible: bool,
-    /// Its cards; 0 computes on the CPU.
+    /// The number of GPUs; 0 computes on the CPU.
     cards: u32,
-    /// The class of the smallest of them.
+    /// The memory class of the smallest GPU.
     vram_class_gib: u32,
     /// Its worker, once it has joined.
     worker_id: Option<String>,
-    /// Attempts it runs at once.
+    /// Attempts that it runs concurrently.
     slots: u32,
-    /// Attempts it runs now.
+    /// Attempts that it is running now.
     running: u32,
-    /// Since when it runs none, RFC 3339; null while it does, and before it is ready.
+    /// Since when it runs no attempt, RFC 3339; null while it does and before it is ready.
     idle_since: Option<String>,
-    /// Models that are loaded, as `tenant/name@version`.
+    /// Loaded models, as `tenant/name@version`.
     loaded: Vec<String>,
-    /// Endpoints that it had loaded since it was rented, as `tenant/name`: what they need is on its disk.
+    /// Endpoints that it has loaded since it was rented, as `tenant/name`: their files are on its disk.
     on_disk: Vec<String>,
 }
 
-/// Where a machine is in its life.
+/// The state of an instance.
 #[derive(Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = MachineState)]
@@ -146,11 +146,11 @@ impl From<MachineState> for MachineStateView {
     }
 }
 
-/// See the machines
+/// List the instances
 ///
-/// Machines serve every tenant, so the scope `workers:read` is one for operators.
+/// Instances serve every tenant, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
-    responses((status = 200, description = "Every machine, and what it costs.", body = FleetView), crate::openapi::Problems))]
+    responses((status = 200, description = "Every instance and what it costs.", body = FleetView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -169,9 +169,9 @@ impl FleetView {
 pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.ask("list workers", app.registry.workers()),
-        app.ask("read the machines", app.registry.machines()),
+        app.ask("list the instances", app.registry.machines()),
         app.drains(),
-        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+        app.ask("read the autoscaler's status", app.registry.autoscaler()),
     )?;
     let now_ms = now_ms();
     let silent_ms = app.config.extend_every_ms.saturating_mul(MISSED_MAX);
@@ -260,7 +260,7 @@ fn joined(worker: &WorkerRecord, state: MachineStateView) -> MachineView {
     told(worker, view)
 }
 
-/// A machine as its worker tells of it.
+/// An instance as its worker reports it.
 fn told(worker: &WorkerRecord, machine: MachineView) -> MachineView {
     let models = || worker.status.models.iter();
     let ready = models().filter(|model| model.state != ModelState::Loading);

@@ -123,19 +123,19 @@ impl Pulls {
         place.is_some_and(|place| place.send(Wake::Chosen).is_ok())
     }
 
-    /// Wakes are lost, perhaps: everybody looks.
+    /// Wakeups may have been lost: every parked poll checks the queue.
     pub(crate) fn wake_all(&self) {
         for (_, place) in lock(&self.0.parked).drain() {
             let _ = place.send(Wake::Everybody);
         }
     }
 
-    /// A wake met nobody here: another parked pull gets it.
+    /// A wakeup found no waiter here: another parked poll gets it.
     pub(crate) fn hand_on(&self) {
         let queue = self.0.queue.clone();
         tokio::spawn(async move {
             if let Err(error) = queue.wake_next().await {
-                tracing::warn!(%error, "a wake could not be handed on; the next look finds its job");
+                tracing::warn!(%error, "a wakeup could not be passed on; the next poll finds its job");
             }
         });
     }
@@ -145,8 +145,8 @@ impl Pulls {
         lock(&self.0.parked).len()
     }
 
-    /// One look at the queue, in a task of its own: a call under way is not undone by dropping its future, so its outcome must
-    /// find somebody.
+    /// One check of the queue in a task of its own: dropping its future does not undo a call in progress, so its
+    /// outcome must reach a poll.
     async fn look(&self, query: LeaseQuery) -> Result<Granted, Problem> {
         let (answer, answered) = oneshot::channel();
         let pulls = self.clone();
@@ -174,12 +174,12 @@ impl Pulls {
     }
 }
 
-/// A place among the parked. However it is left, a wake that was meant for it reaches somebody.
+/// A place among the parked polls. However it ends, a wakeup that was meant for it is passed on.
 struct Place {
     pulls: Pulls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
-    /// With what reach it stands in the queue's lists, or may.
+    /// The reach with which it is, or may be, in the queue's lists.
     parked: Option<Reach>,
     /// It was woken for something and has not looked yet.
     chosen: bool,
@@ -220,15 +220,15 @@ impl Drop for Place {
             tokio::spawn(async move {
                 // A wake that crosses this meets no place here and is handed on.
                 if let Err(error) = queue.unpark(&waiter, &reach).await {
-                    tracing::debug!(%error, "a pull stays parked after its worker went; its wake will be handed on");
+                    tracing::debug!(%error, "a lease poll stays parked after its worker disconnected; its wakeup will be passed on");
                 }
             });
         }
     }
 }
 
-/// Leases that were granted and not yet told to their worker. Dropped like that, they go back to the front of their lanes at once
-/// rather than when they run out.
+/// Leases that were granted but not sent to their worker yet. If they are dropped, they return to the front of their
+/// lanes immediately instead of when they expire.
 pub(crate) struct Granted {
     leases: Vec<Lease>,
     queue: Option<Shards>,
@@ -246,7 +246,7 @@ impl Granted {
         &self.leases
     }
 
-    /// The worker has been told: from here on they are its own.
+    /// The reply was sent: from here on the leases are the worker's.
     pub(crate) fn told(mut self) {
         self.leases.clear();
     }
@@ -259,10 +259,13 @@ impl Drop for Granted {
         };
         let leases: Vec<LeaseRef> =
             self.leases.drain(..).map(|lease| LeaseRef { job_id: lease.job_id, fence: lease.fence }).collect();
-        tracing::info!(leases = leases.len(), "a worker went away before it was told of its leases; they go back");
+        tracing::info!(
+            leases = leases.len(),
+            "a worker disconnected before it received its leases; requeueing the jobs"
+        );
         tokio::spawn(async move {
             if let Err(error) = queue.release(&leases).await {
-                tracing::warn!(%error, "leases could not be given back; they run out by themselves");
+                tracing::warn!(%error, "leases could not be released; they expire by themselves");
             }
         });
     }

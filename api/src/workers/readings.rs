@@ -14,29 +14,29 @@ use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
 use crate::time_format::rfc3339;
 
-/// How a worker was in the last hour, the oldest first: one reading of each half minute.
+/// A worker's readings of the last hour, oldest first: one per half minute.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReadingList {
     readings: Vec<ReadingView>,
 }
 
-/// How a worker was.
+/// A reading of a worker.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Reading)]
 pub(crate) struct ReadingView {
     /// RFC 3339.
     at: String,
-    /// Attempts that ran.
+    /// Attempts that were running.
     running: u32,
     gpus: Vec<GpuReadingView>,
     memory_free_bytes: u64,
     disk_free_bytes: u64,
-    /// Since the machine started, all interfaces but the loopback.
+    /// Bytes since the machine started, over all interfaces except loopback.
     received_bytes: u64,
     sent_bytes: u64,
 }
 
-/// How a card was; null is what it does not tell.
+/// A reading of a GPU; null is what it does not report.
 #[derive(Serialize, ToSchema)]
 #[schema(as = GpuReading)]
 pub(crate) struct GpuReadingView {
@@ -49,10 +49,10 @@ pub(crate) struct GpuReadingView {
     power_w: Option<u32>,
 }
 
-/// See how a worker was
+/// Get the readings of a worker
 #[utoipa::path(get, operation_id = "list_worker_readings", path = "/v1/workers/{id}/readings", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")),
-    responses((status = 200, description = "Its last hour, as far as it was here.", body = ReadingList), crate::openapi::Problems))]
+    responses((status = 200, description = "The readings of the last hour, as far as this replica has them.", body = ReadingList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     _: Caller<WorkersRead>,

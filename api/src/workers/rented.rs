@@ -18,7 +18,7 @@ impl App {
         if let Some(machines) = self.machines.get(&()) {
             return Ok(machines);
         }
-        let all = self.ask("read the machines", self.registry.machines()).await?;
+        let all = self.ask("list the instances", self.registry.machines()).await?;
         let machines: Arc<Machines> = Arc::new(all.into_iter().map(|(id, machine)| (id, machine.wanted)).collect());
         self.machines.insert((), machines.clone());
         Ok(machines)
@@ -32,34 +32,39 @@ impl App {
     }
 }
 
-/// That the worker of a machine may still speak: one that is to be stopped tells how its jobs end, one that is given back is nobody's.
+/// Checks that the worker of an instance may still call: one that should stop still reports the ends of its jobs; one
+/// that was released may not.
 pub(crate) async fn check_here(app: &App, machine: &str) -> Result<(), Problem> {
     let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
     if is_ours(app.machines().await?.get(machine).copied()) {
         return Ok(());
     }
     // It may have been rented within this second.
-    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
     match is_ours(known.map(|known| known.wanted)) {
         true => Ok(()),
-        false => Err(refused("this machine is given back: its worker is no longer one of ours")),
+        false => Err(refused("this instance was given up: its worker is no longer accepted")),
     }
 }
 
 /// The machine that a join token is for, which the ledger wants to run now: read afresh.
 pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, Problem> {
-    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
     match known {
         Some(known) if known.wanted == Wanted::Running => Ok(known),
-        Some(_) => Err(refused("this join token is for a machine that is not to run now; nothing joins from it")),
-        None => Err(refused("this join token is for a machine that the autoscaler does not have (any more)")),
+        Some(_) => {
+            Err(refused("this join token belongs to an instance that should not run now; no worker can join with it"))
+        }
+        None => {
+            Err(refused("this join token belongs to an instance that the autoscaler does not have, or no longer has"))
+        }
     }
 }
 
-/// Slots of a machine whose offer says nothing of them, for each of its cards.
+/// The slots of an instance per GPU if its offer has no number.
 const SLOTS_OF_CARD: u64 = 64;
 
-/// How many slots a machine has at the most, as the ledger has it: what its offer says of each card, or of it where it has none.
+/// The most slots of an instance according to the ledger: what its offer states per GPU, or in total without GPUs.
 pub(crate) fn slots_of(machine: &MachineRecord) -> u32 {
     let number = |name: &str| machine.offer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let of_card = match number("slots") {

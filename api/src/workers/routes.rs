@@ -17,7 +17,7 @@ use crate::tenants::auth::{Caller, WorkersJoin, WorkersRead};
 use crate::time_format::rfc3339;
 use crate::workers::fleet::is_lost;
 
-/// The workers heard of in the last quarter of an hour, by name.
+/// The workers that sent a heartbeat in the last 15 minutes, by name.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WorkerList {
     workers: Vec<WorkerView>,
@@ -28,7 +28,7 @@ pub(crate) struct WorkerList {
 #[schema(as = Worker)]
 pub(crate) struct WorkerView {
     id: String,
-    /// What its operator calls it.
+    /// The name that its operator gave it.
     name: String,
     /// Its release.
     release: String,
@@ -37,25 +37,25 @@ pub(crate) struct WorkerView {
     joined_at: String,
     /// RFC 3339.
     seen_at: String,
-    /// Attempts it runs at once.
+    /// Attempts that it runs concurrently.
     slots: u32,
-    /// Attempts it runs now.
+    /// Attempts that it is running now.
     running: u32,
-    /// Endpoint versions it has ready, as `name@version`.
+    /// Loaded endpoint versions, as `name@version`.
     loaded: Vec<String>,
     /// The GPU driver's version.
     driver: Option<String>,
-    /// The newest CUDA that the driver serves, as `12.8`.
+    /// The newest CUDA version that the driver supports, e.g. `12.8`.
     cuda: Option<String>,
-    /// How far it shuts its handlers in, as it says: `L0` not at all, `L1` by system calls and files, `L2` by namespaces as well.
+    /// The sandbox level that the worker reports: `L0` none, `L1` system calls and files, `L2` also namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
-    /// Whose machine it is, as its join token says.
+    /// The owner of the machine, as set on its join token.
     #[schema(value_type = TrustWord)]
     trust: Trust,
-    /// Where it stands, as its join token says; empty when that says nothing.
+    /// The region, as set on its join token; empty if the token sets none.
     region: String,
-    /// Its cards; none on a CPU worker.
+    /// Its GPUs; none on a CPU worker.
     gpus: Vec<GpuView>,
     /// Its models, by name.
     models: Vec<ModelView>,
@@ -70,25 +70,25 @@ pub(crate) struct ModelView {
     /// `name@version`.
     name: String,
     state: ModelStateView,
-    /// Its cards; none on the CPU.
+    /// The GPUs that it uses; none on the CPU.
     cards: Vec<ModelOnCardView>,
     /// When a run of it last succeeded, RFC 3339.
     succeeded_at: Option<String>,
-    /// Of its last runs, at most a hundred.
+    /// The mean of its last runs, at most a hundred.
     mean_ms: Option<u64>,
-    /// Of its last runs, at most a hundred.
+    /// The 95th percentile of its last runs, at most a hundred.
     p95_ms: Option<u64>,
 }
 
-/// What a model has of a card.
+/// The memory of a model on a GPU.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ModelOnCard)]
 pub(crate) struct ModelOnCardView {
-    /// The card's index.
+    /// The GPU's index.
     index: u32,
-    /// What it has reserved there.
+    /// The memory reserved for the model.
     held_mib: u64,
-    /// What its processes use there; null where that cannot be seen.
+    /// The memory that its processes use; null if that cannot be measured.
     seen_mib: Option<u64>,
 }
 
@@ -98,32 +98,32 @@ impl From<ModelOnCard> for ModelOnCardView {
     }
 }
 
-/// What a model on a worker does.
+/// The state of a model on a worker.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ModelState)]
 pub(crate) enum ModelStateView {
     /// Its environment is built, its runner started, or it warms up.
     Loading,
-    /// Loaded, and nobody asks for it.
+    /// Loaded without jobs.
     Idle,
     /// Jobs run on it, or are about to.
     Busy,
 }
 
-/// A worker's machine; zeros before its first look.
+/// A worker's machine; zeros before the first reading.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Host)]
 pub(crate) struct HostView {
     disk_free_bytes: u64,
     disk_total_bytes: u64,
-    /// Cached environments.
+    /// Bytes of cached environments.
     environments_bytes: u64,
-    /// Taken by weights.
+    /// Bytes of cached weights.
     weights_bytes: u64,
     memory_free_bytes: u64,
     memory_total_bytes: u64,
-    /// Since the machine started, all interfaces but the loopback.
+    /// Bytes since the machine started, over all interfaces except loopback.
     received_bytes: u64,
     sent_bytes: u64,
 }
@@ -171,7 +171,7 @@ impl From<HostStatus> for HostView {
     }
 }
 
-/// How a worker is.
+/// The state of a worker.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerState {
@@ -183,24 +183,24 @@ pub(crate) enum WorkerState {
     Lost,
 }
 
-/// A card.
+/// A GPU.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Gpu)]
 pub(crate) struct GpuView {
     index: u32,
     uuid: String,
     name: String,
-    /// As `8.9`.
+    /// E.g. `8.9`.
     compute_capability: Option<String>,
-    /// All of its memory.
+    /// The total memory.
     vram_mib: u64,
-    /// In use, by anybody.
+    /// Memory in use by any process.
     vram_used_mib: Option<u64>,
-    /// Reserved by models.
+    /// Memory reserved for models.
     vram_held_mib: Option<u64>,
-    /// What a model could still reserve.
+    /// Memory that a model could still reserve.
     vram_free_mib: Option<u64>,
-    /// In use by nobody of the worker's.
+    /// Memory in use by processes that do not belong to the worker.
     vram_foreign_mib: Option<u64>,
     temperature_c: Option<u32>,
     utilisation_pct: Option<u32>,
@@ -208,11 +208,11 @@ pub(crate) struct GpuView {
     /// Uncorrected ECC errors since the driver was loaded.
     ecc_uncorrected: Option<u64>,
     health: GpuHealthView,
-    /// Why it takes no work.
+    /// Why the GPU takes no work.
     why: Option<String>,
 }
 
-/// Whether a card takes work.
+/// Whether a GPU takes work.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = GpuHealth)]
@@ -237,9 +237,9 @@ impl From<GpuHealth> for GpuHealthView {
 
 /// List workers
 ///
-/// Workers serve every tenant, so the scope `workers:read` is one for operators.
+/// Workers serve every tenant, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
-    responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
+    responses((status = 200, description = "The workers that sent a heartbeat recently.", body = WorkerList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
     let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
     for worker in &mut workers {
@@ -251,37 +251,39 @@ pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Resu
     }))
 }
 
-/// How a worker is put out.
+/// How to evict a worker.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Eviction {
-    /// Revoke the token that it joined with, too: nothing joins with it any more. Workers that have joined with it stay.
+    /// Also revoke the token that it joined with, so that no other worker can join with it. Workers that already joined
+    /// with it stay.
     #[serde(default)]
     revoke_join_token: bool,
 }
 
-/// A worker that was put out.
+/// An evicted worker.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Evicted {
     id: String,
-    /// What its operator called it.
+    /// The name that its operator gave it.
     name: String,
-    /// Jobs of it that went back to the queue.
+    /// The number of its jobs that were requeued.
     requeued: u32,
-    /// The id of the token that it joined with; null where that is not known.
+    /// The id of the token that it joined with; null if it is not known.
     join_token: Option<String>,
-    /// Whether that was revoked.
+    /// Whether that token was revoked.
     join_token_revoked: bool,
 }
 
 /// Evict a worker
 ///
-/// Every replica refuses its token within five seconds. Its jobs go back to the queue at no cost to them, what it says of them is refused, and
-/// it does not join again under its name with the token that it joined with; a rented machine does not join again at all. A host that may lie
-/// about its name is kept out by revoking that token.
+/// Every replica refuses its token within five seconds. Its jobs are requeued, which does not count towards their
+/// `max_attempts`, its reports about them are refused, and it cannot join again under its name with the token that it
+/// joined with; a rented instance cannot join again at all. To keep out a host that may give a false name, also revoke
+/// that token.
 #[utoipa::path(post, operation_id = "evict_worker", path = "/v1/workers/{id}/evict", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
-    responses((status = 200, description = "It is no worker any more.", body = Evicted), crate::openapi::Problems))]
+    responses((status = 200, description = "The worker was evicted.", body = Evicted), crate::openapi::Problems))]
 pub(crate) async fn evict(
     State(app): State<App>,
     _: Caller<WorkersJoin>,

@@ -1,4 +1,4 @@
-//! Which workers keep which models loaded, jobs or not. Pure: whoever looks at the same fleet says the same.
+//! Which workers keep which models loaded without jobs. Pure: the same fleet gives the same answer.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use stokehold_queue::vram::{VramNeed, usable_mib};
 use crate::workers::fleet;
 use crate::workers::fleet::AllDemands;
 
-/// A model that so many workers are to have loaded.
+/// A model and the number of workers that must keep it loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     pub(crate) model: ModelRef,

@@ -141,7 +141,11 @@ async fn an_archive_with_another_checksum_is_not_unpacked() {
     let (name, _) = site.pack().await;
     site.announce(&name, &sha256(b"another"));
     let refused = site.install(&[("STOKE_JOIN_TOKEN", TOKEN)]).await;
-    assert!(!refused.status.success() && said(&refused).contains("its checksum is wrong"), "{}", said(&refused));
+    assert!(
+        !refused.status.success() && said(&refused).contains("the checksum of the archive does not match"),
+        "{}",
+        said(&refused)
+    );
     assert!(!said(&refused).contains("called"), "nothing of it may run");
     assert!(!site.has("current") && !site.has("releases"));
     let left = std::fs::read_dir(site.home.path().join("stokehold")).unwrap().count();

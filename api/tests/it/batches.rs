@@ -384,7 +384,7 @@ async fn lines_that_each_name_their_endpoint_need_none_of_the_batch() {
     let batch = until_ended(&stack, &id_of(&batch)).await;
     assert_eq!((&batch["state"], &batch["endpoint"]), (&json!("failed"), &Value::Null));
     assert_eq!(batch["errors"][0]["line"], 2);
-    assert_eq!(batch["errors"][0]["message"], "/endpoint: is missing, and the batch names none either");
+    assert_eq!(batch["errors"][0]["message"], "/endpoint: is missing, and the batch sets no default endpoint");
     let batch = stack.json(stack.post("/v1/batches", &json!({"lines": [named]}))).await;
     assert_eq!(work_until_ended(&stack, &id_of(&batch)).await["counts"]["succeeded"], 1);
 }

@@ -99,7 +99,10 @@ async fn a_tenant_whose_budget_is_spent_starts_nothing_and_is_told_why() {
     let waiting = stack.json(stack.get(&format!("/v1/jobs/{last}"))).await["waiting"].clone();
     assert_eq!(waiting["reason"], "budget");
     let message = waiting["message"].as_str().unwrap();
-    assert!(message.starts_with("its tenant's budget of $0.0010 for today is spent; it goes on at "), "{message}");
+    assert!(
+        message.starts_with("its tenant's budget of $0.0010 for today is spent; jobs start again at "),
+        "{message}"
+    );
     assert!(message.ends_with("or raise it: stoke limits acme --budget-usd-per-day 1.00"), "{message}");
     let queue = stack.json(stack.get("/v1/queue")).await;
     assert_eq!(queue["lanes"][0]["waiting"]["reason"], "budget");
@@ -116,8 +119,7 @@ async fn with_a_budget_of_nothing_nothing_starts_from_that_moment_on() {
     assert_eq!((&set["budget"]["state"], &set["budget"]["resumes_at"]), (&json!("reached"), &Value::Null), "{set}");
     assert!(take(&stack.queue, 2).await.is_empty());
     let waiting = stack.json(stack.get(&format!("/v1/jobs/{job}"))).await["waiting"].clone();
-    let message =
-        "its tenant's budget is 0, with which nothing starts; raise it: stoke limits acme --budget-usd-per-day 1.00";
+    let message = "its tenant's budget is 0, so nothing starts; raise it: stoke limits acme --budget-usd-per-day 1.00";
     assert_eq!(waiting, json!({"reason": "budget", "message": message}));
     put(&stack, "/v1/limits/acme", json!({})).await;
     assert_eq!(take(&stack.queue, 2).await.len(), 1);

@@ -16,17 +16,17 @@ async fn a_lock_that_makes_workers_read_or_ask_is_refused_with_its_line() {
     stack.deploy_echo().await;
     let hash = format!("--hash=sha256:{}", "0".repeat(64));
     for (line, why) in [
-        ("-r /proc/self/environ", "is no part of a lock"),
-        ("-c http://169.254.169.254/latest", "is no part of a lock"),
-        ("--find-links /var/lib", "is no part of a lock"),
-        ("--index-url https://pypi.org/${STOKE_JOIN_TOKEN}/simple", "must hold no $"),
+        ("-r /proc/self/environ", "is not allowed in a lock"),
+        ("-c http://169.254.169.254/latest", "is not allowed in a lock"),
+        ("--find-links /var/lib", "is not allowed in a lock"),
+        ("--index-url https://pypi.org/${STOKE_JOIN_TOKEN}/simple", "must not contain $"),
         ("--extra-index-url https://evil.example/simple", "package_indexes"),
         ("x @ git+https://h.example/x", "must begin with https://"),
         ("x @ https://h.example/x.whl", "needs a --hash"),
         (&format!("x @ http://169.254.169.254/x.whl {hash}"), "package_indexes"),
-        ("../x.whl", "is no requirement"),
+        ("../x.whl", "is not a requirement"),
         ("six>=1", "is not one exact version"),
-        ("six==1\u{2028}-r x", "is no character of a lock"),
+        ("six==1\u{2028}-r x", "which is not allowed in a lock"),
     ] {
         let answer = stack.post("/v1/endpoints", &with_lock(&format!("# ours\n{line}\n"))).send().await.unwrap();
         assert_eq!(answer.status(), 400, "{line}");

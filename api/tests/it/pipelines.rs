@@ -165,7 +165,7 @@ async fn a_job_whose_input_cannot_be_read_is_ended_and_the_next_one_runs() {
     let ended = stack.queue.get(id(&broken).parse().unwrap()).await.unwrap().unwrap();
     let error = ended.error.unwrap();
     assert_eq!((ended.state, error.code), (JobState::Failed, ErrorCode::DependencyFailed));
-    assert!(error.message.starts_with("its input cannot be read"), "{}", error.message);
+    assert!(error.message.starts_with("the job's input cannot be read"), "{}", error.message);
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn a_rejected_prompt_never_reaches_the_render() {
 
     let job = ended(&stack, &job).await;
     assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("rejected")));
-    assert_eq!(job["error"]["message"], "violence is 0.90, more than 0.5");
+    assert_eq!(job["error"]["message"], "violence is 0.90, over the threshold of 0.5");
     assert_eq!(job["attempts"], json!([]), "the render has cost nothing");
     let step = &job["steps"][0];
     assert_eq!((&step["decision"], &step["scores"]["violence"]), (&json!("reject"), &json!(0.9)));

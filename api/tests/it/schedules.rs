@@ -130,17 +130,17 @@ async fn schedule_mistakes_are_refused_with_what_to_change() {
         schedule
     };
     let table = [
-        (with("cron", json!("* * *")), 400, "/cron", "must be 5 fields"),
+        (with("cron", json!("* * *")), 400, "/cron", "must have 5 fields"),
         (with("cron", json!("61 * * * *")), 400, "/cron", "the minute is \"61\"; it must be 0 to 59"),
-        (with("cron", json!("0 0 30 2 *")), 400, "/cron", "never comes"),
+        (with("cron", json!("0 0 30 2 *")), 400, "/cron", "never occurs"),
         (with("time_zone", json!("Berlin")), 400, "/time_zone", "did you mean Europe/Berlin?"),
         (with("missed", json!("all")), 400, "/missed", "run_once"),
         (with("grace_s", json!(0)), 400, "/grace_s", "must be 1 to 604800 seconds"),
         (with("name", json!("")), 400, "/name", "must be 1 to 255"),
         (with("every", json!("1h")), 400, "", "unknown field `every`"),
         (with("job", json!(null)), 400, "/job", "must be an object, not null"),
-        (with("job.run_after", json!("2027-01-01T00:00:00Z")), 400, "/job/run_after", "the schedule says when"),
-        (with("job.idempotency_key", json!("k")), 400, "/job/idempotency_key", "a key of its own"),
+        (with("job.run_after", json!("2027-01-01T00:00:00Z")), 400, "/job/run_after", "the schedule sets when"),
+        (with("job.idempotency_key", json!("k")), 400, "/job/idempotency_key", "its own key"),
         (with("job.depends_on", json!([])), 400, "/job/depends_on", "waits for no other"),
         (with("job.priority", json!("now")), 400, "/job/priority", "unknown variant"),
         (with("job.timeout_s", json!(0)), 400, "/job/timeout_s", "must be 1 to"),

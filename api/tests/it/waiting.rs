@@ -237,7 +237,7 @@ async fn what_holds_a_job_back_is_said() {
     submit(json!({})).await;
     let first = worker.lease().await;
     let held = submit(json!({})).await;
-    let said = (json!("limit"), "tenant acme runs as many jobs as its max_running of 1 allows".to_owned());
+    let said = (json!("limit"), "tenant acme is at its max_running of 1".to_owned());
     assert_eq!(waiting(&held).await, said);
     let lanes = stack.json(stack.get("/v1/queue")).await;
     assert_eq!(lanes["lanes"][0]["waiting"]["reason"], "limit", "{lanes}");
@@ -259,7 +259,7 @@ async fn what_holds_a_job_back_is_said() {
     submit(json!({"concurrency_key": "one"})).await;
     let first = worker.lease().await;
     let held = submit(json!({"concurrency_key": "one"})).await;
-    let said = (json!("concurrency_key"), "1 of 1 jobs with the concurrency key \"one\" run".to_owned());
+    let said = (json!("concurrency_key"), "1 of 1 jobs with the concurrency key \"one\" are running".to_owned());
     assert_eq!(waiting(&held).await, said);
     worker.succeed(&first, json!("done")).await;
 

@@ -1,4 +1,4 @@
-//! Making a backup: copy, seal, send, and last say that it is there.
+//! Creating a backup: copy, seal, upload, and write the manifest last.
 
 use std::path::Path;
 use std::time::Duration;

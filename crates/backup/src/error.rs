@@ -13,10 +13,10 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// There is no whole backup of this name.
-    #[error("there is no backup {0}: `stoke backup list` shows which there are")]
+    #[error("there is no backup {0}; `stoke backup list` shows the existing ones")]
     NotFound(String),
     /// The key that it was sealed with is not here.
-    #[error("the backup was sealed with the key {wanted}, and STOKE_BACKUP_KEY holds {held}")]
+    #[error("the backup was sealed with the key {wanted}, but STOKE_BACKUP_KEY holds {held}")]
     WrongKey {
         /// The fingerprint of its key.
         wanted: String,
@@ -24,7 +24,7 @@ pub enum Error {
         held: String,
     },
     /// It is not what was written.
-    #[error("{object} is damaged: {why}. Take another backup")]
+    #[error("{object} is damaged: {why}; create another backup")]
     Damaged {
         /// Which object.
         object: String,
@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// It was made by a later release.
     #[error(
-        "the backup has format {format}, made by release {release}; this one reads up to {known}: restore it with that release"
+        "the backup has format {format} (release {release}), and this release reads up to {known}; restore it with that release"
     )]
     Newer {
         /// Its format.
@@ -43,12 +43,12 @@ pub enum Error {
         /// The newest that is known here.
         known: u32,
     },
-    /// What it is to be restored into holds something.
-    #[error("the queue is not empty: it holds {}. Nothing was written; give an empty Redis, or another STOKE_REDIS_PREFIX", .0.join(", "))]
+    /// The target of the restore is not empty.
+    #[error("the queue is not empty: it holds {}. Nothing was written; use an empty Redis, or another STOKE_REDIS_PREFIX", .0.join(", "))]
     Occupied(Vec<String>),
     /// There are fewer shards than the backup has.
     #[error(
-        "the backup has {wanted} shards, and shards (STOKE_REDIS_SHARDS) is {here}: a job's id names its shard, so there can be more, not fewer"
+        "the backup has {wanted} shards, but shards (STOKE_REDIS_SHARDS) is {here}; job ids name their shard, so the number can grow but not shrink"
     )]
     FewerShards {
         /// As many as it has.
@@ -66,6 +66,6 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No random numbers.
-    #[error("the system has no random numbers")]
+    #[error("the system's random generator failed")]
     Random,
 }

@@ -57,7 +57,9 @@ impl FromStr for BackupId {
         let is_random = random.is_some_and(|hex| hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
         match began_ms(name) {
             Some(_) if is_random => Ok(Self(name.to_owned())),
-            _ => Err(Error::Setting(format!("{name:?} is no backup's name: they look like 20261123T050000Z-9f3c1d2e"))),
+            _ => {
+                Err(Error::Setting(format!("{name:?} is not a backup's name; an example is 20261123T050000Z-9f3c1d2e")))
+            }
         }
     }
 }

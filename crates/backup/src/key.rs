@@ -1,5 +1,5 @@
-//! The keys that backups are sealed with. Whoever has a backup and not its key has nothing; whoever has both has what Redis had: token
-//! hashes, and secrets that the API's own key still seals.
+//! The keys that seal backups. A backup without its key is useless; with it, it contains what Redis had: token hashes,
+//! and secrets that are still sealed by the API's own key.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl BackupKeys {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::Setting(format!(
-                "STOKE_BACKUP_KEY must be 64 hexadecimal digits (`openssl rand -hex 32` makes them), or up to {KEYS_MAX} such keys with commas between them"
+                "STOKE_BACKUP_KEY must be 64 hexadecimal digits (create them with `openssl rand -hex 32`), or up to {KEYS_MAX} such keys separated by commas"
             ))
         };
         let mut keys = Vec::new();
@@ -60,7 +60,7 @@ impl BackupKeys {
             .ok_or_else(|| Error::WrongKey { wanted: fingerprint.to_owned(), held: self.fingerprints().join(", ") })
     }
 
-    /// What tells them apart, and tells nothing of them.
+    /// Fingerprints that identify the keys without revealing them.
     #[must_use]
     pub fn fingerprints(&self) -> Vec<String> {
         self.0.iter().map(|key| BackupKey(*key).fingerprint()).collect()
@@ -78,7 +78,8 @@ impl BackupKey {
         hex::encode(&Sha256::new().chain_update("stokehold backup key\0").chain_update(self.0).finalize()[..8])
     }
 
-    /// Nonce and sealed text. XChaCha20-Poly1305, whose nonces may be drawn; `bound` says what it is, so that nothing passes as another.
+    /// Nonce and sealed text. XChaCha20-Poly1305, whose nonces may be random; `bound` identifies the content, so that
+    /// it cannot be passed off as another.
     pub(crate) fn seal(&self, bound: &str, msg: &[u8]) -> Result<Vec<u8>, Error> {
         let mut nonce = [0; NONCE_BYTES];
         OsRng.try_fill_bytes(&mut nonce).map_err(|_| Error::Random)?;

@@ -1,9 +1,10 @@
-//! Backups of a whole installation: what Redis holds, in parts that are sealed before they leave this process, in a bucket of yours.
+//! Backups of a whole installation: the content of Redis, in parts that are sealed before they leave this process, in a
+//! bucket of yours.
 //!
-//! A backup is a folder: its parts, and a manifest that is written last, so that half a backup is none. [`create()`] makes one,
-//! [`Store::list`] finds them, [`restore()`] brings one back into a queue that holds nothing and counts what came, [`retention`] says
-//! which are too many. What is copied of Redis, and how it becomes a queue again, is `stokehold_queue::backup`; results and packages
-//! lie in S3 already and are not copied.
+//! A backup is a folder: its parts, and a manifest that is written last, so that an incomplete backup has none.
+//! [`create()`] creates one, [`Store::list`] finds them, [`restore()`] restores one into an empty queue and compares
+//! the counts, and [`retention`] decides which ones to delete. `stokehold_queue::backup` defines what is copied from
+//! Redis and how it becomes a queue again; results and packages are already in S3 and are not copied.
 
 mod create;
 mod error;

@@ -1,4 +1,5 @@
-//! What a backup says of itself. It can be read without the key, so that a list needs none, and is sealed by it, so that nobody leaves a part out.
+//! The manifest of a backup. It can be read without the key, so that listing needs none, and is sealed by the key, so
+//! that no part can be left out.
 
 use serde::{Deserialize, Serialize};
 use stokehold_queue::backup::{Census, Moment};
@@ -84,7 +85,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads one, whoever wrote it.
+    /// Parses a manifest of any origin.
     pub(crate) fn parse(object: &str, text: &[u8]) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Head {
@@ -104,7 +105,7 @@ impl Manifest {
         let key = keys.of(&self.key)?;
         let bound = Self { seal: String::new(), ..self.clone() }.bound()?;
         let is_whole = hex::decode(&self.seal).is_ok_and(|seal| key.open(&bound, &seal).is_some());
-        let why = "its seal is not that of what it says".to_owned();
+        let why = "its seal does not match its content".to_owned();
         is_whole.then_some(key).ok_or_else(|| Error::Damaged { object: format!("the manifest of {}", self.id), why })
     }
 

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::key::{BackupKey, SEAL_BYTES};
 use crate::manifest::Part;
 
-/// A part is closed once it holds so many bytes before they are compressed.
+/// A part is closed once it holds this many bytes before compression.
 const PART_BYTES: u64 = 8 << 20;
 
 /// The largest entry: a thousand members of the largest values, as hexadecimal. A part is closed after one that large.
@@ -89,9 +89,9 @@ fn bound(backup: &str, name: &str) -> String {
 pub(crate) fn read(backup: &str, part: &Part, sealed: &[u8], key: &BackupKey) -> Result<Reader, Error> {
     let damaged = |why: &str| Error::Damaged { object: format!("{} of {backup}", part.name), why: why.to_owned() };
     if hex::encode(Sha256::digest(sealed)) != part.sha256 {
-        return Err(damaged("its SHA-256 is not that in the manifest"));
+        return Err(damaged("its SHA-256 differs from the manifest"));
     }
-    let packed = key.open(&bound(backup, &part.name), sealed).ok_or_else(|| damaged("its seal does not fit"))?;
+    let packed = key.open(&bound(backup, &part.name), sealed).ok_or_else(|| damaged("its seal does not match"))?;
     let lines = zstd::stream::read::Decoder::new(std::io::Cursor::new(packed));
     let lines = lines.map_err(|error| damaged(&error.to_string()))?;
     Ok(Reader {
@@ -113,7 +113,7 @@ impl Reader {
         Error::Damaged { object: self.object.clone(), why: why.to_string() }
     }
 
-    /// At most so many more, and about so many bytes; none at the end.
+    /// At most this many more entries, and about this many bytes; none at the end.
     pub(crate) fn some(&mut self, most: usize, most_bytes: u64) -> Result<Vec<Entry>, Error> {
         let (mut entries, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
         while entries.len() < most && bytes < most_bytes {
@@ -125,7 +125,8 @@ impl Reader {
                 length => bytes += length as u64,
             }
             entries.push(serde_json::from_slice(&line).map_err(|error| self.damaged(error))?);
-            self.left = self.left.checked_sub(1).ok_or_else(|| self.damaged("it has more entries than it should"))?;
+            self.left =
+                self.left.checked_sub(1).ok_or_else(|| self.damaged("it has more entries than the manifest states"))?;
         }
         Ok(entries)
     }

@@ -33,7 +33,7 @@ pub struct Restoration<'a> {
     pub keys: &'a BackupKeys,
     /// Which; `None`: the newest whole one.
     pub id: Option<&'a BackupId>,
-    /// The bucket of results, if each is to be looked for.
+    /// The bucket of results, if each result should be looked up.
     pub results: Option<&'a Objects>,
     /// Told the number of keys read so far, of how many.
     pub progress: &'a (dyn Fn(u64, u64) + Send + Sync),
@@ -134,7 +134,7 @@ impl Pouring<'_> {
         }
         let (read, told) = (&self.read, &manifest.census);
         if read.keys != told.keys || read.ended_digest != told.ended_digest {
-            let why = format!("it has {} keys, and says {}", read.keys, told.keys);
+            let why = format!("it has {} keys, but its manifest states {}", read.keys, told.keys);
             return Err(Error::Damaged { object: manifest.id.clone(), why });
         }
         Ok(())

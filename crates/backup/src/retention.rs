@@ -10,14 +10,14 @@ use time::OffsetDateTime;
 const HOUR_MS: u64 = 60 * 60 * 1_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// All of so many milliseconds are kept.
+/// All backups of this time span are kept.
 const ALL_MS: u64 = DAY_MS;
 const DAILY_MS: u64 = 7 * DAY_MS;
 const WEEKLY_MS: u64 = 5 * 7 * DAY_MS;
 /// Twelve months, the longest ones.
 const MONTHLY_MS: u64 = 366 * DAY_MS;
 
-/// Half a backup of this age is nobody's any more: no backup takes that long.
+/// An incomplete backup of this age was abandoned: no backup takes that long.
 pub const HALF_MS: u64 = DAY_MS;
 
 /// Of backups that were begun at these times, unix milliseconds, those that may go.

@@ -36,9 +36,9 @@ pub struct Store {
 pub struct Listed {
     /// Its name.
     pub id: BackupId,
-    /// What it says of itself; `None` of half a backup, which is being made or was cut short.
+    /// The manifest; `None` for an incomplete backup, which is in progress or was interrupted.
     pub manifest: Option<Manifest>,
-    /// Why what it says cannot be read: a later release made it, or it is damaged.
+    /// Why the manifest cannot be read: a later release wrote it, or it is damaged.
     pub unreadable: Option<String>,
 }
 
@@ -136,14 +136,14 @@ impl Store {
         let body = self.objects.get(&key, part.size_bytes.min(SEALED_BYTES_MAX)).await?;
         body.ok_or_else(|| Error::Damaged {
             object: format!("{} of {backup}", part.name),
-            why: "it is gone".to_owned(),
+            why: "it no longer exists".to_owned(),
         })
     }
 
-    /// Deletes the backups that are too many, and the halves that nobody makes any more. Answers their names.
+    /// Deletes expired backups and abandoned incomplete ones. Returns their names.
     ///
     /// # Errors
-    /// As [`Store::list`]; some may be gone by then. Safe to repeat.
+    /// As [`Store::list`]; some may be deleted by then. Safe to repeat.
     pub async fn thin_out(&self, now_ms: u64) -> Result<Vec<BackupId>, Error> {
         let listed = self.list().await?;
         let whole = listed.iter().filter(|listed| listed.manifest.is_some());

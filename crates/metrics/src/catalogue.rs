@@ -11,7 +11,7 @@ pub struct Metric {
     pub kind: Kind,
     /// What it means, in a sentence.
     pub help: &'static str,
-    /// What its series are told apart by. Each has a bound.
+    /// The labels of its series. Each has a bound.
     pub labels: &'static [&'static str],
 }
 
@@ -20,7 +20,7 @@ pub struct Metric {
 pub enum Kind {
     /// How often something happened; only grows.
     Counter,
-    /// How something stands.
+    /// A value that can go up and down.
     Gauge,
     /// How often something took how long, by the upper ends of its buckets.
     Histogram(&'static [f64]),

@@ -1,9 +1,10 @@
-//! What a process tells Prometheus.
+//! The metrics that a process exposes to Prometheus.
 //!
-//! A crate names its metrics in a [`catalogue!`]: name, kind, labels, meaning, all in one place, from which `docs/metrics.md` is written too.
-//! What *happens* is counted by the usual macros of the `metrics` crate, in the one recorder that [`install`] sets up. How things *stand* -
-//! machines, cards, endpoints that come and go - is a [picture](Exposition::show), made anew at each look: what is gone is gone from it,
-//! where a gauge of the recorder would stand at its last value for ever.
+//! A crate lists its metrics in a [`catalogue!`]: name, kind, labels and help text in one place, from which
+//! `docs/metrics.md` is generated too. Events are counted by the usual macros of the `metrics` crate, in the one
+//! recorder that [`install`] sets up. State that comes and goes, such as machines, GPUs and endpoints, is a
+//! [picture](Exposition::show) that is rebuilt at each collection: what no longer exists disappears from it, while a
+//! gauge of the recorder would keep its last value forever.
 
 #[macro_use]
 mod catalogue;

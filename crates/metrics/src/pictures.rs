@@ -1,4 +1,4 @@
-//! How things stand, by who looked.
+//! Snapshots of state, by collector.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::{Metric, recorder};
 /// A picture that is older is not shown: who looked has not been able to since.
 pub const SHOWN_FOR: Duration = Duration::from_secs(60);
 
-/// All that a process tells. Clones share it.
+/// Everything that a process exposes. Clones share it.
 #[derive(Clone, Default)]
 pub struct Exposition(Arc<Mutex<BTreeMap<&'static str, Picture>>>);
 
@@ -23,8 +23,8 @@ struct Picture {
 }
 
 impl Exposition {
-    /// Shows how things stand now, as `look` sets it by the usual macros; what it does not set is not told. In the place of what `teller`
-    /// showed before. What one teller tells no other may.
+    /// Replaces the snapshot of `teller` by what `look` sets with the usual macros; what it does not set is not
+    /// exposed. A metric belongs to one teller only.
     pub fn show(&self, teller: &'static str, catalogue: &[Metric], look: impl FnOnce()) {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
@@ -34,7 +34,7 @@ impl Exposition {
         self.pictures().insert(teller, Picture { at: Instant::now(), text: recorder.handle().render() });
     }
 
-    /// Shows nothing of `teller` any more: it is for another process to tell.
+    /// Removes the snapshot of `teller`: another process exposes it now.
     pub fn hide(&self, teller: &'static str) {
         self.pictures().remove(teller);
     }
@@ -45,7 +45,7 @@ impl Exposition {
         recorder::render()
     }
 
-    /// How things stand, in the same form.
+    /// All snapshots in the same format.
     #[must_use]
     pub fn stands(&self) -> String {
         self.pictures()

@@ -25,7 +25,7 @@ pub fn install(catalogues: &[&[Metric]]) {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("another metrics recorder is in place; what happens here is not counted");
+            tracing::warn!("another metrics recorder is installed; metrics are not counted here");
             return None;
         }
         catalogues.iter().copied().flatten().for_each(Metric::describe);
@@ -33,7 +33,7 @@ pub fn install(catalogues: &[&[Metric]]) {
     });
 }
 
-/// Folds recorded samples; to be called every few seconds, since nobody may ask for them.
+/// Folds recorded samples; call it every few seconds, because there may be no scrapes.
 pub fn upkeep() {
     if let Some(Some(recorder)) = RECORDER.get() {
         recorder.run_upkeep();

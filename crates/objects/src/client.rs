@@ -59,11 +59,11 @@ pub struct Objects {
     /// Signs for the public endpoint; sends nothing.
     signer: Client,
     pub(crate) bucket: String,
-    /// The bucket's home, when AWS has to be told: everywhere but in its first region.
+    /// The bucket's region for AWS, which every region except the first requires.
     location: Option<BucketLocationConstraint>,
 }
 
-/// What somebody is to upload.
+/// An object to be uploaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced<'a> {
     /// Its size.
@@ -72,11 +72,11 @@ pub struct Announced<'a> {
     pub sha256_hex: &'a str,
     /// MIME type.
     pub content_type: &'a str,
-    /// What it is called by whoever downloads it.
+    /// The file name of the download.
     pub name: Option<&'a str>,
 }
 
-/// A request that somebody without credentials may send, as it stands and no other.
+/// A request that a client without credentials may send exactly as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presigned {
     /// Where to.
@@ -144,7 +144,7 @@ impl Objects {
             (None, None) => {}
             _ => {
                 return Err(Error::Invalid(
-                    "an S3 access key id and its secret come together: set both, or neither to use the environment's"
+                    "an S3 access key id requires its secret and the reverse; set both, or neither to use those of the environment"
                         .to_owned(),
                 ));
             }
@@ -172,15 +172,15 @@ impl Objects {
         })
     }
 
-    /// Creates the bucket unless it is there.
+    /// Creates the bucket if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Refused`] when it is somebody else's or may not be made; [`Error::Unavailable`].
+    /// [`Error::Refused`] if it belongs to another account or may not be created; [`Error::Unavailable`].
     pub async fn ensure_bucket(&self) -> Result<(), Error> {
         match self.client.head_bucket().bucket(&self.bucket).send().await {
             Ok(_) => return Ok(()),
             Err(error) if status(&error) == Some(404) => {}
-            Err(error) => return Err(Error::sdk("look for the bucket")(error)),
+            Err(error) => return Err(Error::sdk("look up the bucket")(error)),
         }
         let configuration =
             self.location.clone().map(|home| CreateBucketConfiguration::builder().location_constraint(home).build());
@@ -205,10 +205,11 @@ impl Objects {
         head.send().await.map(drop).map_err(Error::sdk("reach the bucket"))
     }
 
-    /// Lets somebody upload one object: this key, and what was announced of it, within `ttl`. The server refuses any other body.
+    /// Allows the upload of one object within `ttl`: this key, and the announced content. The server refuses any other
+    /// body.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a key, size, digest or time that S3 does not know.
+    /// [`Error::Invalid`] for a key, size, digest or time that S3 does not allow.
     pub async fn presign_put(
         &self,
         key: &str,
@@ -238,10 +239,10 @@ impl Objects {
         })
     }
 
-    /// Lets somebody download one object within `ttl`.
+    /// Allows the download of one object within `ttl`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a key or time that S3 does not know.
+    /// [`Error::Invalid`] for a key or time that S3 does not allow.
     pub async fn presign_get(&self, key: &str, ttl: Duration) -> Result<String, Error> {
         self.presign_get_of(&self.bucket, key, ttl).await
     }
@@ -319,7 +320,7 @@ impl Objects {
                 metadata: answer.metadata.unwrap_or_default().into_iter().collect(),
             })),
             Err(error) if status(&error) == Some(404) => Ok(None),
-            Err(error) => Err(Error::sdk("look at an object")(error)),
+            Err(error) => Err(Error::sdk("look up an object")(error)),
         }
     }
 
@@ -389,7 +390,7 @@ impl Objects {
 pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(()),
-        length => Err(Error::Invalid(format!("an object's key has 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
+        length => Err(Error::Invalid(format!("an object's key must have 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
     }
 }
 

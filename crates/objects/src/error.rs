@@ -15,7 +15,8 @@ pub enum Error {
     /// A wrong argument or setting: nothing was asked of the server, and asking again will not help.
     #[error("{0}")]
     Invalid(String),
-    /// The server said no, and will say it again: credentials, rights, a missing bucket. An operator has to act.
+    /// The server refused the call, and would refuse it again: credentials, rights, a missing bucket. An operator has
+    /// to act.
     #[error("the object store refused to {step}: {code}")]
     Refused {
         /// What was being done.
@@ -55,7 +56,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process serves this folder.
-    #[error("{} is served by another process; stop that one, or name another folder", path.display())]
+    #[error("another process serves {}; stop it, or use another folder", path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
@@ -108,13 +109,13 @@ fn now_s() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A store takes signatures that are some minutes old or early, and says of others only that they are wrong.
+/// A store accepts signatures that are some minutes old or early, and reports others only as invalid.
 fn clock_hint(store_s: i64, here_s: i64) -> Option<String> {
     const NOTICED_S: i64 = 4 * 60;
     let ahead_s = here_s - store_s;
     (ahead_s.abs() > NOTICED_S).then(|| {
         let side = if ahead_s > 0 { "ahead of" } else { "behind" };
-        format!("this machine's clock is {} minutes {side} the store's: set it right", ahead_s.abs() / 60)
+        format!("this machine's clock is {} minutes {side} the store's; correct it", ahead_s.abs() / 60)
     })
 }
 

@@ -6,7 +6,7 @@ use stokehold_metrics::catalogue;
 catalogue! {
     /// Every metric of the client's.
     pub const METRICS;
-    counter S3_ERRORS = "stokehold_s3_errors_total" by ["kind", "step"], "Calls of the object store that failed after all retries, by what was being done: `refused` by it, or `unavailable`.";
+    counter S3_ERRORS = "stokehold_s3_errors_total" by ["kind", "step"], "Object store calls that failed after all retries, by operation: `refused` by the store, or `unavailable`.";
 }
 
 pub(crate) fn failed(kind: &'static str, step: &'static str) {

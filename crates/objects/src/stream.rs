@@ -9,7 +9,7 @@ use crate::{Error, Objects};
 /// The first parts are this large, well above S3's least of 5 MiB. One part and what is next to it are all that is held.
 const PART_BYTES: usize = 8 << 20;
 
-/// S3 takes 10,000 parts: every so many of them the part's size doubles, so that 300 GB find room.
+/// S3 accepts 10,000 parts: after each run of this many parts the part size doubles, so that 300 GB fit.
 const PARTS_PER_SIZE: usize = 2_500;
 
 impl Objects {
@@ -133,7 +133,7 @@ impl Upload {
             let id = created.upload_id.ok_or_else(|| Error::Refused {
                 step: "begin an upload",
                 code: "no upload id".to_owned(),
-                source: "the server gave none".into(),
+                source: "the server returned none".into(),
             })?;
             self.begun = Some(Begun { id, parts: Vec::new() });
         }
@@ -154,7 +154,11 @@ impl Drop for Upload {
         runtime.spawn(async move {
             let abort = objects.client.abort_multipart_upload().bucket(&objects.bucket).key(&key).upload_id(begun.id);
             if let Err(error) = abort.send().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, key, "an unfinished upload is left behind");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    key,
+                    "an unfinished upload could not be aborted"
+                );
             }
         });
     }

@@ -1,9 +1,9 @@
-//! What a backup holds of Redis, and how it gets there and back: every key that is kept, as what it says and not as its bytes in memory,
-//! so that another version, another Redis or Valkey and another number of nodes take it.
+//! What a backup contains of Redis, and how it is read and written: every stored key by its content and not by its
+//! bytes in memory, so that another version, another Redis or Valkey and another number of nodes can load it.
 //!
-//! [`Source`] reads a root at a time while writers wait, for as long as they may be made to, so that a root is copied as it was at one
-//! moment. [`Target`] writes into a queue that holds nothing, and then takes every lease from whom it had been given to, by the verb that
-//! workers give them back with. What becomes of which key is in [`family`] alone. Knows no encryption and no S3.
+//! [`Source`] reads one root at a time while writers are paused, within a limit, so that a root is copied as of one
+//! moment. [`Target`] writes into an empty queue and then releases every lease with the verb that workers use.
+//! [`family`] alone decides what happens to which key. This module contains no encryption and no S3 code.
 
 mod census;
 mod entry;

@@ -61,7 +61,7 @@ impl Batches {
         Self { connection, keys, clock }
     }
 
-    /// A batch as it stands.
+    /// The current state of a batch.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Corrupt`].
@@ -135,7 +135,7 @@ impl Batches {
             .lrange(self.keys.batch_ended(id), 0, last)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("read what has ended of a batch"))?;
+            .map_err(Error::redis("read the ended lines of a batch"))?;
         Ok((collected.unwrap_or(0), job_ids(&ids)?))
     }
 
@@ -175,7 +175,7 @@ impl Batches {
                     Ok(line) => lines.extend(line),
                     // The other lines are whole, and waiting for this one would keep them from their owner for ever.
                     Err(error) => {
-                        tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a line of a batch is left out of its results");
+                        tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a line of a batch cannot be read; leaving it out of the results");
                     }
                 }
             }
@@ -205,7 +205,7 @@ impl Batches {
         Ok(found)
     }
 
-    /// Where these jobs stand; `None` for those that are not here.
+    /// The states of these jobs; `None` for those that are not here.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -215,7 +215,7 @@ impl Batches {
             pipe.hget(self.keys.job(*id), "state");
         }
         let words: Vec<Option<String>> =
-            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at jobs"))?;
+            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("check jobs"))?;
         Ok(words.iter().map(|word| word.as_deref().and_then(JobState::from_word)).collect())
     }
 
@@ -266,7 +266,7 @@ impl Batches {
             .zadd(self.keys.batches_tidy(), id, forget_ms)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("tidy a batch"))
+            .map_err(Error::redis("clean up a batch"))
     }
 
     /// Looks at an ended batch again only at `at_ms`: others are waiting.
@@ -277,7 +277,7 @@ impl Batches {
         let mut call = redis::cmd("ZADD");
         call.arg(self.keys.batches_tidy()).arg("XX").arg(at_ms).arg(id);
         let later: Result<u32, _> = call.query_async(&mut self.connection.redis()).await;
-        later.map(drop).map_err(Error::redis("tidy a batch"))
+        later.map(drop).map_err(Error::redis("clean up a batch"))
     }
 
     /// Forgets an ended batch. What it has in S3 must be gone.
@@ -292,14 +292,18 @@ impl Batches {
             .zrem(self.keys.batches_tidy(), id)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("forget a batch"))
+            .map_err(Error::redis("delete a batch"))
     }
 }
 
 /// A batch of a list. One whose record cannot be read is left out: it must not hide the others.
 fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Batch> {
     record::decode(id, fields).unwrap_or_else(|error| {
-        tracing::error!(batch.id = id, error = &error as &dyn std::error::Error, "a batch is left out of a list");
+        tracing::error!(
+            batch.id = id,
+            error = &error as &dyn std::error::Error,
+            "a batch cannot be read; leaving it out of a list"
+        );
         None
     })
 }

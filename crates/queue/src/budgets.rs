@@ -46,7 +46,7 @@ impl AtBudget {
         }
     }
 
-    /// What a word stands for.
+    /// The value that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Drain, Self::Stop].into_iter().find(|at| at.as_str() == word)
@@ -78,7 +78,7 @@ impl Budget {
     }
 }
 
-/// How what was spent stands to a budget.
+/// The state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -106,7 +106,7 @@ impl Standing {
     }
 }
 
-/// How `spent` stands to `budget`, both micro-dollars. A budget of nothing is reached from the start.
+/// The state of `budget` with `spent`, both micro-dollars. A budget of zero is reached from the start.
 #[must_use]
 pub fn standing(spent: u64, budget: u64) -> Standing {
     if spent >= budget {
@@ -118,14 +118,14 @@ pub fn standing(spent: u64, budget: u64) -> Standing {
     }
 }
 
-/// How a gate was found to stand to its budget.
+/// The recorded state of a gate's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stood {
     /// The day, since 1970, UTC.
     pub day: u32,
     /// Spent on it by then, what ran reckoned in, micro-dollars.
     pub spent_usd_micros: u64,
-    /// How that stands to the budget.
+    /// The state of the budget.
     pub standing: Standing,
 }
 
@@ -159,7 +159,7 @@ pub struct Budgeted {
     pub budget: Budget,
     /// What ended attempts took on the day that was asked about, micro-dollars.
     pub spent_usd_micros: u64,
-    /// How it was found to stand when somebody last looked.
+    /// The state that was last recorded.
     pub stood: Option<Stood>,
     /// Until when nothing starts there, unix milliseconds; [`FOREVER_MS`] where the budget is 0.
     pub paused_until_ms: Option<u64>,

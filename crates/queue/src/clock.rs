@@ -34,18 +34,18 @@ impl Clock {
     }
 }
 
-/// A clock that moves when told to. Clones share it.
+/// A clock that only moves when it is set. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that stands at `now_ms`.
+    /// A clock that shows `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Self(Arc::new(AtomicU64::new(now_ms)))
     }
 
-    /// Where it stands.
+    /// The current time.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.0.load(Ordering::SeqCst)

@@ -28,7 +28,7 @@ const WAITING_MAX: usize = 1_024;
 /// A replica answers within a millisecond or two. One that takes this long is away, and the caller is to hear of it within a second.
 const WAIT_MS: u64 = 800;
 
-const STEP: &str = "have it acknowledged by enough replicas";
+const STEP: &str = "wait for the replicas' acknowledgement";
 
 /// The calls that wait for replicas. Clones share its connections, which are opened with the first call.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl Commits {
         Self { place, root, replicas: Arc::default(), calls: Arc::default() }
     }
 
-    /// How many replicas are waited for; with 0 nobody needs this.
+    /// The number of replicas to wait for; 0 disables waiting.
     pub(crate) fn replicas(&self) -> u32 {
         self.replicas.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl Commits {
     /// Runs a script's call, and waits until enough replicas have what it wrote and all that was written before it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when they do not say so in time: it may have happened, and may be lost yet.
+    /// [`Error::Unavailable`] if they do not acknowledge in time: it may have happened, and may still be lost.
     pub(crate) fn run(&self, script: &'static Script, command: Cmd) -> BoxFuture<'_, Result<Value, Error>> {
         self.join(script, command).boxed()
     }
@@ -70,7 +70,7 @@ impl Commits {
     async fn join(&self, script: &'static Script, command: Cmd) -> Result<Value, Error> {
         let calls = self.calls.get_or_try_init(|| self.open().boxed()).await?;
         let (answer, answered) = oneshot::channel();
-        let unknown = |_| Error::Unavailable { step: script.name, source: "its connection has ended".into() };
+        let unknown = |_| Error::Unavailable { step: script.name, source: "the connection was closed".into() };
         calls.send(Call { script, command, answer }).await.map_err(|_| unknown(()))?;
         answered.await.map_err(|_| unknown(()))?
     }
@@ -95,7 +95,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Until nobody is left to call.
+    /// Runs until every handle is dropped.
     async fn run(mut self) {
         loop {
             let mut group = Vec::new();
@@ -130,7 +130,7 @@ impl Lane {
         };
         let short = match waited {
             Ok(there) if there >= replicas => None,
-            Ok(there) => Some(format!("{there} of {replicas} replicas have it")),
+            Ok(there) => Some(format!("only {there} of {replicas} replicas have it")),
             Err(error) => Some(error.to_string()),
         };
         replies.truncate(group.len());
@@ -163,7 +163,7 @@ impl Lane {
     }
 }
 
-/// On the shard of the group's first call: which one matters to nobody.
+/// On the shard of the group's first call; any would do.
 fn mark(group: &[Call]) -> Cmd {
     let root = group.first().and_then(|call| call.command.args_iter().nth(3));
     let mut mark = redis::cmd("EVAL");

@@ -34,13 +34,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// While a primary is sought, its place is asked for no less often than this: it is to be found within 5 s of its promotion.
+/// The longest pause between two searches for a primary, which must be found within 5 s of its promotion.
 const SEEK_MAX: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether the primary has moved.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a call waits for a connection, or for a Redis that says "not now", before it fails.
+/// How long a call waits for a connection, or for a Redis that answers "not now", before it fails.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -79,7 +79,7 @@ impl Connection {
             let failure = match timeout_at(deadline, locator.connect()).await {
                 Ok(Ok(found)) => break found,
                 Ok(Err(error)) => error,
-                Err(_) => refused("it does not answer"),
+                Err(_) => refused("Redis does not answer"),
             };
             if Instant::now() + wait >= deadline || failure.kind() == ErrorKind::AuthenticationFailed {
                 return Err(Error::redis("connect")(failure));
@@ -143,10 +143,10 @@ impl Connection {
         let answers: Vec<RedisResult<Value>> = reads.ignore_errors().query_async(&mut self.redis()).await?;
         let read = |answer: RedisResult<Value>| match answer {
             Ok(value) => Ok(T::from_redis_value(value)
-                .inspect_err(|error| tracing::error!(%error, "a stored value cannot be read, and is left out"))
+                .inspect_err(|error| tracing::error!(%error, "a stored value cannot be read; leaving it out"))
                 .ok()),
             Err(error) if error.code() == Some(WRONG_TYPE) => {
-                tracing::error!(%error, "a stored value cannot be read, and is left out");
+                tracing::error!(%error, "a stored value cannot be read; leaving it out");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -154,8 +154,8 @@ impl Connection {
         answers.into_iter().map(read).collect()
     }
 
-    /// Runs a script's call whose outcome is promised to somebody: a submit, an end. Where replicas are waited for, it is not known
-    /// before they have it.
+    /// Runs a script's call whose outcome is promised to a client: a submit, an end. If replicas are waited for, the
+    /// outcome is not known before they have it.
     pub(crate) async fn eval_durably<T: FromRedisValue>(
         &self,
         script: &'static Script,
@@ -170,8 +170,8 @@ impl Connection {
         }
     }
 
-    /// Runs a script's call. A Redis that has restarted does not know the script any more: then it is loaded and called again,
-    /// which is safe because NOSCRIPT says that nothing ran.
+    /// Runs a script's call. A restarted Redis does not have the script: then it is loaded and called again, which is
+    /// safe because NOSCRIPT means that nothing ran.
     pub(crate) async fn eval<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Error> {
         let mut redis = self.redis();
         match call.query_async(&mut redis).await {
@@ -197,7 +197,7 @@ impl Connection {
                 Some(connection) => Ok((link.number, connection.clone())),
                 None => Err(refused("there is no connection to Redis")),
             },
-            Ok(Err(_)) => Err(refused("nobody keeps the connection to Redis any more")),
+            Ok(Err(_)) => Err(refused("the connection to Redis was given up")),
             Err(_) => Err(refused("there is no connection to Redis")),
         }
     }
@@ -212,7 +212,7 @@ impl Connection {
 }
 
 impl ConnectionLike for Connection {
-    /// Refusals that say that nothing ran are waited out, and followed to where the primary is now.
+    /// Refusals which mean that nothing ran are waited out, and followed to the current primary.
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let mut deadline = None;
@@ -260,7 +260,7 @@ impl ConnectionLike for Connection {
         })
     }
 
-    /// What the URL says: the primary is told on connecting.
+    /// The database of the URL, which is selected on connecting.
     fn get_db(&self) -> i64 {
         self.shared.link.borrow().info.redis_settings().db()
     }
@@ -275,7 +275,8 @@ impl Primary {
         self.0.borrow_and_update().info.clone()
     }
 
-    /// Waits until there is another connection to it, perhaps elsewhere. Never, once nobody keeps it.
+    /// Waits until there is another connection, perhaps to another server. Never returns once the connection is given
+    /// up.
     pub(crate) async fn renewed(&mut self) {
         let number = self.0.borrow_and_update().number;
         if self.0.wait_for(|link| link.number != number && link.connection.is_some()).await.is_err() {
@@ -358,7 +359,7 @@ async fn seek(locator: &mut Locator) -> Found {
                 tracing::info!(address = %found.info.addr(), "connected to Redis again");
                 return found;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "no connection to Redis, trying again"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot connect to Redis, trying again"),
             Err(_) => tracing::warn!("connecting to Redis timed out, trying again"),
         }
         sleep(jittered(wait)).await;
@@ -373,7 +374,7 @@ async fn moved(locator: &mut Locator, link: &watch::Sender<Link>) -> Option<Foun
         return None;
     }
     let found = timeout(RECONNECT_MAX, locator.connect_to(said)).await.ok()?.ok()?;
-    tracing::info!(address = %found.info.addr(), "Redis has another primary now");
+    tracing::info!(address = %found.info.addr(), "Redis has a new primary");
     Some(found)
 }
 

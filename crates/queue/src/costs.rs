@@ -1,9 +1,10 @@
-//! What jobs cost: what their attempts took, counted in the commit that ends them, and the machines' bills, of which every micro-dollar
-//! is some job's, or is said to be nobody's.
+//! What jobs cost: the use of their attempts, counted in the commit that ends them, and the bills of the instances, of
+//! which every micro-dollar is assigned to a job or reported as unassigned.
 //!
-//! A day is reckoned by itself, so what a day has cost is the same in every report. The machine's time that jobs ran and loaded in is
-//! theirs by what they took. What it cost beside that (boot, idle, stopped, disk, traffic) is spread over what it served on that day, in
-//! proportion to what running cost; of a machine that served nothing, over what all machines of its provider served on that day.
+//! Each day is computed by itself, so the cost of a day is the same in every report. Jobs pay for the time in which
+//! they ran and loaded, by what they used. The other costs of an instance (boot, idle, stopped, disk, traffic) are
+//! spread over what it served on that day, in proportion to the cost of running; those of an instance that served
+//! nothing, over what all instances of its provider served on that day.
 
 mod bill;
 mod forecast;

@@ -46,7 +46,7 @@ pub struct Version {
 
 /// A text that is no [`Version`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no version as 8.9")]
+#[error("{0:?} is not a version; write one such as 8.9")]
 pub struct NoVersion(String);
 
 impl FromStr for Version {
@@ -146,7 +146,7 @@ pub struct Offer<'a> {
     pub gpus: &'a [Gpu],
     /// The newest CUDA that its driver serves.
     pub cuda: Option<Version>,
-    /// Where it stands.
+    /// Its region.
     pub region: &'a str,
     /// Whose it is.
     pub trust: Trust,
@@ -181,15 +181,15 @@ impl Demands {
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
         let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
         Some(match self.unmet(offer, met)? {
-            Unmet::Trust => format!("it asks for a machine that is {}", self.min_trust.as_str()),
-            Unmet::Sandbox => format!("it asks for sandbox {} or more", self.min_sandbox),
-            Unmet::Region => format!("it asks for region {}", self.regions.join(" or ")),
-            Unmet::Cuda(wanted) => format!("it asks for CUDA {wanted} or more"),
+            Unmet::Trust => format!("it needs a machine with trust {}", self.min_trust.as_str()),
+            Unmet::Sandbox => format!("it needs sandbox level {} or higher", self.min_sandbox),
+            Unmet::Region => format!("it needs region {}", self.regions.join(" or ")),
+            Unmet::Cuda(wanted) => format!("it needs CUDA {wanted} or newer"),
             Unmet::Cards => self.asked_of_cards(),
         })
     }
 
-    /// The first requirement that an offer does not meet, of whose cards so many are of those asked for ([`Demands::is_met_by_kind`]).
+    /// The first requirement that an offer does not meet; `met_cards` of its GPUs match ([`Demands::is_met_by_kind`]).
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {
@@ -230,14 +230,14 @@ impl Demands {
 
     fn asked_of_cards(&self) -> String {
         let mut asked = match self.gpus {
-            0 | 1 => "it asks for a card".to_owned(),
-            gpus => format!("it asks for {gpus} cards in one machine"),
+            0 | 1 => "it needs a GPU".to_owned(),
+            gpus => format!("it needs {gpus} GPUs in one machine"),
         };
         if !self.gpu_models.is_empty() {
-            asked.push_str(&format!(" of the model {}", self.gpu_models.join(" or ")));
+            asked.push_str(&format!(" of model {}", self.gpu_models.join(" or ")));
         }
         if let Some(capability) = self.min_compute_capability {
-            asked.push_str(&format!(" with compute capability {capability} or more"));
+            asked.push_str(&format!(" with compute capability {capability} or higher"));
         }
         asked
     }
@@ -273,7 +273,7 @@ impl FromStr for SandboxLevel {
             "L0" => Ok(Self::L0),
             "L1" => Ok(Self::L1),
             "L2" => Ok(Self::L2),
-            _ => Err("use auto, L0, L1 or L2".to_owned()),
+            _ => Err("must be auto, L0, L1 or L2".to_owned()),
         }
     }
 }
@@ -314,32 +314,32 @@ mod tests {
             ..Demands::default()
         };
         assert_eq!(refused(models(&["H100", "RTX 4090"])), None);
-        assert_eq!(refused(models(&["H100"])).unwrap(), "it asks for a card of the model H100");
+        assert_eq!(refused(models(&["H100"])).unwrap(), "it needs a GPU of model H100");
         let several = |gpus| Demands { gpus, ..Demands::default() };
         assert_eq!(refused(several(2)), None);
-        assert_eq!(refused(several(3)).unwrap(), "it asks for 3 cards in one machine");
+        assert_eq!(refused(several(3)).unwrap(), "it needs 3 GPUs in one machine");
         let both = Demands { gpus: 2, ..models(&["RTX 4090"]) };
-        assert_eq!(refused(both).unwrap(), "it asks for 2 cards in one machine of the model RTX 4090");
+        assert_eq!(refused(both).unwrap(), "it needs 2 GPUs in one machine of model RTX 4090");
         let capable =
             |capability: &str| Demands { min_compute_capability: capability.parse().ok(), ..Demands::default() };
         assert_eq!(refused(capable("8.0")), None);
-        assert_eq!(refused(capable("9.0")).unwrap(), "it asks for a card with compute capability 9.0 or more");
+        assert_eq!(refused(capable("9.0")).unwrap(), "it needs a GPU with compute capability 9.0 or higher");
         assert_eq!(
             refused(Demands { min_cuda: "13.0".parse().ok(), ..Demands::default() }).unwrap(),
-            "it asks for CUDA 13.0 or more"
+            "it needs CUDA 13.0 or newer"
         );
         assert_eq!(
             refused(Demands { regions: vec!["us".to_owned()], ..Demands::default() }).unwrap(),
-            "it asks for region us"
+            "it needs region us"
         );
         assert_eq!(
             refused(Demands { min_trust: Trust::Owned, ..Demands::default() }).unwrap(),
-            "it asks for a machine that is owned"
+            "it needs a machine with trust owned"
         );
         assert_eq!(refused(Demands { min_trust: Trust::Community, ..Demands::default() }), None);
         let shut_in = |min_sandbox| Demands { min_sandbox, ..Demands::default() };
         assert_eq!(refused(shut_in(SandboxLevel::L1)), None);
-        assert_eq!(refused(shut_in(SandboxLevel::L2)).unwrap(), "it asks for sandbox L2 or more");
+        assert_eq!(refused(shut_in(SandboxLevel::L2)).unwrap(), "it needs sandbox level L2 or higher");
     }
 
     #[test]

@@ -15,29 +15,29 @@ use crate::vram::{VramNeed, mib_of_gib};
 pub struct EndpointVersion {
     /// `[a-z0-9][a-z0-9-]{0,62}`.
     pub name: String,
-    /// 1, 2, ... per name.
+    /// 1, 2, 3, ... per name.
     pub version: u32,
-    /// When, unix milliseconds.
+    /// When it was created, Unix milliseconds.
     pub created_ms: u64,
-    /// What it runs.
+    /// The deployed spec.
     #[serde(flatten)]
     pub spec: EndpointSpec,
 }
 
-/// Which versions of an endpoint new jobs run on. Stored as `6`, or as `6 7 10`: the current version, and 10 percent for another. The version
-/// that was current before comes last, as `6 5` and `6 7 10 5`.
+/// The versions that receive an endpoint's new jobs. Stored as `6`, or as `6 7 10`: the current version, and 10 percent
+/// for version 7. The version that was current before comes last, as in `6 5` and `6 7 10 5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
-    /// The one that a job runs on which names none.
+    /// The version of jobs that name none.
     pub current: u32,
-    /// Another, and the part of new jobs that it gets, percent.
+    /// Another version and its share of new jobs, percent.
     pub canary: Option<(u32, u32)>,
-    /// What was current before, and is what there is to go back to; `None` once somebody has.
+    /// The version that was current before, the target of a rollback; `None` after a rollback.
     pub previous: Option<u32>,
 }
 
 impl Traffic {
-    /// The version for a new job. `draw` is from 0 to 99, each as likely.
+    /// The version for a new job. `draw` is uniform from 0 to 99.
     #[must_use]
     pub fn pick(&self, draw: u32) -> u32 {
         match self.canary {
@@ -46,7 +46,7 @@ impl Traffic {
         }
     }
 
-    /// Each version with its part of new jobs, percent.
+    /// Each version with its share of new jobs, percent.
     pub fn parts(&self) -> impl Iterator<Item = (u32, u32)> {
         let taken = self.canary.map_or(0, |(_, percent)| percent);
         std::iter::once((self.current, 100 - taken.min(100))).chain(self.canary)
@@ -70,13 +70,14 @@ impl FromStr for Traffic {
 }
 
 impl EndpointSpec {
-    /// Jobs that it takes at once in one slot of a worker.
+    /// Jobs that one slot of a worker takes at the same time.
     #[must_use]
     pub fn share(&self) -> u32 {
         self.max_concurrency.max(1).saturating_mul(self.max_batch_size.max(1))
     }
 
-    /// The same as its jobs have it (see [`JobSpec::share`](crate::job::JobSpec::share)): 0 where each has a slot of its own.
+    /// The same value as stored in jobs (see [`JobSpec::share`](crate::job::JobSpec::share)): 0 if each job has its own
+    /// slot.
     #[must_use]
     pub fn job_share(&self) -> u32 {
         match self.share() {
@@ -85,7 +86,7 @@ impl EndpointSpec {
         }
     }
 
-    /// What it needs of a GPU, with what was learned of it by GPU model, MiB.
+    /// The GPU memory that it needs, including learned values by GPU model, MiB.
     #[must_use]
     pub fn vram_need(&self, learned_mib: BTreeMap<String, u64>) -> VramNeed {
         VramNeed {
@@ -97,37 +98,37 @@ impl EndpointSpec {
     }
 }
 
-/// What `stoke deploy` found out about a handler.
+/// An endpoint version, as `stoke deploy` sends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndpointSpec {
     /// The package: the folder as `.tar.gz`, named by its hash.
     pub package_sha256: String,
-    /// Its size.
+    /// The package's size.
     pub package_size_bytes: u64,
     /// What a worker starts for it.
     #[serde(default, skip_serializing_if = "Runner::is_python")]
     pub runner: Runner,
     /// `file.py:object` inside the package, of a RunPod script `file.py`; empty for a server or a command.
     pub entry: String,
-    /// The exact requirements, in `requirements.txt` form; empty when the handler needs nothing.
+    /// The locked requirements in `requirements.txt` form; empty if the handler needs none.
     #[serde(default)]
     pub requirements_lock: String,
-    /// Python to run it with, as `3.11`; empty means the worker's own.
+    /// The Python version, e.g. `3.11`; empty means the worker's own.
     #[serde(default)]
     pub python: String,
-    /// Whether its runners reach the network.
+    /// Whether its runners have network access.
     #[serde(default, skip_serializing_if = "is_false")]
     pub network: bool,
-    /// Variables that its runners see.
+    /// Environment variables of its runners.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Names of the tenant's secrets that its runners get, as variables.
+    /// Names of the tenant's secrets that its runners receive as environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
     /// Files that its runners find in a folder of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<Weight>,
-    /// Whether pickles may be among them: reading one runs what it says.
+    /// Whether weights may contain pickles, which run code when they are read.
     #[serde(default, skip_serializing_if = "is_false")]
     pub allow_pickle: bool,
     /// JSON Schema of the input.
@@ -135,49 +136,49 @@ pub struct EndpointSpec {
     /// JSON Schema of the result.
     #[serde(default)]
     pub output_schema: Value,
-    /// Declared VRAM need, GiB; 0 runs on the CPU.
+    /// The declared VRAM, GiB; 0 runs on the CPU.
     #[serde(default)]
     pub vram_gib: f64,
-    /// The share of a card's memory that it takes on every card, 0 to 1; `vram_gib` is then the least that it runs with.
+    /// The share of a GPU's memory that it takes on any GPU, 0 to 1; `vram_gib` is then the minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_fraction: Option<f64>,
-    /// What else it asks of its worker.
+    /// Other requirements for workers.
     #[serde(default, skip_serializing_if = "Demands::ask_nothing")]
     pub demands: Demands,
-    /// Jobs one runner takes at once; more than 1 only for async handlers.
+    /// Jobs that one runner runs concurrently; more than 1 only for async handlers.
     #[serde(default = "one")]
     pub max_concurrency: u32,
-    /// Jobs that one call of the handler takes; more than 1 only for handlers that were written for it.
+    /// Jobs that one call of the handler takes; more than 1 only for handlers written for batches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub max_batch_size: u32,
     /// How long the first job of a call waits for others, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_wait_ms: f64,
-    /// How long it stays loaded after its last job, though others want its room, seconds.
+    /// How long it stays loaded after its last job although others need the memory, seconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub keep_warm_s: u64,
-    /// Workers that have it loaded, jobs or not.
+    /// Workers that keep it loaded without jobs.
     #[serde(default, skip_serializing_if = "is_nobody")]
     pub min_warm: u32,
-    /// How urgent its jobs are that do not say; `standard` when absent.
+    /// The priority of jobs that set none; `standard` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Default longest run.
+    /// The longest run of jobs that set none, seconds.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,
-    /// Default attempts.
+    /// The attempts of jobs that set none.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
-    /// When and after which failures its jobs are tried again.
+    /// When and after which errors its jobs are retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// Inputs that a worker runs once before the first job, the largest first: JSON objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warmup: Vec<Value>,
-    /// What must allow an input before it runs, in order.
+    /// Steps that must allow an input before it runs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepConfig>,
-    /// What must allow an output before anybody sees it, in order.
+    /// Steps that must allow an output before it is returned, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<StepConfig>,
 }
@@ -185,24 +186,24 @@ pub struct EndpointSpec {
 /// One file of an endpoint's weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
-    /// What it is called in the folder, as `unet/model.safetensors`.
+    /// The file's path in the folder, e.g. `unet/model.safetensors`.
     pub path: String,
-    /// Where its author has it from, as `hf://org/model@<commit>/model.safetensors`; shown to people.
+    /// The origin of the file, for people to read, e.g. `hf://org/model@<commit>/model.safetensors`.
     pub source: String,
-    /// Where it is fetched from: `https://`, `http://` or `s3://`; `None` where it was uploaded.
+    /// The address to fetch it from: `https://`, `http://` or `s3://`; `None` if it was uploaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Of its bytes, lower-case hex.
+    /// The SHA-256 of the file, lower-case hex.
     pub sha256: String,
-    /// How many these are.
+    /// The size of the file.
     pub size_bytes: u64,
 }
 
-/// The kinds of endpoint, with what their runners are to know.
+/// The kinds of endpoint, with what their runners need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Runner {
-    /// A function or class that `@endpoint` marks.
+    /// A function or class decorated with `@endpoint`.
     #[default]
     Python,
     /// A Cog predictor.
@@ -211,9 +212,9 @@ pub enum Runner {
     Runpod,
     /// A program that serves HTTP on 127.0.0.1.
     Server(Server),
-    /// A program that is run once per job.
+    /// A program that runs once per job.
     Command {
-        /// It and its arguments.
+        /// The program and its arguments.
         command: Vec<String>,
     },
 }
@@ -221,14 +222,14 @@ pub enum Runner {
 /// A program that serves HTTP: a job is a request to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// It and its arguments; `{port}` stands for the port to listen on.
+    /// The program and its arguments; `{port}` is replaced by the port to listen on.
     pub command: Vec<String>,
-    /// Answers 2xx once it is ready.
+    /// The path that answers 2xx once the server is ready.
     pub ready_path: String,
-    /// Where inputs are posted; without it a job names its path.
+    /// The path that inputs are posted to; without it, a job names its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The port of a server that cannot be told one.
+    /// The port of a server whose port is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -251,20 +252,20 @@ impl Runner {
     }
 }
 
-/// An endpoint that another one asks before or after each of its jobs.
+/// An endpoint that decides on another endpoint's jobs, before or after they run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepConfig {
-    /// What it is called in the job's record.
+    /// The step's name in the job's record.
     pub name: String,
     /// The endpoint that decides.
     pub endpoint: String,
-    /// One of its versions; the one that is current at each submit when absent.
+    /// The version; if absent, the version that is current at each submit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// The most that each label's score may be, 0 to 1.
+    /// The highest allowed score of each label, 0 to 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub thresholds: BTreeMap<String, f64>,
-    /// Longest one attempt of it may run; the deciding endpoint's own when absent.
+    /// The longest that one attempt of it may run, seconds; if absent, the deciding endpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u64>,
 }

@@ -1,107 +1,109 @@
-//! What can go wrong in the queue, one variant per thing a caller would do differently.
+//! The errors of the queue, one variant per thing a caller would do differently.
 
 /// The queue's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing can be said about whether it happened. Safe to repeat, as each verb says.
+    /// The outcome is unknown. Repeating is safe as documented for each verb.
     #[error("the queue is unavailable: failed to {step}")]
     Unavailable {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It certainly did not happen: there are as many as there may be.
+    /// It did not happen: the limit is reached.
     #[error("the queue is full")]
     Full,
-    /// It certainly did not happen: no new work is taken at present.
-    #[error("no new work is taken: {0}")]
+    /// It did not happen: no new work is accepted at present.
+    #[error("the queue takes no new work: {0}")]
     Closed(String),
-    /// An idempotency key is known with another request.
+    /// The idempotency key was used with another request.
     #[error("idempotency key {key:?} was used with another request")]
     IdempotencyConflict {
         /// The key.
         key: String,
     },
-    /// It certainly did not happen: another replica has fed this part of the batch, or the batch is gone.
-    #[error("the batch has been fed by another replica")]
+    /// It did not happen: another replica has fed this part of the batch, or the batch no longer exists.
+    #[error("another replica has fed the batch")]
     StaleGuard,
-    /// It certainly did not happen: a job names one to wait for that is not in the queue.
+    /// It did not happen: a job waits for one that is not in the queue.
     #[error("job {job} is not in the queue")]
     NoDependency {
-        /// The number of the job that names it, from 0.
+        /// The index of the job that names it, from 0.
         number: usize,
-        /// The one it names.
+        /// The id that it names.
         job: String,
     },
-    /// It certainly did not happen: there are as many open jobs as there may be.
+    /// It did not happen: the limit of open jobs is reached.
     #[error("{open} of {most} jobs are open")]
     Quota {
         /// `t:<tenant>` or `e:<tenant>:<endpoint>`.
         gate: String,
-        /// As many may be open.
+        /// The limit.
         most: u64,
-        /// As many are.
+        /// The open jobs.
         open: u64,
     },
-    /// It certainly did not happen: the records of the tenant's jobs take as much of Redis as they may.
+    /// It did not happen: the records of the tenant's jobs use their limit of Redis memory.
     #[error("the jobs of tenant {tenant:?} take {held_bytes} of {most_bytes} bytes")]
     Memory {
-        /// Whose.
+        /// The tenant.
         tenant: String,
-        /// As much they may take.
+        /// The limit.
         most_bytes: u64,
-        /// As much they take.
+        /// The memory in use.
         held_bytes: u64,
     },
-    /// A stored value is not what this version writes.
-    #[error("{key} holds what this version cannot read: {why}")]
+    /// A stored value that this version cannot read.
+    #[error("{key} holds a value that this version cannot read: {why}")]
     Corrupt {
-        /// Where.
+        /// The value's place.
         key: String,
         /// What is wrong.
         why: String,
     },
-    /// Redis is set up so that promises cannot be kept.
+    /// Redis is configured so that the promises cannot be kept.
     #[error("{0}")]
     Unfit(String),
-    /// A list, text or number over its bound.
+    /// A list, text or number is over its limit.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// Redis's code for a key that holds another type than the command is for.
+/// Redis's error code for a key of another type than the command expects.
 #[cfg(feature = "redis")]
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 
 #[cfg(feature = "redis")]
 impl Error {
-    /// A tenant or a job is on a shard that this process was not told of.
+    /// A tenant or a job is on a shard that this process is not configured for.
     pub(crate) fn no_shard(shard: u8) -> Self {
-        Self::Unfit(format!("this is on shard {shard}, and shards (STOKE_REDIS_SHARDS) is not more than that here"))
+        Self::Unfit(format!(
+            "this is on shard {shard}, but shards (STOKE_REDIS_SHARDS) is set to {shard} or less; set it to the same value on every process"
+        ))
     }
 
-    /// A backup has begun to be restored into it, and that has not ended.
+    /// A backup is being restored into the queue, or its restore was interrupted.
     pub(crate) fn half(backup: &str) -> Self {
         Self::Unfit(format!(
-            "the backup {backup} is being restored into this queue, or its restore was cut short: wait for its end, or empty this Redis and restore again"
+            "the backup {backup} is being restored into this queue, or its restore was interrupted; wait for it to end, or empty this Redis and restore again"
         ))
     }
 
     /// No shard has a connection.
     pub(crate) fn away() -> Self {
-        Self::Unavailable { step: "reach any shard", source: "none has a connection".into() }
+        Self::Unavailable { step: "no shard has a connection", source: "none has a connection".into() }
     }
 
-    /// How an error of Redis reads here. `step` completes "failed to ...".
+    /// Converts an error of Redis. `step` completes "failed to ...".
     pub(crate) fn redis(step: &'static str) -> impl Fn(redis::RedisError) -> Self {
         move |error| {
             crate::metrics::redis_failed(error.code());
             match error.code() {
                 Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
                 Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
-                Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
+                Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in sync".to_owned()),
                 // Asking again does not help.
                 Some(WRONG_TYPE) => Self::Corrupt { key: format!("a key needed to {step}"), why: error.to_string() },
                 _ => Self::Unavailable { step, source: Box::new(error) },

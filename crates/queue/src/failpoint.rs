@@ -1,8 +1,8 @@
-//! Places between two awaits where a test lets this process die or stand still, named `<what>.<when>`. With the feature `failpoints`
-//! the environment sets them: `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` does so at the 20th and the 3rd time.
-//! Without it nothing of this is compiled in.
+//! Places between two awaits where a test makes this process exit or stall, named `<what>.<when>`. With the feature
+//! `failpoints` the environment sets them: `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` does so at
+//! the 20th and the 3rd time. Without it they are not compiled in.
 //!
-//! Not the `fail` crate: its pauses block the thread, and with it whatever else runs there.
+//! Not the `fail` crate: its pauses block the thread, and with it all other tasks on it.
 
 /// A place is reached.
 #[cfg(not(feature = "failpoints"))]
@@ -23,7 +23,7 @@ mod armed {
     enum Action {
         /// The process is gone, as after kill -9.
         Exit,
-        /// It stands still there.
+        /// It stalls there.
         Sleep(Duration),
     }
 
@@ -38,7 +38,7 @@ mod armed {
         let text = std::env::var("STOKE_FAILPOINTS").unwrap_or_default();
         let points = text.split(',').filter(|point| !point.is_empty());
         points
-            .map(|point| parse(point).unwrap_or_else(|| panic!("STOKE_FAILPOINTS: {point:?} is no failpoint")))
+            .map(|point| parse(point).unwrap_or_else(|| panic!("STOKE_FAILPOINTS: {point:?} is not a failpoint")))
             .collect()
     });
 

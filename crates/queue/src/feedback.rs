@@ -13,9 +13,9 @@ use crate::scripts;
 /// What is counted of one job's feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// Whether the result was of use, if that was said.
+    /// Whether the result was useful, if given.
     pub accepted: Option<bool>,
-    /// 1 to 5, if that was said.
+    /// 1 to 5, if given.
     pub score: Option<u8>,
 }
 
@@ -28,7 +28,7 @@ pub struct Tally {
     pub version: u32,
     /// Jobs that have feedback.
     pub rated: u64,
-    /// Of these, those that say whether they were accepted.
+    /// Of these, those with `accepted`.
     pub judged: u64,
     /// Of these, those that were.
     pub accepted: u64,

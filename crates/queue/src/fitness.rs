@@ -78,7 +78,7 @@ pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) 
     Ok(fitness)
 }
 
-/// As far as CONFIG tells: managed services forbid it, and then nothing is known.
+/// The settings from CONFIG; managed services forbid it, and then nothing is known.
 async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Error> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("appendfsync").arg("min-replicas-to-write");
@@ -88,17 +88,19 @@ async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Er
     }
 }
 
-/// A Redis that loads its append-only file has switched that off meanwhile, and says so: what it says then is no setting.
+/// While Redis loads its append-only file, it has the file switched off and reports that: this is not the configured
+/// setting.
 fn settled(info: &str) -> Result<(), Error> {
     match info_field(info, "loading") {
         None | Some("0") => Ok(()),
-        Some(_) => {
-            Err(Error::Unavailable { step: "read its settings", source: "Redis is still loading what it holds".into() })
-        }
+        Some(_) => Err(Error::Unavailable {
+            step: "read the settings of Redis",
+            source: "Redis is still loading its data".into(),
+        }),
     }
 }
 
-/// Under a key that nobody else has: replicas that start together must not read each other's.
+/// Uses a unique key: replicas that start together must not read each other's.
 async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     let value = crate::id::nonce();
     let (mut redis, key) = (connection.redis(), keys.probe(&value));
@@ -107,7 +109,7 @@ async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     if read.as_ref() == Some(&value) {
         Ok(())
     } else {
-        Err(Error::Unfit("Redis does not give back what was written: is it a replica?".to_owned()))
+        Err(Error::Unfit("Redis does not return the value that was written; check whether it is a replica".to_owned()))
     }
 }
 
@@ -144,36 +146,36 @@ fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
         return Ok(Fitness { durability: Durability::Ephemeral, replicas_to_wait, notes: Vec::new() });
     }
     if facts.maxmemory_bytes == 0 {
-        return Err("Redis has no maxmemory, so it would be killed before it could refuse work. Run, for example: redis-cli CONFIG \
-                    SET maxmemory 1gb"
+        return Err("Redis has no maxmemory, so it would be killed before it could refuse work. Run, for example: \
+            redis-cli CONFIG SET maxmemory 1gb"
             .to_owned());
     }
     if !facts.aof {
-        return Err("Redis keeps nothing across a restart (appendonly no). Run: redis-cli CONFIG SET appendonly yes, or start with \
-                    --ephemeral to accept losing jobs"
-            .to_owned());
+        return Err(
+            "Redis loses everything at a restart (appendonly no). Run: redis-cli CONFIG SET appendonly yes, or \
+            start with --ephemeral to accept losing jobs"
+                .to_owned(),
+        );
     }
     let mut notes = Vec::new();
     match (wanted.class, facts.fsync.as_deref()) {
         (_, Some("always")) | (Durability::Standard | Durability::Ephemeral, Some("everysec")) => {}
         (Durability::Strict, None) => {
-            return Err("Redis does not tell its appendfsync (CONFIG is forbidden), so that durability \"strict\" cannot be checked. \
-                        Set durability = \"standard\" (STOKE_DURABILITY=standard)"
+            return Err("the appendfsync setting of Redis cannot be read (CONFIG is forbidden), so durability \
+                \"strict\" cannot be checked. Set durability = \"standard\" (STOKE_DURABILITY=standard)"
                 .to_owned());
         }
-        (_, None) => {
-            notes.push("appendfsync cannot be asked for (CONFIG is forbidden): everysec is assumed".to_owned())
-        }
+        (_, None) => notes.push("appendfsync cannot be read (CONFIG is forbidden): assuming everysec".to_owned()),
         (Durability::Strict, Some(fsync)) => {
             return Err(format!(
-                "Redis does not have what it acknowledges on disk (appendfsync {fsync}), and durability is \"strict\". Run: redis-cli \
-                 CONFIG SET appendfsync always, or set durability = \"standard\" (STOKE_DURABILITY=standard) to accept losing the last \
-                 2 s in a power cut"
+                "Redis acknowledges writes before they are on disk (appendfsync {fsync}), but durability is \
+                    \"strict\". Run: redis-cli CONFIG SET appendfsync always, or set durability = \"standard\" \
+                    (STOKE_DURABILITY=standard) to accept losing the last 2 s in a power cut"
             ));
         }
         (_, Some(fsync)) => {
             return Err(format!(
-                "Redis leaves writing to the operating system (appendfsync {fsync}). Run: redis-cli CONFIG SET appendfsync everysec"
+                "Redis leaves flushing to the operating system (appendfsync {fsync}). Run: redis-cli CONFIG SET appendfsync everysec"
             ));
         }
     }
@@ -181,19 +183,19 @@ fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
     let replicas_to_wait = wanted.replicas_to_wait.unwrap_or(u32::from(strict_with_replicas));
     if facts.replicas < replicas_to_wait {
         notes.push(format!(
-            "{replicas_to_wait} replicas are waited for and {} are in step: until then nothing is accepted",
+            "{replicas_to_wait} replicas are required and {} are in sync: nothing is accepted until then",
             facts.replicas
         ));
     }
     if facts.replicas > 0 && facts.min_replicas_to_write == Some(0) {
         notes.push(
-            "a primary that has lost its replicas goes on writing. Better run: redis-cli CONFIG SET min-replicas-to-write 1 \
-             min-replicas-max-lag 10"
+            "a primary without replicas keeps accepting writes. Recommended: redis-cli CONFIG SET \
+                min-replicas-to-write 1 min-replicas-max-lag 10"
                 .to_owned(),
         );
     }
     if facts.replicas > 0 && replicas_to_wait == 0 {
-        notes.push("replicas are not waited for: a failover loses what they do not have yet".to_owned());
+        notes.push("writes do not wait for replicas: a failover loses what the replicas have not received".to_owned());
     }
     Ok(Fitness { durability: wanted.class, replicas_to_wait, notes })
 }

@@ -25,7 +25,7 @@ const LANES_MAX: usize = 2_000;
 /// Fields asked for at a time, so that Redis serves others in between.
 const PAGE: usize = 2_000;
 
-/// A load that fetched for so long came from elsewhere: to find everything there takes some milliseconds.
+/// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
 const COLD_MS: u64 = 500;
 
 /// An endpoint's jobs.
@@ -75,7 +75,7 @@ pub struct CardRuns {
     pub kind: String,
     /// Runs that have ended.
     pub ended: u64,
-    /// How long the handler took in them, whoever else ran in the same process or call.
+    /// The run time of the handler in them, also for shared processes or calls.
     pub run_ms: u64,
     /// Loads for which an environment or weights were fetched.
     pub cold_loads: u64,
@@ -193,7 +193,7 @@ pub(crate) struct Seen {
 
 /// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
-    let (mut redis, step) = (connection.redis(), "read what comes and waits");
+    let (mut redis, step) = (connection.redis(), "read the waiting and expected jobs");
     type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
     let (ready, running, limits, time): Hashes = redis::pipe()
         .hgetall(keys.ready())

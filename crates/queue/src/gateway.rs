@@ -1,6 +1,6 @@
-//! What a worker and the gateway say to each other: passive data, one pair of structs per route under `/worker/v1/`.
+//! The messages between workers and the gateway: passive data, one pair of structs per route under `/worker/v1/`.
 //!
-//! It stands in this crate because both sides depend on it and on nothing of each other.
+//! They are in this crate because both sides depend on it and not on each other.
 
 mod offer;
 mod secrets;
@@ -28,30 +28,30 @@ pub struct JoinRequest {
     pub protocol: u32,
     /// The worker's release.
     pub release: String,
-    /// What the operator calls it; shown, never trusted.
+    /// The name that the operator gave it; displayed, never trusted.
     pub name: String,
-    /// Attempts it can run at once.
+    /// Attempts that it can run concurrently.
     pub slots: u32,
-    /// Its cards; empty is a CPU worker.
+    /// Its GPUs; empty for a CPU worker.
     pub gpus: Vec<Gpu>,
-    /// The GPU driver's version, as `570.86.10`.
+    /// The GPU driver's version, e.g. `570.86.10`.
     #[serde(default)]
     pub driver: Option<String>,
-    /// The newest CUDA that the driver serves, as `12.8`.
+    /// The newest CUDA version that the driver supports, e.g. `12.8`.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// What an hour of the whole machine costs, all slots together; 0 when its operator does not say.
+    /// The cost per hour of the whole machine, all slots together; 0 if its operator does not set it.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
-    /// How far it shuts its handlers in; absent when it does not say.
+    /// Its sandbox level; absent if it does not report one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// What an earlier join of the same life answered: the worker keeps its id, and with it its leases.
+    /// The value that an earlier join of the same process received: the worker keeps its id, and with it its leases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
 
-/// One card, as the worker reads it.
+/// One GPU, as the worker reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// NVML's index.
@@ -62,60 +62,62 @@ pub struct Gpu {
     pub name: String,
     /// Total memory, MiB.
     pub vram_mib: u64,
-    /// CUDA's, as `8.9`.
+    /// The CUDA compute capability, e.g. `8.9`.
     #[serde(default)]
     pub compute_capability: Option<String>,
-    /// It is cut into instances (MIG).
+    /// Whether it is partitioned into instances (MIG).
     #[serde(default)]
     pub is_mig: bool,
 }
 
-/// What a worker needs to know after joining.
+/// The reply to a join.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinReply {
-    /// Its id for this life.
+    /// The worker's id for the life of its process.
     pub worker_id: String,
     /// Its bearer token from now on.
     pub token: String,
-    /// The token's life; every `extend` answers with a fresh one when half is gone.
+    /// The token's lifetime; `extend` returns a fresh one once half of it has passed.
     pub token_ttl_ms: u64,
     /// How long a lease lasts unless extended.
     pub lease_ms: u64,
     /// How often to call `extend`.
     pub extend_every_ms: u64,
-    /// Of a rented machine: what its next life joins with. Good once; each join answers the next one.
+    /// For a rented instance: the token of its next process. Valid once; each join returns the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_token: Option<String>,
-    /// What this life of the worker joins again with, beside its join token: it proves that it is the worker of this id.
+    /// The value for joining again, beside the join token: it proves that the worker has this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
 
-/// `POST /worker/v1/lease`: report ends and ask for more, in one round trip. Held up to `wait_ms` while there is nothing to lease.
+/// `POST /worker/v1/lease`: report ends and request more, in one round trip. Held up to `wait_ms` while there is
+/// nothing to lease.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeaseRequest {
     /// At most this many; 0 only reports.
     pub want: u32,
-    /// What it can take.
+    /// What the worker can take.
     #[serde(flatten)]
     pub offer: Offer,
-    /// The class that the worker has made room for (see [`HoldCard`]): nothing else is leased.
+    /// The class that the worker has made room for (see [`HoldCard`]): only its jobs are leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// How long to wait for the first lease; the gateway waits no longer than half a lease.
+    /// How long to wait for the first lease; the gateway waits at most half a lease.
     pub wait_ms: u64,
-    /// It fetches large inputs from S3 (see [`crate::job::InputFile`]); without, the gateway sends them along.
+    /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway sends
+    /// them along.
     #[serde(default)]
     pub fetches_inputs: bool,
-    /// Attempts that ended; answered before the wait when there are any and `want` is 0.
+    /// Attempts that ended; answered before the wait if there are any and `want` is 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finish: Vec<FinishReport>,
 }
 
-/// What `lease` answers.
+/// The reply to `lease`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeaseReply {
-    /// The leases granted, none when the wait ran out.
+    /// The granted leases; none if the wait timed out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<LeasedJob>,
     /// One answer per report, in order.
@@ -128,30 +130,31 @@ pub struct LeaseReply {
 pub struct LeasedJob {
     /// The job.
     pub job_id: JobId,
-    /// Whose it is.
+    /// The job's tenant.
     pub tenant: String,
     /// The endpoint to run.
     pub endpoint: String,
-    /// And its version.
+    /// The endpoint's version.
     pub version: u32,
-    /// Which try this is.
+    /// The number of this attempt.
     pub attempt: u32,
-    /// The right to end it.
+    /// The fence: the right to end the attempt.
     pub fence: Fence,
-    /// Longest the handler may run.
+    /// The longest that the handler may run.
     pub timeout_ms: u64,
-    /// The input, JSON text untouched since it was submitted. With `input_file` only a reference to it.
+    /// The input, JSON text unchanged since the submit. With `input_file`, only a reference to it.
     pub input: Box<RawValue>,
-    /// The one of `files` that holds the input: only for a worker that fetches inputs.
+    /// The entry of `files` that holds the input: only for a worker that fetches inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_file: Option<String>,
-    /// Where to fetch the files that the input names, and `input_file`: file id to presigned URL.
+    /// Where to fetch the files that the input references, and `input_file`: file id to presigned URL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// The run's place in the job's trace, as W3C Trace Context writes it: a handler's own spans are parts of that.
+    /// The run's place in the job's trace as a W3C Trace Context; a handler's own spans become part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// Jobs of the same endpoint and priority that could start now and were not leased with it. 0 where the gateway does not say.
+    /// Jobs of the same endpoint and priority that could start now and were not leased with it. 0 if the gateway does
+    /// not report it.
     #[serde(default, skip_serializing_if = "is_none_left")]
     pub behind: u64,
 }
@@ -162,7 +165,7 @@ fn is_none_left(behind: &u64) -> bool {
 }
 
 impl LeasedJob {
-    /// The trace that it is part of, in hex digits; empty where the gateway did not say.
+    /// The trace's id, hex digits; empty if the gateway did not send one.
     #[must_use]
     pub fn trace_id(&self) -> &str {
         self.traceparent.as_deref().and_then(|place| place.split('-').nth(1)).unwrap_or_default()
@@ -178,7 +181,7 @@ impl LeasedJob {
 /// Jobs that one call of a handler takes, at most.
 pub const BATCH_SIZE_MAX: u32 = 256;
 
-/// How an attempt ended, as its worker tells it.
+/// The end of an attempt, as its worker reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "wire::Report")]
 pub struct FinishReport {
@@ -189,32 +192,34 @@ pub struct FinishReport {
     /// Where the time went.
     #[serde(default)]
     pub timing: Timing,
-    /// What the attempt cost. Never taken from a worker: the gateway fills it in from the price it knows.
+    /// The cost of the attempt. Never taken from a worker: the gateway computes it from the price it has stored.
     #[serde(skip)]
     pub cost_usd_micros: Option<u64>,
-    /// With `oom_gpu`: what of a card the model turned out to need at least, MiB; absent where another model may have been in its way.
+    /// With `oom_gpu`: the GPU memory that the model was seen to need at least, MiB; absent if another model may have
+    /// been the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_need_mib: Option<u64>,
-    /// Where a job goes on that has outgrown its card. Never taken from a worker: the gateway knows which cards there are.
+    /// Where a job continues that has outgrown its GPU. Never taken from a worker: the gateway has the list of GPUs.
     #[serde(skip)]
     pub outgrown: Option<Outgrown>,
-    /// The kind of card that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway knows its cards.
+    /// The GPU model that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway
+    /// has its GPUs.
     #[serde(skip)]
     pub card_kind: String,
-    /// The machine that it ran on: its worker's name. Never taken from a report: the gateway knows its workers.
+    /// The machine that it ran on: its worker's name. Never taken from a report: the gateway has its workers.
     #[serde(skip)]
     pub machine: String,
-    /// The end itself.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: FinishOutcome,
 }
 
-/// What becomes of a job whose card has turned out to be too small.
+/// Where a job continues whose GPU was too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outgrown {
-    /// It goes on at the front of this VRAM class, GiB, at no cost to any budget.
+    /// At the front of this VRAM class, GiB, without using up an attempt.
     To(u32),
-    /// No card that is known is larger: it fails.
+    /// No known GPU is larger: it fails.
     All,
 }
 
@@ -243,38 +248,38 @@ impl FinishReport {
     }
 }
 
-/// The end of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum FinishOutcome {
-    /// With a small result.
+    /// A small result.
     Succeeded {
         /// The JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
         result: Box<RawValue>,
     },
-    /// With a result already in S3 under this attempt's prefix, as `output.json`.
+    /// A result already in S3 under this attempt's prefix, as `output.json`.
     Stored {
         /// Its size.
         size_bytes: u64,
     },
-    /// Without one.
+    /// No result.
     Failed {
         /// Why.
         error: JobError,
     },
 }
 
-/// What became of a report.
+/// The answer to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishAnswer {
-    /// Taken; the job moved on.
+    /// Accepted; the job moved on.
     Ok,
-    /// The lease was no longer this worker's: nothing of the attempt is kept.
+    /// The worker no longer held the lease: nothing of the attempt is stored.
     StaleFence,
-    /// The job has already ended, by this very attempt or otherwise.
+    /// The job has already ended, by this attempt or otherwise.
     AlreadyEnded,
-    /// No such job (any more).
+    /// No such job, or no longer.
     NotFound,
 }
 
@@ -283,113 +288,113 @@ pub enum FinishAnswer {
 pub struct FinishRequest {
     /// Attempts that ended; at most 100.
     pub finish: Vec<FinishReport>,
-    /// What the worker can take now, while its pull waits with less.
+    /// What the worker can take now, while its lease poll waits with less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
 }
 
-/// What `finish` answers.
+/// The reply to `finish`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FinishReply {
     /// One answer per report, in order.
     pub finished: Vec<FinishAnswer>,
-    /// The pull goes by the offer from now on; otherwise it waits elsewhere, or not at all.
+    /// Whether the lease poll uses the offer from now on; otherwise it waits elsewhere, or not at all.
     #[serde(default)]
     pub offer_taken: bool,
 }
 
-/// A lease, named.
+/// A reference to a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseRef {
     /// The job.
     pub job_id: JobId,
-    /// The right held.
+    /// The fence.
     pub fence: Fence,
 }
 
-/// `POST /worker/v1/extend`: the heartbeat. Keeps every lease named alive and tells how the worker is.
+/// `POST /worker/v1/extend`: the heartbeat. Extends every listed lease and reports the worker's status.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ExtendRequest {
     /// The leases held; at most 1,000.
     pub leases: Vec<LeaseRef>,
-    /// What each of its cards can take now.
+    /// What each of its GPUs can take now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<CardReach>,
-    /// How the worker is.
+    /// The worker's status.
     pub status: WorkerStatus,
 }
 
-/// What `extend` answers.
+/// The reply to `extend`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ExtendReply {
     /// One answer per lease, in order.
     pub leases: Vec<ExtendAnswer>,
-    /// A fresh token, when the old one has lived half its life.
+    /// A fresh token, once half of the old one's lifetime has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// A job for which there is no room has waited for too long.
+    /// A job without room that has waited too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldCard>,
-    /// The models that it is to have loaded, jobs or not, and no others; absent when that cannot be said now: those of before.
+    /// The models to keep loaded without jobs, and no others; absent if that is not known now: keep the previous ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Vec<ModelRef>>,
-    /// Models that it has not loaded and whose jobs wait: their environments may be fetched ahead.
+    /// Models that are not loaded and whose jobs wait: the worker may fetch their environments ahead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<ModelRef>,
-    /// Endpoints whose needs were forgotten lately: so does the worker.
+    /// Endpoints whose learned memory was reset recently: the worker resets its own values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forgotten: Vec<ForgottenNeeds>,
 }
 
-/// What an endpoint's versions were seen to need of GPUs is not to be relied on any more.
+/// A reset of the GPU memory that an endpoint's versions were seen to need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgottenNeeds {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: String,
     /// The endpoint.
     pub endpoint: String,
-    /// When, unix milliseconds: what was seen before is forgotten, once.
+    /// When, Unix milliseconds: values learned before are dropped, once.
     pub at_ms: u64,
 }
 
-/// A worker is to take nothing more on one of its cards, or several, until there is room for a large job, and lease that then.
+/// A request to take nothing more on one or several GPUs until there is room for a large job, and then to lease it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldCard {
     /// The job's class, for [`LeaseRequest::only`].
     pub class: u32,
-    /// What it needs of a card, GiB.
+    /// The memory that it needs on a GPU, GiB.
     pub gib: u32,
-    /// How many cards it needs; more than one are to be empty.
+    /// How many GPUs it needs; more than one must be empty.
     pub gpus: u32,
-    /// The cards that would do, by index.
+    /// The GPUs that qualify, by index.
     pub cards: Vec<u32>,
 }
 
-/// What became of a lease.
+/// The answer about a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtendAnswer {
     /// Held for another `lease_ms`.
     Held,
-    /// Lost (reaped, cancelled, ended): stop the attempt, drop what it made.
+    /// Lost (reaped, cancelled, ended): stop the attempt and discard its output.
     Lost,
 }
 
-/// `POST /worker/v1/release`: hand leases back unharmed (drain).
+/// `POST /worker/v1/release`: return leases unharmed (drain).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReleaseRequest {
-    /// The leases to hand back; at most 100.
+    /// The leases to return; at most 100.
     pub leases: Vec<LeaseRef>,
 }
 
-/// What `release` answers.
+/// The reply to `release`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReleaseReply {
     /// One answer per lease, in order.
     pub released: Vec<FinishAnswer>,
 }
 
-/// `POST /worker/v1/events`: what running jobs say meanwhile. At most 500 a call; an event of a lost lease is dropped.
+/// `POST /worker/v1/events`: events of running jobs. At most 500 per call; an event of a lost lease is dropped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventsRequest {
     /// In order per job.
@@ -409,19 +414,19 @@ pub struct JobEventReport {
     pub event: JobMessage,
 }
 
-/// What a running job can say.
+/// An event that a running job can send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", try_from = "wire::Message")]
 pub enum JobMessage {
-    /// How far it is.
+    /// Progress.
     Progress {
         /// 0 to 1.
         fraction: f64,
-        /// What it is doing.
+        /// What the job is doing.
         #[serde(default)]
         message: String,
     },
-    /// Lines it printed.
+    /// Printed lines.
     Log {
         /// `stdout` or `stderr`.
         stream: LogStream,
@@ -435,9 +440,10 @@ pub enum JobMessage {
         /// The item.
         value: Box<RawValue>,
     },
-    /// Items that a generator handler yielded one after the other; none at the end of an attempt, whose items are all those below `index`.
+    /// Consecutive items that a generator handler yielded; none at the end of an attempt, whose items are all those
+    /// below `index`.
     Outputs {
-        /// That of the first.
+        /// The index of the first.
         index: u64,
         /// The items.
         values: Vec<Box<RawValue>>,
@@ -461,11 +467,11 @@ pub struct UploadsRequest {
     pub job_id: JobId,
     /// Proof of the lease.
     pub fence: Fence,
-    /// What will be put; at most 1,000.
+    /// The files; at most 1,000.
     pub files: Vec<UploadFile>,
 }
 
-/// One file to put. Length and checksum are signed into its URL.
+/// One file to upload. Length and checksum are signed into its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadFile {
     /// Its name below the attempt's prefix: `[A-Za-z0-9._-]{1,200}`.
@@ -478,7 +484,7 @@ pub struct UploadFile {
     pub content_type: String,
 }
 
-/// What `uploads` answers. 409 `stale_fence` when the lease is lost.
+/// The reply to `uploads`. 409 `stale_fence` if the lease is lost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UploadsReply {
     /// One per file, in order.
@@ -488,30 +494,31 @@ pub struct UploadsReply {
 /// A presigned PUT.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Upload {
-    /// Where.
+    /// The URL.
     pub url: String,
-    /// Headers that are part of the signature and must be sent as they are.
+    /// Headers that are part of the signature and must be sent unchanged.
     pub headers: BTreeMap<String, String>,
 }
 
-/// `GET /worker/v1/endpoints/{tenant}/{name}/{version}`: what a worker needs to start a runner. 404 unless it holds a lease of that tenant.
+/// `GET /worker/v1/endpoints/{tenant}/{name}/{version}`: what a worker needs to start a runner. 404 unless it holds a
+/// lease of that tenant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunnerSpec {
-    /// The version's fixed facts.
+    /// The version.
     #[serde(flatten)]
     pub version: crate::endpoint::EndpointVersion,
     /// Presigned GET of the package, valid for an hour.
     pub package_url: String,
-    /// Where each of its weights is fetched from, in their order; presigned ones are valid for some hours.
+    /// The address of each of its weights, in order; presigned ones are valid for some hours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weight_urls: Vec<String>,
-    /// What it was seen to need, MiB by GPU model.
+    /// The memory that it was seen to need, MiB by GPU model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub needs_mib: BTreeMap<String, u64>,
 }
 
-/// The flat shapes that tagged messages are read through. Serde's own way, buffering until the tag is known, cannot carry a
-/// [`RawValue`], and results must pass through as they are.
+/// The flat shapes that tagged messages are parsed through. Serde's own way, buffering until the tag is known, cannot
+/// carry a [`RawValue`], and results must pass through unchanged.
 mod wire {
     use super::{
         Deserialize, Fence, FinishOutcome, FinishReport, JobError, JobEventReport, JobId, JobMessage, LogStream,
@@ -615,7 +622,7 @@ mod wire {
         }
     }
 
-    /// [`Message`] and whose it is; spelled out, since flattening buffers as well.
+    /// [`Message`] with its job; written out because flattening buffers as well.
     #[derive(Deserialize)]
     pub(super) struct Event {
         job_id: JobId,

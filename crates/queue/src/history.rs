@@ -38,8 +38,8 @@ pub struct Due {
     pub jobs: Vec<Job>,
     /// Ids without a record: to be forgotten, there is nothing to archive.
     pub gone: Vec<JobId>,
-    /// Ids whose record cannot be read, and why. They stay until somebody has looked at them; [`History::defer`] makes way for
-    /// those behind them.
+    /// Ids whose record cannot be read, and why. They stay until an operator handles them; [`History::defer`] makes way
+    /// for those behind them.
     pub corrupt: Vec<(JobId, Error)>,
     /// There was more than was read.
     pub more: bool,
@@ -82,7 +82,7 @@ impl History {
                 self.connection.read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
             for (id, fields) in step.iter().zip(records) {
                 let Some(fields) = fields else {
-                    let why = "it is no record".to_owned();
+                    let why = "it is not a record".to_owned();
                     due.corrupt.push((*id, Error::Corrupt { key: format!("job {id}"), why }));
                     continue;
                 };
@@ -151,7 +151,7 @@ impl History {
                 pipe.exists(self.keys.job(*id));
             }
             let found: Vec<bool> =
-                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look for jobs"))?;
+                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("search the jobs"))?;
             present.extend(found);
         }
         Ok(present)

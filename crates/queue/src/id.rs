@@ -10,9 +10,10 @@ use uuid::Uuid;
 /// Lines of a batch whose ids have no order among each other.
 const LINES_A_STEP: u64 = 2_442;
 
-/// A job's id: a UUIDv7, written as 32 lower-case hex digits everywhere (URL, JSON, Redis), so ids sort by creation time.
+/// A job's id: a UUIDv7, written as 32 lower-case hex digits everywhere (URL, JSON, Redis), so ids sort by creation
+/// time.
 ///
-/// The last byte is the job's shard, so that an id alone says where its record lives.
+/// The last byte is the job's shard, so that the id alone locates its record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(Uuid);
 

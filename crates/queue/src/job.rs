@@ -1,4 +1,4 @@
-//! The job record: passive data, as it is stored, shown and sent.
+//! The job record: passive data, as it is stored, returned and sent.
 
 mod attempt;
 mod error;
@@ -24,13 +24,13 @@ pub use self::step::{Decision, Stage, StepRun, StepSpec};
 pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};
 use crate::id::{Fence, JobId};
 
-/// Where a job stands. The moves between these are in [`crate::state`].
+/// The state of a job. The moves between states are in [`crate::state`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// Waits for a time: `run_after`, or the backoff before a retry. `promote` moves it on.
     Scheduled,
-    /// Waits for other jobs (pipelines). Whoever finishes the last of them moves it on.
+    /// Waits for other jobs (pipelines). The end of the last of them moves it on.
     Blocked,
     /// Ready, in a lane. A worker's lease moves it on.
     Queued,
@@ -38,11 +38,11 @@ pub enum JobState {
     Running,
     /// Ended with a result.
     Succeeded,
-    /// Ended without one; `error` says why.
+    /// Ended without a result; `error` has the reason.
     Failed,
     /// Ended by its owner.
     Cancelled,
-    /// Ended by its deadline before it could run to the end.
+    /// Ended by its deadline before it finished.
     Expired,
 }
 
@@ -59,7 +59,7 @@ impl JobState {
         Self::Expired,
     ];
 
-    /// Whether a job in this state has ended: nothing moves it again.
+    /// Whether a job in this state has ended: it never moves again.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -68,7 +68,7 @@ impl JobState {
         }
     }
 
-    /// The word for it, in Redis, JSON and metrics alike.
+    /// The word for the state in Redis, JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,20 +83,20 @@ impl JobState {
         }
     }
 
-    /// The state a word stands for.
+    /// The state that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 }
 
-/// What a finished job gave.
+/// The result of a finished job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobResult {
-    /// Small: the JSON itself, at most [`INLINE_RESULT_BYTES`].
+    /// A small result: the JSON itself, at most [`INLINE_RESULT_BYTES`].
     Inline(Box<RawValue>),
-    /// Large: the S3 key of a JSON document, and its size.
+    /// A large result: the S3 key of a JSON document, and its size.
     Object {
         /// S3 key below the winning attempt's prefix.
         key: String,
@@ -105,33 +105,33 @@ pub enum JobResult {
     },
 }
 
-/// The name, below an attempt's prefix, of a result that is too large to ride in the record.
+/// The name, below an attempt's prefix, of a result that is too large for the record.
 pub const OUTPUT_NAME: &str = "output.json";
 
-/// Results up to this size ride in the job record; larger ones go to S3.
+/// Results up to this size are stored in the job record; larger ones go to S3.
 pub const INLINE_RESULT_BYTES: usize = 16 * 1024;
 
-/// The latest progress a running job told.
+/// The latest progress of a running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// 0 to 1.
     pub fraction: f64,
-    /// What it is doing.
+    /// What the job is doing.
     #[serde(default)]
     pub message: String,
 }
 
-/// The whole record, decoded. Serialised it is what the archive keeps for ever: a member may be added with a default, never taken
-/// away or given another meaning.
+/// The whole record, decoded. The archive keeps its serialised form forever: a member may be added with a default, but
+/// never removed or given another meaning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
-    /// The fixed part.
+    /// The job's spec, which does not change.
     pub spec: JobSpec,
-    /// The input as it was submitted.
+    /// The input as submitted.
     pub input: Box<RawValue>,
-    /// Where it stands.
+    /// The current state.
     pub state: JobState,
     /// Every attempt so far, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -148,25 +148,26 @@ pub struct Job {
     /// The latest progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// How often it ran out of memory, its card's or the machine's.
+    /// How often it ran out of GPU or host memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_events: u32,
-    /// When a `scheduled` job becomes ready, unix milliseconds.
+    /// When a `scheduled` job becomes ready, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
-    /// When it ended, unix milliseconds.
+    /// When it ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// Its steps, as far as they have come, in the order of [`JobSpec::steps`].
+    /// Its steps so far, in the order of [`JobSpec::steps`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRun>,
-    /// What `settle` compares: changes with every move and every settlement. Nothing settles an archived job.
+    /// The value that `settle` compares: it changes with every move and every settlement. Archived jobs are never
+    /// settled.
     #[serde(skip)]
     pub revision: String,
 }
 
 impl Job {
-    /// When it was submitted, unix milliseconds.
+    /// When it was submitted, Unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()
@@ -178,19 +179,19 @@ impl Job {
         self.spec.trace_id(self.id)
     }
 
-    /// The job of the step that has been started and has not decided.
+    /// The job of the step that was started and has not decided yet.
     #[must_use]
     pub fn open_step(&self) -> Option<JobId> {
         self.steps.last().filter(|run| run.decision.is_none()).map(|run| run.job)
     }
 
-    /// The attempt that gave the job its result, once `succeeded`.
+    /// The attempt that produced the result, once `succeeded`.
     #[must_use]
     pub fn winner(&self) -> Option<&Attempt> {
         self.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Succeeded)
     }
 
-    /// The prefix in S3 that belongs to one attempt alone: nobody else ever writes below it.
+    /// The prefix in S3 that belongs to one attempt alone: nothing else writes below it.
     #[must_use]
     pub fn attempt_prefix(tenant: &str, id: JobId, attempt: u32, fence: &Fence) -> String {
         format!("results/{tenant}/{id}/{attempt}-{fence}/")

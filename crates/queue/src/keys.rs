@@ -270,7 +270,7 @@ impl Keys {
     }
 }
 
-/// The lane a job stands in.
+/// The lane of a job.
 pub(crate) fn lane(spec: &JobSpec) -> String {
     format!("{}:{}:{}:{}", spec.priority.digit(), spec.class(), spec.tenant, spec.endpoint)
 }
@@ -403,7 +403,7 @@ impl RegistryKeys {
         format!("{}:fb:{id}", self.root)
     }
 
-    /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models that are to be loaded, jobs or not.
+    /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models to keep loaded without jobs.
     pub(crate) fn floors(&self) -> String {
         format!("{}:floors", self.root)
     }
@@ -413,7 +413,7 @@ impl RegistryKeys {
         format!("{}:lead", self.root)
     }
 
-    /// HASH: what the autoscaler that leads says of itself.
+    /// HASH: the status of the leading autoscaler.
     pub(crate) fn autoscaler(&self) -> String {
         format!("{}:autoscaler", self.root)
     }
@@ -423,7 +423,7 @@ impl RegistryKeys {
         format!("{}:machines", self.root)
     }
 
-    /// ZSET: the machines that were rented lately, by when that was.
+    /// ZSET: the instances that were rented recently, by the time of their rental.
     pub(crate) fn rents(&self) -> String {
         format!("{}:rents", self.root)
     }

@@ -1,7 +1,8 @@
 //! Stokehold's queue: the job model, its state machine, and the verbs that move jobs.
 //!
-//! The job record is the truth; streams mean "ready" and nothing more. [`Queue`] is the contract, [`RedisQueue`] what runs in
-//! production and [`MemoryQueue`] the same in one process, for simulation. This crate knows no HTTP, no GPU and no cloud.
+//! The job record is the source of truth; streams only mean "ready". [`Queue`] is the contract, [`RedisQueue`] the
+//! production implementation and [`MemoryQueue`] the same in one process, for simulation. This crate contains no HTTP,
+//! GPU or cloud code.
 
 #[cfg(feature = "redis")]
 pub mod backup;

@@ -95,7 +95,7 @@ struct Inner {
     costs: HashMap<String, f64>,
     /// What only grows.
     flow: BTreeMap<String, u64>,
-    /// By day and by whom, as `count_spent` of tally.lua names it.
+    /// By day and owner, in the naming of `count_spent` of tally.lua.
     spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
     ready: Counts,
     open: Counts,
@@ -134,7 +134,7 @@ struct Parked {
     warm: Vec<String>,
 }
 
-/// Lanes that somebody came to: one of each class is told of.
+/// Lanes that received jobs: one of each class is signalled.
 #[derive(Default)]
 struct Lanes(BTreeMap<u32, String>);
 

@@ -6,7 +6,7 @@ use stokehold_metrics::catalogue;
 catalogue! {
     /// Every metric of the queue's.
     pub const METRICS;
-    counter REDIS_ERRORS = "stokehold_redis_errors_total" by ["kind"], "Calls of Redis that failed: `refused` by it (out of memory, no disk, too few replicas), or `unavailable`, their outcome unknown.";
+    counter REDIS_ERRORS = "stokehold_redis_errors_total" by ["kind"], "Failed Redis calls: `refused` by Redis (out of memory, disk failure, too few replicas) or `unavailable` (outcome unknown).";
 }
 
 /// A call failed, with the code that Redis gave.

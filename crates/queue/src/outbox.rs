@@ -1,5 +1,6 @@
-//! The outbox: webhook events that the scripts wrote with the very change they tell of, and the record of how each was delivered.
-//! Whoever delivers claims for a while and reports under the claim; who dies in between leaves it to the next.
+//! The outbox: webhook events that the scripts wrote together with the change they describe, and the record of each
+//! delivery. A replica claims a delivery for a while and reports under the claim; if it dies in between, the next one
+//! takes over.
 
 mod record;
 
@@ -72,7 +73,7 @@ impl Outbox {
         Ok(Claims { deliveries, next_due_ms: next_due.parse().ok() })
     }
 
-    /// Fixes what a claimed delivery sends, and says what that is; `None` when the claim is no longer the caller's.
+    /// Fixes the content of a claimed delivery and returns it; `None` if the claim is no longer the caller's.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -120,7 +121,8 @@ impl Outbox {
         Ok(found.filter(|delivery| delivery.tenant == tenant))
     }
 
-    /// The deliveries that tell of a job's end and of the starts of so many attempts, as far as they were asked for and are kept.
+    /// The deliveries about a job's end and about the starts of this many attempts, as far as they were requested and
+    /// are stored.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -201,7 +203,7 @@ impl Outbox {
         if reply.first().is_some_and(|word| word == "ok") { self.get(tenant, id).await } else { Ok(None) }
     }
 
-    /// The place after a cursor's in the tenant's list. One that has been trimmed stands for its time.
+    /// The place after a cursor's in the tenant's list. A cursor that was trimmed is placed by its time.
     async fn after(&self, tenant: &str, cursor: &str) -> Result<usize, Error> {
         let (score, id) = cursor.split_once('.').unwrap_or((cursor, ""));
         let (key, mut redis) = (self.keys.deliveries(tenant), self.connection.redis());
@@ -254,9 +256,9 @@ impl Outbox {
     }
 }
 
-/// A record, and where it stands among those that are due.
+/// A record, and its place among the due ones.
 fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) -> Result<Option<Delivery>, Error> {
-    let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is no record".to_owned()))?)?;
+    let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is not a record".to_owned()))?)?;
     let score: Option<f64> = score.map(read).transpose()?.flatten();
     if row.iter().all(Option::is_none) {
         return Ok(None);
@@ -267,7 +269,10 @@ fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) ->
 /// A delivery of a list. One whose record cannot be read is left out: it must not hide the others.
 fn readable(read: Result<Option<Delivery>, Error>) -> Option<Delivery> {
     read.unwrap_or_else(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a webhook delivery is left out of a list");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "a webhook delivery cannot be read; leaving it out of a list"
+        );
         None
     })
 }

@@ -10,13 +10,13 @@ use crate::job::{
     AttemptOutcome, Decision, DependencyOn, ErrorCode, Job, JobError, JobState, Stage, StepRun, StepSpec, Timing,
 };
 
-/// The member of an input that stands for another job's result: `{"$job": "<id>", "pointer": "/a/b"}`.
+/// The member of an input that references another job's result: `{"$job": "<id>", "pointer": "/a/b"}`.
 pub const REFERENCE: &str = "$job";
 
 /// What a job that another one waits for has come to.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Where it stands.
+    /// The state of the job.
     pub state: JobState,
     /// Its result, if it succeeded and the result was asked for.
     pub result: Option<Value>,
@@ -50,12 +50,12 @@ pub enum Next {
     Fail(JobError),
 }
 
-/// What a blocked job is to be decided on.
+/// Everything that the decision on a blocked job depends on.
 #[derive(Debug)]
 pub struct Blocked<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Its input as it stands.
+    /// Its current input.
     pub input: Value,
     /// Its result, when it has run and steps after it have to allow that.
     pub output: Option<Value>,
@@ -71,7 +71,7 @@ pub fn has_run(job: &Job) -> bool {
     job.state == JobState::Blocked && job.attempts.last().is_some_and(|last| last.outcome == AttemptOutcome::Succeeded)
 }
 
-/// Whether nothing of `job` has been settled yet: its references still stand in its input.
+/// Whether nothing of `job` was settled yet: its input still has its references.
 #[must_use]
 pub fn is_untouched(job: &Job) -> bool {
     job.revision.ends_with("#0")
@@ -118,7 +118,7 @@ fn settle(blocked: &Blocked<'_>, steps: &mut [StepRun]) -> Result<Next, JobError
     if let Some(run) = steps.last_mut()
         && run.decision.is_none()
     {
-        let spec = job.spec.steps.get(number - 1).ok_or_else(|| broken("has a step that it was not given"))?;
+        let spec = job.spec.steps.get(number - 1).ok_or_else(|| broken("has a step that its spec does not list"))?;
         let Some(ended) = blocked.step.as_ref().filter(|outcome| outcome.state.is_terminal()) else {
             return Ok(Next::Wait);
         };
@@ -150,13 +150,13 @@ fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
         let outcome = blocked
             .dependencies
             .get(&dependency.job)
-            .ok_or_else(|| failed(format!("job {}, which this one waits for, is no longer kept", dependency.job)))?;
+            .ok_or_else(|| failed(format!("job {}, which this job waits for, is no longer stored", dependency.job)))?;
         if !outcome.state.is_terminal() {
             met = false;
         } else if dependency.on == DependencyOn::Success && outcome.state != JobState::Succeeded {
             let why = outcome.error.as_ref().map_or(String::new(), |error| format!(": {}", error.message));
             let state = outcome.state.as_str();
-            return Err(failed(format!("job {}, which this one waits for, is {state}{why}", dependency.job)));
+            return Err(failed(format!("job {}, which this job waits for, is {state}{why}", dependency.job)));
         }
     }
     Ok(met)
@@ -180,7 +180,7 @@ fn replace(value: &mut Value, outcomes: &BTreeMap<JobId, Outcome>) -> Result<(),
                 let pointer = members.get("pointer").and_then(Value::as_str).unwrap_or("");
                 let result = id.parse().ok().and_then(|id: JobId| outcomes.get(&id)?.result.as_ref());
                 let Some(result) = result else {
-                    return Err(failed(format!("job {id} has no result that an input could refer to")));
+                    return Err(failed(format!("job {id} has no result for the input's reference")));
                 };
                 let Some(part) = result.pointer(pointer) else {
                     return Err(failed(format!("the result of job {id} has nothing at {pointer:?}")));
@@ -206,7 +206,7 @@ struct Answer {
     value: Option<Value>,
 }
 
-/// Writes down what a step said; gives what it wants in the place of what it was shown.
+/// Records a step's decision; returns the value that replaces what the step was shown, if any.
 fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<Value>, JobError> {
     run.state = ended.state;
     run.timing = ended.timing;
@@ -222,20 +222,21 @@ fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<V
     }
     if ended.state != JobState::Succeeded {
         let why = ended.error.as_ref().map_or(ended.state.as_str(), |error| error.message.as_str());
-        return Err(failed(format!("its step {name:?} did not succeed: {why}")));
+        return Err(failed(format!("step {name:?} did not succeed: {why}")));
     }
     let answer = ended.result.clone().unwrap_or_default();
     let Ok(Answer { decision, reason, scores, value }) = serde_json::from_value(answer) else {
         return Err(failed(format!(
-            "its step {name:?} answered something else than a decision: {{\"decision\": \"allow\" | \"reject\" | \
-             \"rewrite\", \"reason\", \"scores\", \"value\"}}"
+            "step {name:?} returned something other than a decision: {{\"decision\": \"allow\" | \"reject\" | \
+                \"rewrite\", \"reason\", \"scores\", \"value\"}}"
         )));
     };
     run.scores = scores;
     let over = run.scores.iter().find(|(label, score)| spec.thresholds.get(*label).is_some_and(|most| *score > most));
-    let over = over.map(|(label, score)| format!("{label} is {score:.2}, more than {}", spec.thresholds[label]));
+    let over =
+        over.map(|(label, score)| format!("{label} is {score:.2}, over the threshold of {}", spec.thresholds[label]));
     match decision {
-        None if run.scores.is_empty() => Err(failed(format!("its step {name:?} gave neither a decision nor scores"))),
+        None if run.scores.is_empty() => Err(failed(format!("step {name:?} returned neither a decision nor scores"))),
         Some(Decision::Reject) => reject(run, reason.or(over).unwrap_or_else(|| "rejected".to_owned())),
         None | Some(Decision::Allow) => match over {
             // With a decision of its own the step has had its say about the scores.
@@ -249,7 +250,7 @@ fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<V
             run.decision = Some(Decision::Rewrite);
             match value {
                 Some(value) => Ok(Some(value)),
-                None => Err(failed(format!("its step {name:?} wants to rewrite, and gave no value"))),
+                None => Err(failed(format!("step {name:?} decided to rewrite but returned no value"))),
             }
         }
     }
@@ -386,7 +387,7 @@ mod tests {
         let verdict = rejected(ended(json!({"decision": "reject", "reason": "blood", "scores": {"violence": 0.9}})));
         assert_eq!(verdict, (Some(Decision::Reject), ErrorCode::Rejected, "blood".into()));
         let verdict = rejected(ended(json!({"scores": {"violence": 0.9}})));
-        assert_eq!(verdict.2, "violence is 0.90, more than 0.5");
+        assert_eq!(verdict.2, "violence is 0.90, over the threshold of 0.5");
         assert_eq!(rejected(failed_with(ErrorCode::Rejected)).1, ErrorCode::Rejected);
         assert_eq!(rejected(failed_with(ErrorCode::Timeout)).1, ErrorCode::DependencyFailed);
         assert_eq!(rejected(ended(json!("yes"))).1, ErrorCode::DependencyFailed);

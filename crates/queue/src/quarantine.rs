@@ -26,11 +26,11 @@ pub struct Quarantined {
     pub since_ms: u64,
     /// What could not be read, or the error that was raised; at most 300 bytes.
     pub why: String,
-    /// The state it was in, where its record says so.
+    /// The state before, if the record has it.
     pub state: Option<JobState>,
-    /// Whose it is, where its record says so.
+    /// The tenant, if the record has it.
     pub tenant: Option<String>,
-    /// Its endpoint, where its record says so.
+    /// The endpoint, if the record has it.
     pub endpoint: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub enum Readmitted {
 /// What became of [`Quarantine::discard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discarded {
-    /// It has failed, and whoever waits for it is told.
+    /// It has failed, and the jobs that wait for it are unblocked.
     Failed,
     /// Its record did not allow even that, or it had ended before: it is deleted.
     Deleted,
@@ -84,7 +84,7 @@ impl Quarantine {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn faults(&self) -> Result<BTreeMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count faults of scripts"))
+        self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count script faults"))
     }
 
     /// The jobs in it that came first, at most `most` ([`LIST_MAX`]).
@@ -138,7 +138,7 @@ impl Quarantine {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, safe to repeat.
     pub async fn put(&self, id: JobId, why: &str) -> Result<(), Error> {
-        tracing::error!(job.id = %id, why, "a job cannot be read, and goes to the quarantine");
+        tracing::error!(job.id = %id, why, "a job's record cannot be read; moving the job to the quarantine");
         let Self { connection, keys, clock, .. } = self;
         scripts::Put { keys, clock, id: &id.to_string(), why }.run(connection).await
     }

@@ -1,4 +1,4 @@
-//! The contract: one method per verb. `redis.rs` and `memory.rs` implement it; `conformance.rs` says what they owe.
+//! The contract: one method per verb. `redis.rs` and `memory.rs` implement it; `conformance.rs` tests both.
 
 use std::fmt;
 use std::future::Future;
@@ -15,36 +15,36 @@ use crate::id::{Fence, JobId};
 use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
 use crate::reach::Reach;
 
-/// How long work waits before it may go ahead of more urgent work, unless the queue is set up otherwise: 5 minutes.
+/// Default time that work waits before it may go ahead of more urgent work: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
 
 /// A call of [`Queue::lease`] adds no further job once it has this many bytes of specs and inputs: 8 MiB. A hundred inputs of 1 MiB would hold Redis
 /// for half a second, and the worker that runs the first of them would wait for the last.
 pub const LEASE_BYTES: usize = 8 << 20;
 
-/// When the next job of a class stays the same for so long, since no card has room for it, a card is held.
+/// If the next job of a class stays the same for this long because no GPU has room for it, a GPU is reserved.
 pub const HOLD_AFTER_MS: u64 = 20 * 1000;
 
-/// So long only one worker is asked to hold a card for a class. It needs about as long for what runs there to end.
+/// For this long only one worker is asked to reserve a GPU for a class: about as long as its running jobs need to end.
 pub const HOLD_MS: u64 = 60 * 1000;
 
-/// Who listens for [`Signal::Unmet`].
+/// The replica name of the autoscaler, which listens for [`Signal::Unmet`].
 pub const AUTOSCALER: &str = "autoscaler";
 
-/// A replica that watches a job is told of its changes for so long; looking again prolongs it.
+/// How long a replica receives the changes of a job that it watches; reading the job again extends it.
 pub(crate) const WATCH_MS: u64 = 60_000;
 
-/// What became of one submitted job.
+/// The outcome of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Accepted under its own id.
     New(JobId),
-    /// The idempotency key was known with the same request: this is the first submit's job.
+    /// The idempotency key was used before with the same request: this is the job of the first submit.
     Repeat(JobId),
 }
 
 impl Submitted {
-    /// The job's id either way.
+    /// The job's id in both cases.
     #[must_use]
     pub fn id(self) -> JobId {
         match self {
@@ -53,7 +53,8 @@ impl Submitted {
     }
 }
 
-/// A piece of a batch may be fed once: the batch must have been fed up to `from_line`, and is then fed up to `to_line`.
+/// Ensures that a piece of a batch is fed once: the batch must have been fed up to `from_line`, and is then fed up to
+/// `to_line`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchGuard {
     /// `batch_<32 hex>`.
@@ -64,7 +65,7 @@ pub struct BatchGuard {
     pub to_line: u64,
 }
 
-/// Who asks for leases, and for what.
+/// A request for leases.
 #[derive(Debug, Clone)]
 pub struct LeaseQuery {
     /// The worker.
@@ -73,36 +74,38 @@ pub struct LeaseQuery {
     pub want: u32,
     /// What it can take.
     pub reach: Reach,
-    /// The lanes of what it has loaded: they go first, unless whoever's turn it is has waited for `patience_ms`, and also where their class
-    /// is out of reach. Each once.
+    /// The lanes of loaded models. They go first, also if their class is out of reach, unless the job whose turn it is
+    /// has waited for `patience_ms`. Each lane once.
     pub warm: Vec<WarmLane>,
     /// See [`patience_ms`].
     pub patience_ms: u64,
-    /// The class that it has made room for (see [`Queue::hold`]): nothing else is leased.
+    /// The class that the worker has made room for (see [`Queue::hold`]); only its jobs are leased.
     pub only: Option<u32>,
-    /// Of waiters with the same reach the one with the lowest rank is woken, 0 to 999,999.
+    /// Of waiters with the same reach, the one with the lowest rank is woken; 0 to 999,999.
     pub rank: u32,
-    /// Once the specs and inputs of its jobs have this many bytes, no further job is added; at least one job is.
+    /// No further job is added once the specs and inputs have this many bytes; at least one job is leased.
     pub max_bytes: usize,
-    /// How many slots it has: it is leased no more than these run at once, and a few ahead ([`ahead`]). `None`: as many as it asks for.
+    /// The number of slots: the worker is leased no more than these run at once, and a few ahead ([`ahead`]). `None`:
+    /// as many as requested.
     pub slots: Option<u32>,
-    /// What its leases on other shards take, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
+    /// The slots used by its leases on other shards, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
     pub taken_elsewhere: u64,
-    /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
+    /// The waiter to park in the same step if nothing is ready, so that no wakeup is lost in between.
     pub park: Option<Waiter>,
 }
 
-/// Leases that a worker may hold ahead of its slots, whatever its jobs: those whose results and ends are on their way.
+/// Leases that a worker may hold ahead of its slots in any case: those whose results and ends are in transit.
 const SPARE: u32 = 32;
 
-/// Work that it may hold beside: what its slots do in half a second, and at most so many jobs. Workers ask for a tenth of it.
+/// Additional work that a worker may hold: half a second of its slots, up to a number of jobs. Workers request a tenth
+/// of it.
 const AHEAD_MS: f64 = 500.0;
 const AHEAD_MAX: f64 = 300.0;
 
-/// Leases that a worker holds at the most, whatever its slots: as many as one heartbeat extends.
+/// The most leases that a worker holds, regardless of its slots: as many as one heartbeat extends.
 pub const LEASES_MAX: usize = 1_000;
 
-/// How many leases a worker with so many slots may hold ahead, where a run is expected to take so long.
+/// How many leases a worker with `slots` slots may hold ahead if a run is expected to take `expected_ms`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
 pub(crate) fn ahead(slots: u32, expected_ms: f64) -> u32 {
     SPARE + (f64::from(slots) * AHEAD_MS / expected_ms.max(1.0)).floor().min(AHEAD_MAX) as u32
@@ -111,9 +114,9 @@ pub(crate) fn ahead(slots: u32, expected_ms: f64) -> u32 {
 /// A lane whose model a worker has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarmLane {
-    /// Without its priority: `<class>:<tenant>:<endpoint>`.
+    /// The lane without its priority: `<class>:<tenant>:<endpoint>`.
     pub place: String,
-    /// How many jobs more the model takes there.
+    /// How many more jobs the model takes there.
     pub takes: u32,
 }
 
@@ -123,15 +126,15 @@ impl fmt::Display for WarmLane {
     }
 }
 
-/// For how long another job is passed over for those of loaded models, where it takes `cold_ms` to load one: three times that, at most
-/// 20 seconds (docs/adr/0015 has what other times lead to).
+/// How long another job is passed over for jobs of loaded models if loading its model takes `cold_ms`: three times
+/// that, at most 20 seconds (docs/adr/0015 has the effect of other times).
 #[must_use]
 pub fn patience_ms(cold_ms: u64) -> u64 {
     cold_ms.saturating_mul(3).min(20_000)
 }
 
 impl LeaseQuery {
-    /// Of a worker with nothing loaded, that does not wait.
+    /// The request of a worker with nothing loaded, which does not wait.
     #[must_use]
     pub fn new(worker_id: impl Into<String>, want: u32, reach: Reach) -> Self {
         Self {
@@ -150,17 +153,18 @@ impl LeaseQuery {
     }
 }
 
-/// A parked pull: the API replica that holds it and its number there.
+/// A parked lease poll: the API replica that holds it and its number there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiter {
     /// The replica, as in [`Queue::listen`].
     pub replica: String,
-    /// Unique within the replica.
+    /// The waiter's number, unique within the replica.
     pub waiter: u64,
 }
 
 impl Waiter {
-    /// As it stands in the lists of those that wait: with the numbers of the demands that it meets, for each of them has a list.
+    /// The waiter's form in the waiting lists, with the numbers of the requirements that it meets: each of them has a
+    /// list.
     pub(crate) fn listed(&self, reach: &Reach) -> String {
         format!("{self}/{}", reach.met())
     }
@@ -177,96 +181,96 @@ impl std::fmt::Display for Waiter {
 pub struct Lease {
     /// The job.
     pub job_id: JobId,
-    /// Its fixed part.
+    /// The job's spec, which does not change.
     pub spec: JobSpec,
     /// Its input.
     pub input: Box<RawValue>,
-    /// Which try this is.
+    /// The number of this attempt.
     pub attempt: u32,
-    /// The right to end it.
+    /// The fence: the right to end the attempt.
     pub fence: Fence,
-    /// How long it was ready before, milliseconds.
+    /// How long the job was ready before, milliseconds.
     pub queued_ms: u64,
-    /// Jobs that its lane has left after this call, as far as the limits of tenant and endpoint let them start.
+    /// Jobs left in its lane after this call, as far as the limits of tenant and endpoint let them start.
     pub behind: u64,
 }
 
 impl Lease {
-    /// Its name.
+    /// The reference to this lease.
     #[must_use]
     pub fn named(&self) -> LeaseRef {
         LeaseRef { job_id: self.job_id, fence: self.fence.clone() }
     }
 }
 
-/// What became of a cancel.
+/// The outcome of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAnswer {
     /// Ended now; no result will ever appear.
     Cancelled,
-    /// It had already ended like this.
+    /// The job had already ended in this state.
     AlreadyEnded(JobState),
-    /// Its record cannot be read: an operator has to look at it first (quarantine.rs).
+    /// The job's record cannot be read: an operator must handle it first (quarantine.rs).
     Quarantined,
     /// No such job.
     NotFound,
 }
 
-/// Work of `settle`.
+/// Work for `settle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Due {
-    /// This job has ended, and others may wait for it: [`Queue::unblock`].
+    /// This job has ended and others may wait for it: [`Queue::unblock`].
     Ended(JobId),
-    /// This blocked job has nothing left to wait for: [`Queue::settle`].
+    /// This blocked job waits for nothing any more: [`Queue::settle`].
     Ready(JobId),
 }
 
-/// What becomes of a blocked job.
+/// The decision on a blocked job.
 #[derive(Debug, Clone)]
 pub struct Settlement {
     /// The job.
     pub id: JobId,
-    /// [`Job::revision`] as it was when this was decided.
+    /// [`Job::revision`] at the time of the decision.
     pub revision: String,
-    /// Its steps from now on.
+    /// The job's new steps.
     pub steps: Vec<StepRun>,
-    /// What happens to it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What happens to a blocked job.
+/// The verdict on a blocked job.
 #[derive(Debug, Clone)]
 pub enum Verdict {
-    /// It may run, with this input if it is another than before.
+    /// The job may run, with this input if it changed.
     Queue {
         /// JSON.
         input: Option<Box<RawValue>>,
     },
-    /// One of its steps runs next; the job waits for that.
+    /// One of its steps runs next; the job waits for it.
     Step {
-        /// The job's own input, if it is another than before.
+        /// The job's own input, if it changed.
         input: Option<Box<RawValue>>,
         /// The job that runs the step.
         job: Box<NewJob>,
     },
-    /// It has succeeded, with this result if it is another than its attempt gave.
+    /// The job has succeeded, with this result if it differs from its attempt's.
     Succeed {
         /// JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
         result: Option<Box<RawValue>>,
     },
-    /// It has failed.
+    /// The job has failed.
     Fail {
-        /// Why.
+        /// The error.
         error: JobError,
     },
 }
 
-/// Whose limits.
+/// The owner of limits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Gate {
     /// A tenant's.
     Tenant(String),
-    /// Of one of a tenant's endpoints.
+    /// One endpoint of a tenant.
     Endpoint {
         /// The tenant.
         tenant: String,
@@ -282,7 +286,7 @@ impl Gate {
         [Self::Tenant(spec.tenant.clone()), endpoint]
     }
 
-    /// Whose it is.
+    /// The tenant.
     #[must_use]
     pub fn tenant(&self) -> &str {
         match self {
@@ -290,7 +294,7 @@ impl Gate {
         }
     }
 
-    /// From its name, as scripts have it.
+    /// Parses a gate's name, as scripts use it.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
             (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),
@@ -311,67 +315,67 @@ impl std::fmt::Display for Gate {
     }
 }
 
-/// What may pass a gate. `None` is no limit.
+/// The limits of a gate. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Share of a shelf beside other tenants; 1 when absent. Of tenants only.
+    /// The share of a class queue relative to other tenants; 1 if absent. Tenants only.
     pub weight: Option<f64>,
-    /// Jobs that run at once.
+    /// Jobs that run concurrently.
     pub max_running: Option<u32>,
     /// Jobs that have not ended.
     pub max_open: Option<u64>,
-    /// Starts a minute; a burst is what one second lets through, at least one.
+    /// Starts per minute; the burst is one second's worth, at least one.
     pub starts_per_minute: Option<u32>,
-    /// Bytes of Redis that the records of its jobs may take, also of those that have ended. Of tenants only; without it a tenant has a share of
-    /// the memory once that gets scarce ([`crate::RedisQueue::look`]). The queue in memory does not count them.
+    /// Bytes of Redis for the records of its jobs, including ended ones. Tenants only; without it, a tenant gets a
+    /// share of the memory once that is scarce ([`crate::RedisQueue::look`]). The in-memory queue does not count them.
     pub max_memory_bytes: Option<u64>,
-    /// What may be spent on a day.
+    /// The daily budget.
     pub budget: Option<Budget>,
 }
 
-/// What a tenant or an endpoint takes now.
+/// The current usage of a tenant or an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Jobs that have not ended.
     pub open: u64,
-    /// Jobs that run.
+    /// Jobs that are running.
     pub running: u64,
 }
 
-/// What keeps a queued job from starting, whatever workers are free.
+/// The reason why a queued job cannot start, regardless of free workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeldBy {
     /// Its tenant is disabled.
     Disabled,
-    /// As many jobs run as the gate's `max_running` allows.
+    /// The gate's `max_running` is reached.
     Running {
         /// The tenant's or the endpoint's.
         gate: Gate,
         /// The limit.
         most: u32,
     },
-    /// The gate's `starts_per_minute` are used up.
+    /// The gate's `starts_per_minute` is used up.
     Rate {
         /// The tenant's or the endpoint's.
         gate: Gate,
         /// The limit.
         per_minute: u32,
-        /// When the next one may start, unix milliseconds; `None` where none may.
+        /// When the next one may start, Unix milliseconds; `None` if none may.
         until_ms: Option<u64>,
     },
-    /// As many jobs with its concurrency key run as may.
+    /// The limit of its concurrency key is reached.
     Key {
         /// The limit.
         most: u32,
     },
 }
 
-/// How a gate stands, as implementations keep it.
+/// The state of a gate, as implementations store it.
 #[derive(Debug, Default)]
 pub(crate) struct GateNow {
     pub(crate) limits: Limits,
     pub(crate) running: u64,
-    /// Theoretical arrival time of its next start, unix milliseconds.
+    /// Theoretical arrival time of the next start, Unix milliseconds.
     pub(crate) arrival_ms: f64,
 }
 
@@ -386,7 +390,7 @@ impl Due {
 }
 
 impl HeldBy {
-    /// What holds a job back at one of its gates: as `room` of `lua/lib/gates.lua`, without budgets.
+    /// The reason why a job is held back at one gate, like `room` of `lua/lib/gates.lua` but without budgets.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
     pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;
@@ -408,34 +412,34 @@ impl HeldBy {
     }
 }
 
-/// What a round of `promote`, `reap` or `expire` did.
+/// The outcome of a round of `promote`, `reap` or `expire`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Jobs moved.
     pub jobs: u32,
-    /// When the next one falls due, unix milliseconds, if any is known.
+    /// When the next job is due, Unix milliseconds, if known.
     pub next_due_ms: Option<u64>,
 }
 
-/// What a replica is told without asking.
+/// A signal that a replica receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
-    /// One of its parked pulls may now find something. A wake that meets no waiter must be handed on ([`Queue::wake_next`]).
+    /// A parked lease poll may now find a job. A wakeup without a waiter must be passed on ([`Queue::wake_next`]).
     Wake(u64),
-    /// A watched job changed state or said something.
+    /// A watched job changed its state or has a new event.
     Job(JobId),
-    /// There is something to do that any replica may do; the one that does it first takes it.
+    /// There is work that any replica may do; the first one takes it.
     Work(Work),
-    /// Work is ready and nobody waits for it: told to the replica [`AUTOSCALER`] alone, and not more often than twice a second.
+    /// Work is ready and no worker waits for it: sent only to the replica [`AUTOSCALER`], at most twice a second.
     Unmet,
-    /// The connection was lost and is back: signals may have been missed, look at everything again.
+    /// The connection was lost and is back: signals may have been missed, so check everything again.
     Missed,
 }
 
-/// The kinds of work that a replica is told of.
+/// The kinds of work that replicas are notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// A webhook waits to be delivered.
+    /// A webhook is due for delivery.
     Hooks,
     /// A job that others wait for has ended.
     Settle,
@@ -457,29 +461,29 @@ impl Work {
         }
     }
 
-    /// The kind a word stands for.
+    /// The kind that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.as_str() == word)
     }
 }
 
-/// Which jobs to list.
+/// The jobs to list.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
-    /// Only in this state.
+    /// Only jobs in this state.
     pub state: Option<JobState>,
-    /// Only of this endpoint.
+    /// Only jobs of this endpoint.
     pub endpoint: Option<String>,
-    /// Only with these labels, all of them.
+    /// Only jobs with all of these labels.
     pub metadata: Vec<(String, String)>,
     /// Only lines of this batch.
     pub batch: Option<String>,
-    /// Only those that this schedule made.
+    /// Only jobs of this schedule.
     pub schedule: Option<String>,
-    /// Only this urgent.
+    /// Only jobs of this priority.
     pub priority: Option<Priority>,
-    /// Only those that failed like this.
+    /// Only jobs that failed with this error code.
     pub error_code: Option<ErrorCode>,
 }
 
@@ -497,7 +501,7 @@ impl ListFilter {
             && error_code.is_none()
     }
 
-    /// Whether a job in this state, with this fixed part and this last error, passes.
+    /// Whether a job with this state, spec and last error passes.
     #[must_use]
     pub fn matches(&self, state: JobState, spec: &JobSpec, error_code: Option<ErrorCode>) -> bool {
         let Self { state: wanted, endpoint, metadata, batch, schedule, priority, error_code: code } = self;
@@ -516,68 +520,68 @@ impl ListFilter {
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// Where the next page starts; `None` at the end. A page may be short, even empty, and still have a next one.
+    /// The cursor of the next page; `None` at the end. A page may be short or even empty and still have a next one.
     pub next_cursor: Option<String>,
 }
 
-/// A kept event of a job.
+/// A stored event of a job.
 #[derive(Debug, Clone)]
 pub struct KeptEvent {
-    /// Its place: grows; what `Last-Event-ID` carries.
+    /// The event's place, which only grows; the value of `Last-Event-ID`.
     pub id: String,
-    /// Which attempt said it.
+    /// The attempt that sent it.
     pub attempt: u32,
-    /// What was said.
+    /// The event.
     pub message: JobMessage,
 }
 
-/// Of the outputs of a job that many events are kept, of several outputs each; older ones make room.
+/// How many output events of a job are stored, of several outputs each; older ones are dropped.
 pub const OUTPUTS_KEPT: usize = 1_000;
 
-/// Of the outputs of a job so many bytes are kept.
+/// How many bytes of a job's outputs are stored.
 pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
 
-/// Outputs are kept for this long after the last one, milliseconds.
+/// How long outputs are stored after the last one, milliseconds.
 pub const OUTPUTS_LIFE_MS: u64 = 60 * 60 * 1000;
 
-/// Outputs of a job, one after the other, as they are kept for its readers.
+/// Consecutive outputs of a job, stored for its readers.
 #[derive(Debug, Clone)]
 pub struct KeptOutputs {
-    /// Which attempt yielded them.
+    /// The attempt that yielded them.
     pub attempt: u32,
-    /// The index of the first.
+    /// The index of the first output.
     pub index: u64,
-    /// The items; none where the attempt has yielded all of its items, which are those below `index`.
+    /// The outputs; empty if the attempt has yielded all of its outputs, which are those below `index`.
     pub values: Vec<Box<serde_json::value::RawValue>>,
-    /// When they were kept, unix milliseconds.
+    /// When they were stored, Unix milliseconds.
     pub at_ms: u64,
 }
 
-/// A place among the outputs of a job: all attempts before this one, and the outputs of this one below `next`, lie before it.
+/// A place among a job's outputs: after all earlier attempts and after the outputs of this attempt below `next`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutputsPlace {
     /// The attempt; 0 is before all.
     pub attempt: u32,
-    /// The index of the output that comes next.
+    /// The index of the next output.
     pub next: u64,
 }
 
-/// How full one lane is.
+/// The depth of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneDepth {
     /// `<priority digit>:<class>:<tenant>:<endpoint>`.
     pub lane: String,
-    /// Jobs ready.
+    /// Ready jobs.
     pub jobs: u64,
-    /// Since when the first of them is ready, unix milliseconds; `None` where all stand at a concurrency key.
+    /// Since when the first of them is ready, Unix milliseconds; `None` if all wait for a concurrency key.
     pub since_ms: Option<u64>,
 }
 
-/// The queue. Every verb is atomic, idempotent where it can be repeated, and takes its time from the queue's own clock.
+/// The queue. Every verb is atomic, idempotent where it can be repeated, and uses the queue's own clock.
 ///
 /// # Errors
-/// [`Error::Unavailable`] means *unknown*: the verb may or may not have happened. Each verb says how to find out or why
-/// repeating is safe.
+/// [`Error::Unavailable`] means *unknown*: the verb may or may not have happened. Each verb documents how to find out
+/// or why repeating is safe.
 pub trait Queue: Send + Sync + 'static {
     /// Accepts all of `jobs` or none (at most 1,000, one shard). Repeat with the same ids: a known id is answered `New` again.
     ///
@@ -585,14 +589,16 @@ pub trait Queue: Send + Sync + 'static {
     /// [`Error::IdempotencyConflict`] when a key is known with another request; nothing is accepted then.
     fn submit(&self, jobs: Vec<NewJob>) -> impl Future<Output = Result<Vec<Submitted>, Error>> + Send;
 
-    /// Leases up to `want` ready jobs, or parks the waiter. A reply that is lost costs one lease period: the reaper returns the jobs.
+    /// Leases up to `want` ready jobs, or parks the waiter. A lost reply costs one lease period: the reaper requeues
+    /// the jobs.
     ///
     /// # Errors
-    /// [`Error::Full`] when a job is there, and the worker holds as many as it may: nothing is leased, and nobody parked.
+    /// [`Error::Full`] if a job is ready but the worker holds as many as it may: nothing is leased and no waiter is
+    /// parked.
     fn lease(&self, query: LeaseQuery) -> impl Future<Output = Result<Vec<Lease>, Error>> + Send;
 
-    /// A class whose next job has been the same for [`HOLD_AFTER_MS`], as far as this was asked, though this worker's cards could take it,
-    /// if they were not full: the worker is to make room. Of each class one worker is asked at a time.
+    /// Returns a class whose next job has been the same for [`HOLD_AFTER_MS`] although this worker's GPUs could take it
+    /// if they were not full: the worker must make room. One worker at a time is asked per class.
     fn hold(
         &self,
         worker_id: &str,
@@ -600,63 +606,68 @@ pub trait Queue: Send + Sync + 'static {
         could: &Reach,
     ) -> impl Future<Output = Result<Option<u32>, Error>> + Send;
 
-    /// Forgets a waiter that was parked with this reach. `false` means a wake for it is under way: look once more, or hand it on.
+    /// Removes a waiter that was parked with this reach. `false` means that a wakeup for it is on its way: poll once
+    /// more, or pass it on.
     fn unpark(&self, waiter: &Waiter, reach: &Reach) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Passes a wake that met no waiter to the next one that could use it.
+    /// Passes a wakeup without a waiter to the next waiter that could use it.
     fn wake_next(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Prolongs leases. One answer each, in order.
+    /// Extends leases. One answer each, in order.
     fn extend(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<ExtendAnswer>, Error>> + Send;
 
     /// Ends attempts (at most 100). One answer each, in order; repeating an accepted report is answered `AlreadyEnded`.
     fn finish(&self, reports: &[FinishReport]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
 
-    /// Hands leases back unharmed, to the front of their lanes (at most 100).
+    /// Returns leases unharmed, to the front of their lanes (at most 100).
     fn release(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
 
-    /// Ends jobs at their owner's wish (at most 100). A running attempt loses its lease in the same step. A job of another tenant
-    /// is `NotFound`.
+    /// Cancels jobs for their owner (at most 100). A running attempt loses its lease in the same step. A job of another
+    /// tenant is `NotFound`.
     fn cancel(&self, tenant: &str, ids: &[JobId]) -> impl Future<Output = Result<Vec<CancelAnswer>, Error>> + Send;
 
-    /// Moves scheduled jobs whose time has come into their lanes (at most 100 a call).
+    /// Moves scheduled jobs that are due into their lanes (at most 100 per call).
     fn promote(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
-    /// Takes back leases that ran out (at most 100 a call): to the front, or failed when the budget is spent.
+    /// Reaps expired leases (at most 100 per call): the job goes to the front, or fails if its budget of attempts is
+    /// spent.
     fn reap(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
-    /// Takes back the jobs of a worker that is known to have ended, as [`Queue::reap`] does when a lease ran out, and says how many.
+    /// Reaps the jobs of a worker that is known to have ended, like [`Queue::reap`] for expired leases, and returns
+    /// their number.
     fn abandon(&self, worker_id: &str) -> impl Future<Output = Result<u32, Error>> + Send;
 
-    /// Ends jobs whose time is over (at most 100 a call).
+    /// Expires jobs that are past their deadline (at most 100 per call).
     fn expire(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
-    /// What there is to settle (at most 100), claimed for `claim_ms`: what is not settled by then is given out again.
+    /// Returns the work to settle (at most 100), claimed for `claim_ms`: work that is not settled by then is returned
+    /// again.
     fn due(&self, claim_ms: u64) -> impl Future<Output = Result<Vec<Due>, Error>> + Send;
 
-    /// Lets claims of [`Queue::due`] go on for so long from now. What has been settled is left as it is.
+    /// Extends claims of [`Queue::due`] to `claim_ms` from now. Settled work does not change.
     fn keep_due(&self, due: &[Due], claim_ms: u64) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Tells those that wait for an ended job of it (at most 100 a call). `true` when that were all.
+    /// Unblocks the jobs that wait for an ended job (at most 100 per call). `true` if those were all.
     fn unblock(&self, id: JobId) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Decides what becomes of a blocked job. `false` when it has moved, or was settled, since it was looked at.
+    /// Applies the decision on a blocked job. `false` if the job has moved or was settled since it was read.
     fn settle(&self, settlement: &Settlement) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Sets what a tenant, or one of its endpoints, may take; `None` lifts every limit.
+    /// Sets the limits of a tenant or of one of its endpoints; `None` removes every limit.
     fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// What a tenant, or one of its endpoints, may take and takes now.
+    /// The limits and the usage of a tenant or of one of its endpoints.
     fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
 
-    /// What holds a queued job of this spec back at its gates now, budgets aside.
+    /// The reason why a queued job of this spec is held back at its gates now, without budgets.
     fn held_by(&self, spec: &JobSpec) -> impl Future<Output = Result<Option<HeldBy>, Error>> + Send;
 
-    /// The gates that have a budget, and what was spent there on this day (UTC, since 1970).
+    /// The gates with a budget, and their spending on this day (UTC, since 1970).
     fn budgets(&self, day: u32) -> impl Future<Output = Result<Vec<Budgeted>, Error>> + Send;
 
-    /// Writes down how a gate stands to its budget; where that is reached, nothing more starts there until the day is over or the budget is
-    /// raised. How it stood before; `None` when it has another budget by now, or none, and nothing was done.
+    /// Stores the state of a gate's budget; once it is reached, nothing more starts there until the day is over or the
+    /// budget is raised. Returns the previous state; `None` if the gate has another budget or none by now, and nothing
+    /// was done.
     fn pause(
         &self,
         gate: &Gate,
@@ -664,19 +675,20 @@ pub trait Queue: Send + Sync + 'static {
         stood: &Stood,
     ) -> impl Future<Output = Result<Option<Option<Stood>>, Error>> + Send;
 
-    /// Disables a tenant, or enables it again: while it is disabled nothing more of it starts, whatever its limits. What runs ends.
+    /// Disables a tenant or enables it again: while it is disabled none of its jobs start, regardless of its limits.
+    /// Running jobs finish.
     fn disable(&self, tenant: &str, disabled: bool) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// What runs now, at most [`crate::budgets::RUNNING_MAX`] attempts: those whose leases end first.
+    /// The running attempts, at most [`crate::budgets::RUNNING_MAX`]: those whose leases end first.
     fn running(&self) -> impl Future<Output = Result<Vec<Running>, Error>> + Send;
 
-    /// The record, if there is one.
+    /// The record, if it exists.
     fn get(&self, id: JobId) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
 
-    /// The record, and from now on a [`Signal::Job`] to `replica` at each change, for a minute; repeat to keep watching.
+    /// The record, and for one minute a [`Signal::Job`] to `replica` at each change; repeat to keep watching.
     fn watch(&self, id: JobId, replica: &str) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
 
-    /// A tenant's jobs, newest first. Looks at a bounded number of records a call.
+    /// A tenant's jobs, newest first. Reads a bounded number of records per call.
     fn list(
         &self,
         tenant: &str,
@@ -685,8 +697,9 @@ pub trait Queue: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<JobPage, Error>> + Send;
 
-    /// Keeps what running jobs said. Events of lost leases are dropped; the last 1,000 of a job are kept. Outputs are kept apart, in memory
-    /// alone and within [`OUTPUTS_KEPT`] and [`OUTPUTS_BYTES_KEPT`]: whoever reads them finds gaps by their indexes.
+    /// Stores events of running jobs. Events of lost leases are dropped; the last 1,000 of a job are stored. Outputs
+    /// are stored separately, only in memory and within [`OUTPUTS_KEPT`] and [`OUTPUTS_BYTES_KEPT`]: readers detect
+    /// gaps by the indexes.
     fn append_events(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Events of a job after `after` (all when empty), oldest first, at most `limit`.
@@ -697,7 +710,7 @@ pub trait Queue: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<KeptEvent>, Error>> + Send;
 
-    /// Kept outputs of a job that end after this place, oldest first, at most `limit` times several.
+    /// Stored outputs of a job that end after this place, oldest first, at most `limit` times several.
     fn read_outputs(
         &self,
         id: JobId,
@@ -705,20 +718,20 @@ pub trait Queue: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<KeptOutputs>, Error>> + Send;
 
-    /// How full the lanes are, the fullest 1,000.
+    /// The depth of the fullest 1,000 lanes.
     fn depth(&self) -> impl Future<Output = Result<Vec<LaneDepth>, Error>> + Send;
 
-    /// What comes to each endpoint, waits there, runs and has run, by tenant and name.
+    /// Arrivals, waiting, running and ended jobs of each endpoint, by tenant and name.
     fn flow(&self) -> impl Future<Output = Result<Vec<Flow>, Error>> + Send;
 
-    /// What ended attempts took on these days (UTC, since 1970), by day and by whom: all tenants', or one's.
+    /// The spending of ended attempts on these days (UTC, since 1970), by day and owner: all tenants', or one's.
     fn spent(
         &self,
         days: RangeInclusive<u32>,
         tenant: Option<&str>,
     ) -> impl Future<Output = Result<Vec<Spent>, Error>> + Send;
 
-    /// Checks that the caller holds this lease now; gives what is needed to sign its uploads.
+    /// Checks that the caller holds this lease now; returns what is needed to sign its uploads.
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;
 
     /// Signals for `replica`, from now on. Ends when the queue is dropped.

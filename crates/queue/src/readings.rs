@@ -37,7 +37,7 @@ pub(crate) fn note(pipe: &mut redis::Pipeline, keys: &RegistryKeys, worker: &Wor
         gpus: worker.status.gpus.clone(),
         host: worker.status.host.clone(),
     };
-    pipe.hset(&key, place, to_json("note a worker's readings", &reading)?)
+    pipe.hset(&key, place, to_json("store a worker's readings", &reading)?)
         .ignore()
         .pexpire(&key, (EVERY_MS * KEPT).cast_signed())
         .ignore();

@@ -12,7 +12,7 @@ use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing};
 use crate::stored_spec;
 
-/// What is told of an attempt that few have.
+/// The parts of an attempt that few have.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Rest {
@@ -137,7 +137,7 @@ pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Opti
     }
     if WHOLE.iter().any(|field| !fields.contains_key(*field)) {
         if !fields.is_empty() {
-            tracing::warn!(job.id = %id, "a power cut has taken this job's submit, and left a rest of its record");
+            tracing::warn!(job.id = %id, "a power cut lost part of this job's record");
         }
         return Ok(None);
     }

@@ -69,7 +69,7 @@ pub struct RedisConfig {
     pub shards: u8,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
+    /// How long an ended job stays before the history sweep takes it, unless the job sets it. Default 24 h.
     pub retention_ms: u64,
     /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
     pub age_after_ms: u64,
@@ -122,7 +122,7 @@ pub struct RedisQueue {
 /// How the Redis behind a queue was when it was last looked at.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// What it said of itself.
+    /// Its last INFO.
     pub vitals: Vitals,
     /// How many replicas are waited for before anything is promised.
     pub replicas_to_wait: u32,
@@ -159,7 +159,7 @@ impl RedisQueue {
         Ok(Self { connection, registry: registry.clone(), keys, pulse: Pulse::default(), config, shard })
     }
 
-    /// Its number: what its jobs' ids say.
+    /// The shard's number, which is part of its jobs' ids.
     #[must_use]
     pub fn number(&self) -> u8 {
         self.shard
@@ -219,7 +219,7 @@ impl RedisQueue {
         FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
-    /// How long an ended job stays unless it says otherwise, milliseconds.
+    /// How long an ended job stays unless it sets it, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.config.retention_ms
@@ -244,8 +244,8 @@ impl RedisQueue {
         self.config.lease_ms
     }
 
-    /// The boot checks: whether this Redis can keep what a 202 promises. With `allow_ephemeral` a Redis that forgets is accepted.
-    /// From now on as many replicas are waited for as the answer says.
+    /// The boot checks: whether this Redis can provide what a 202 promises. With `allow_ephemeral`, a Redis that loses
+    /// its data is accepted. From now on writes wait for the number of replicas in the result.
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
@@ -261,16 +261,16 @@ impl RedisQueue {
         Ok(fitness)
     }
 
-    /// Looks how Redis is, and opens or closes admission by it: whoever takes new work calls this every second. Answers whether it
-    /// is another server than before or has been restarted; at the first look it is.
+    /// Inspects Redis and opens or closes admission: every process that accepts new work calls this once per second.
+    /// Returns whether the server was replaced or restarted; true at the first call.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, look again.
+    /// [`Error::Unavailable`]: unknown, try again.
     pub async fn look(&self) -> Result<bool, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg(&Vitals::SECTIONS);
         let info: String =
-            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at Redis"))?;
+            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("inspect Redis"))?;
         let (vitals, commits) = (Vitals::parse(&info), self.connection.commits());
         // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
@@ -314,15 +314,15 @@ impl RedisQueue {
             .hget(self.keys.beside(), tenant)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("read what a tenant holds"))?;
+            .map_err(Error::redis("read the usage of a tenant"))?;
         Ok(jobs.unwrap_or(0) + beside.unwrap_or(0))
     }
 
-    /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
-    /// and do not, and answers where to go on.
+    /// The next step of the recovery sweep: checks up to 50 records from `cursor` on, restores missing entries, and
+    /// returns where to continue.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat; what is in its place is left there.
+    /// [`Error::Unavailable`]: repeat; what is in place is left there.
     pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
         let RedisConfig { lease_ms, retention_ms, .. } = self.config;
         scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
@@ -380,10 +380,11 @@ impl RedisQueue {
         timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
     }
 
-    /// Submits the next lines of a batch, if nobody else has. The same jobs may be handed in again after an unknown outcome.
+    /// Submits the next lines of a batch unless another replica has. The same jobs may be submitted again after an
+    /// unknown outcome.
     ///
     /// # Errors
-    /// [`Error::StaleGuard`] when these lines have been fed already; as [`Queue::submit`] otherwise.
+    /// [`Error::StaleGuard`] if these lines were already fed; as [`Queue::submit`] otherwise.
     pub async fn feed(&self, guard: &BatchGuard, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         self.accept(Some(guard), jobs).await
     }
@@ -520,20 +521,20 @@ impl RedisQueue {
         Ok(ids.iter().zip(&rows).filter(|(_, row)| matches(row)).map(|(id, _)| *id).collect())
     }
 
-    /// Milliseconds since this Redis started, as far as it says.
+    /// Milliseconds since this Redis started, as far as it reports.
     async fn uptime_ms(&self) -> Result<u64, Error> {
         let info: String = redis::cmd("INFO")
             .arg("server")
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("ask for the uptime"))?;
+            .map_err(Error::redis("read the uptime of Redis"))?;
         Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
     }
 }
 
 fn bounded(what: &str, len: usize, max: usize) -> Result<(), Error> {
     if len > max {
-        return Err(Error::TooLarge(format!("{len} {what} in one call, more than {max}")));
+        return Err(Error::TooLarge(format!("{len} {what} in one call, over the limit of {max}")));
     }
     Ok(())
 }
@@ -729,7 +730,7 @@ impl Queue for RedisQueue {
             .hmget(self.keys.rate(), &names)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("read what holds a job back"))?;
+            .map_err(Error::redis("read what blocks a job"))?;
         if limits.get(2).is_some_and(Option::is_some) {
             return Ok(Some(HeldBy::Disabled));
         }
@@ -844,7 +845,7 @@ impl Queue for RedisQueue {
             .map_err(Error::redis("read events"))?;
         let readable = |entry| {
             kept_event(id, entry).inspect_err(|error| {
-                tracing::error!(error = error as &dyn std::error::Error, "an event is left out");
+                tracing::error!(error = error as &dyn std::error::Error, "an event cannot be read; leaving it out");
             })
         };
         Ok(reply.ids.iter().filter_map(|entry| readable(entry).ok()).collect())
@@ -891,7 +892,7 @@ impl Queue for RedisQueue {
         let mut rows: Vec<Option<[Option<String>; 5]>> =
             self.connection.read_each(&mut read).await.map_err(Error::redis("check a lease"))?;
         let unreadable = match rows.pop().flatten() {
-            None => "it is no record".to_owned(),
+            None => "it is not a record".to_owned(),
             Some([Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)])
                 if state == "running" && fence == lease.fence.0 =>
             {
@@ -921,7 +922,7 @@ pub(crate) fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
 fn readable(id: JobId, read: Result<Option<Job>, Error>) -> Result<Option<Job>, Error> {
     match read {
         Err(error @ Error::Corrupt { .. }) => {
-            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a job is left out of a list");
+            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a job cannot be read; leaving it out of a list");
             Ok(None)
         }
         read => read,

@@ -39,7 +39,7 @@ pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
 
-/// How long workers are told that an endpoint's needs were forgotten.
+/// How long heartbeats ask workers to reset an endpoint's learned memory.
 const FORGOTTEN_FOR_MS: u64 = 600_000;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
@@ -68,16 +68,16 @@ pub struct WorkerRecord {
     /// The newest CUDA that the driver serves.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// What an hour of the whole machine costs; 0 when nobody says.
+    /// The hourly cost of the whole machine; 0 if unknown.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
-    /// How far it shuts its handlers in, as it says.
+    /// The sandbox level that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// Whose machine it is, as its join token says.
+    /// The owner of the machine, from its join token.
     #[serde(default = "owned")]
     pub trust: Trust,
-    /// Where it stands, as its join token says.
+    /// Its region, from its join token.
     #[serde(default)]
     pub region: String,
     /// How many of its slots it is leased jobs for at the most; `None` of a record of the release before.
@@ -90,7 +90,7 @@ pub struct WorkerRecord {
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.
     pub seen_ms: u64,
-    /// What it last said of itself.
+    /// Its last reported status.
     pub status: WorkerStatus,
 }
 
@@ -148,7 +148,7 @@ impl Registry {
         (self.connection.clone(), self.keys.clone())
     }
 
-    /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.
+    /// Stores the GPU memory that a version was seen to need on a GPU model, MiB. The largest value ever seen is kept.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -179,7 +179,7 @@ impl Registry {
             .redis()
             .hgetall(self.keys.needs(tenant, name))
             .await
-            .map_err(Error::redis("read what a version needs"))?;
+            .map_err(Error::redis("read the GPU memory that a version needs"))?;
         let need = |(field, mib): (String, u64)| {
             let (version, gpu) = field.split_once(' ')?;
             Some(((version.parse().ok()?, gpu.to_owned()), mib))
@@ -202,16 +202,16 @@ impl Registry {
             .ignore()
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("forget what an endpoint needs"))?;
+            .map_err(Error::redis("reset an endpoint's learned GPU memory"))?;
         Ok(known)
     }
 
-    /// The endpoints whose needs were forgotten lately.
+    /// The endpoints whose learned memory was reset recently.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn forgotten(&self) -> Result<Vec<ForgottenNeeds>, Error> {
-        let (step, mut redis) = ("read which needs are forgotten", self.connection.redis());
+        let (step, mut redis) = ("read which learned GPU memory was reset", self.connection.redis());
         let all: HashMap<String, u64> = redis.hgetall(self.keys.forgotten()).await.map_err(Error::redis(step))?;
         let now_ms = now_ms();
         let (lately, over): (Vec<_>, Vec<_>) =
@@ -250,7 +250,8 @@ impl Registry {
         readings::read(&self.connection, &self.keys, worker_id, now_ms).await
     }
 
-    /// A worker that was heard of lately and was not put out: a replica that did not know yet may have stored it since.
+    /// A worker with a recent heartbeat that was not evicted: a replica without that information may have stored it
+    /// since.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -264,7 +265,7 @@ impl Registry {
         text.filter(|_| !is_evicted).map(|text| from_json("read a worker", &text)).transpose()
     }
 
-    /// The workers heard of lately that were not put out, by name.
+    /// The workers with a recent heartbeat that were not evicted, by name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -286,7 +287,7 @@ impl Registry {
         let keys: Vec<String> = ids.iter().map(|id| self.keys.worker(id)).collect();
         let mut pipe = redis::pipe();
         pipe.atomic().del(keys).ignore().srem(self.keys.workers(), ids).ignore();
-        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("strike workers off"))
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("remove workers"))
     }
 
     /// The generation of a tenant's webhook secret.
@@ -334,13 +335,13 @@ impl Registry {
 
     /// The backup whose restore into this queue has begun and not ended.
     pub(crate) async fn restoring(&self) -> Result<Option<String>, Error> {
-        let step = "ask whether a backup is being restored";
+        let step = "check whether a backup is being restored";
         self.connection.redis().get(self.keys.restoring()).await.map_err(Error::redis(step))
     }
 
     /// Notes how many shards there are, and answers how many there have been; that never falls.
     pub(crate) async fn raise_shards(&self, shards: u8) -> Result<u8, Error> {
-        let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "note the number of shards");
+        let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "store the number of shards");
         let before: Option<u8> = redis.get(&key).await.map_err(Error::redis(step))?;
         let before = before.unwrap_or(0);
         if before < shards {
@@ -378,7 +379,12 @@ pub(crate) fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Err
 /// One record of a list; `None`, and an error in the log, where this release cannot read it: one bad record must not hide the others.
 fn readable<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Option<T> {
     from_json(step, text)
-        .inspect_err(|error| tracing::error!(error = error as &dyn std::error::Error, "skipped a record of a list"))
+        .inspect_err(|error| {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "a record cannot be read; leaving it out of a list"
+            )
+        })
         .ok()
 }
 

@@ -59,7 +59,7 @@ pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
         return Ok(named);
     }
     Err(
-        "must be http(s) addresses without credentials, with commas between them, as \"https://pypi.org/simple\", or empty",
+        "must be a comma-separated list of http(s) addresses without credentials, e.g. \"https://pypi.org/simple\", or empty",
     )
 }
 
@@ -122,7 +122,7 @@ impl Lock {
             } else {
                 lock.requirements.push(requirement(&line, indexes).map_err(refuse)?);
                 if lock.requirements.len() > REQUIREMENTS_MAX {
-                    return Err(refuse(format!("a lock has at most {REQUIREMENTS_MAX} requirements")));
+                    return Err(refuse(format!("a lock may have at most {REQUIREMENTS_MAX} requirements")));
                 }
                 lock.check_hashed().map_err(refuse)?;
             }
@@ -135,7 +135,7 @@ impl Lock {
             return Err("--index-url is given twice; name further indexes with --extra-index-url".to_owned());
         }
         if self.indexes.len() == INDEXES_MAX {
-            return Err(format!("a lock names at most {INDEXES_MAX} package indexes"));
+            return Err(format!("a lock may name at most {INDEXES_MAX} package indexes"));
         }
         self.indexes.push(index);
         Ok(())
@@ -149,7 +149,7 @@ impl Lock {
         }
         let without = if last.hashes.is_empty() { last } else { before };
         Err(format!(
-            "{} has no --hash while others have one; lock with `uv pip compile --generate-hashes`, or leave all hashes out",
+            "{} has no --hash but other requirements have one; lock with `uv pip compile --generate-hashes`, or remove all hashes",
             without.name
         ))
     }
@@ -220,8 +220,8 @@ fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), Str
         EXTRA_INDEX => EXTRA_INDEX,
         other => {
             return Err(format!(
-                "{} is no part of a lock, which holds name==version lines, hashes and --index-url; lock with `uv pip compile`, \
-                 which writes what the file refers to into one",
+                "{} is not allowed in a lock, which holds name==version lines, hashes and --index-url; create the \
+                    lock with `uv pip compile`, which resolves such references",
                 quoted(other)
             ));
         }
@@ -231,7 +231,7 @@ fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), Str
     if url.contains(['?', '%']) {
         return Err(format!("the index {} must be a plain address, without ? and %", quoted(url)));
     }
-    check_listed(url, indexes, "leave the option out")?;
+    check_listed(url, indexes, "remove the option")?;
     Ok((option, url.to_owned()))
 }
 
@@ -242,10 +242,10 @@ fn check_listed(url: &str, indexes: Indexes<'_>, instead: &str) -> Result<(), St
         return Ok(());
     }
     Err(format!(
-        "{} is not below an address that the operator lets in ({}); have it added to package_indexes (STOKE_PACKAGE_INDEXES) of \
-         the API and of the workers, or {instead}",
+        "{} is not below an allowed package index ({}); ask the operator to add it to package_indexes \
+            (STOKE_PACKAGE_INDEXES) of the API and of the workers, or {instead}",
         quoted(url),
-        if listed.is_empty() { "there is none".to_owned() } else { listed.join(", ") }
+        if listed.is_empty() { "none is set".to_owned() } else { listed.join(", ") }
     ))
 }
 
@@ -272,7 +272,7 @@ fn requirement(line: &Logical, indexes: Indexes<'_>) -> Result<Requirement, Stri
                 None => (rest.trim_start(), None),
             };
             let marker = marker.filter(|marker| !marker.is_empty()).map(|marker| {
-                marker.strip_prefix(';').ok_or_else(|| format!("{} after the URL is no marker", quoted(marker)))
+                marker.strip_prefix(';').ok_or_else(|| format!("{} after the URL is not a marker", quoted(marker)))
             });
             (direct(url, &mut hashes, indexes)?, marker.transpose()?)
         }
@@ -293,7 +293,10 @@ fn requirement(line: &Logical, indexes: Indexes<'_>) -> Result<Requirement, Stri
 
 fn hash(word: &str) -> Result<String, String> {
     let Some(value) = word.strip_prefix("--hash=") else {
-        return Err(format!("{} is no part of a lock; only --hash=sha256:... may follow a requirement", quoted(word)));
+        return Err(format!(
+            "{} is not allowed in a lock; only --hash=sha256:... may follow a requirement",
+            quoted(word)
+        ));
     };
     sha256(value.strip_prefix("sha256:").unwrap_or_default())
         .ok_or_else(|| format!("{} must be --hash=sha256: and 64 hex digits", quoted(word)))
@@ -317,7 +320,7 @@ fn name_of(text: &str) -> Result<(&str, &str), String> {
         return Ok((name, rest));
     }
     Err(format!(
-        "{} is no requirement; write name==version, or name @ https://... with a --hash; a lock names no paths and no repositories",
+        "{} is not a requirement; write name==version, or name @ https://... with a --hash; a lock cannot name paths or repositories",
         quoted(text)
     ))
 }
@@ -329,15 +332,15 @@ fn is_of_name(c: char) -> bool {
 fn extras_of(text: &str) -> Result<(Vec<String>, &str), String> {
     let Some(inside) = text.trim_start().strip_prefix('[') else { return Ok((Vec::new(), text)) };
     let Some((inside, rest)) = inside.split_once(']') else {
-        return Err(format!("{} has a [ without its ]", quoted(text)));
+        return Err(format!("{} has a [ without a closing ]", quoted(text)));
     };
     let extras = inside.split(',').map(str::trim).map(|extra| match name_of(extra) {
         Ok((name, "")) => Ok(name.to_owned()),
-        _ => Err(format!("{} is no extra", quoted(extra))),
+        _ => Err(format!("{} is not an extra", quoted(extra))),
     });
     let extras = extras.collect::<Result<Vec<_>, _>>()?;
     if extras.len() > EXTRAS_MAX {
-        return Err(format!("a requirement has at most {EXTRAS_MAX} extras"));
+        return Err(format!("a requirement may have at most {EXTRAS_MAX} extras"));
     }
     Ok((extras, rest))
 }
@@ -355,7 +358,7 @@ fn direct(url: &str, hashes: &mut Vec<String>, indexes: Indexes<'_>) -> Result<S
     }
     let url = checked_url(url)?;
     if hashes.is_empty() {
-        return Err(format!("{} needs a --hash=sha256:...: what a URL answers may change", quoted(url)));
+        return Err(format!("{} needs a --hash=sha256:...: the content behind a URL may change", quoted(url)));
     }
     check_listed(url, indexes, "require a version of an index")?;
     Ok(Source::Url(url.to_owned()))
@@ -371,21 +374,21 @@ fn checked_url(url: &str) -> Result<&str, String> {
         return refuse("is too long");
     }
     if url.contains('@') {
-        return refuse("must hold no @: credentials of an index are the operator's, in UV_INDEX of the workers");
+        return refuse("must not contain @: the operator sets index credentials in UV_INDEX of the workers");
     }
     if url.contains('$') {
-        return refuse("must hold no $: no variable is put in its place");
+        return refuse("must not contain $: variables are not expanded");
     }
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
     let is_path = |c: char| c.is_ascii_alphanumeric() || "/.-_~%+!,=&?:()".contains(c);
     if host.is_empty() || !host.chars().all(is_host) || !path.chars().all(is_path) {
-        return refuse("is no URL of letters, digits and common signs");
+        return refuse("is not a URL of letters, digits and common punctuation");
     }
     // URL parsers decode %2e before they resolve `..`.
     let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
     if path.split('/').any(is_dots) {
-        return refuse("must not go up with .. in its path");
+        return refuse("must not contain .. in its path");
     }
     Ok(url)
 }

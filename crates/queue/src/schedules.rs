@@ -1,9 +1,9 @@
-//! Schedules: jobs that come back by the clock. Redis only.
+//! Schedules: jobs that repeat by the clock. Redis only.
 //!
-//! A schedule is a record with a due time. Every replica looks for due ones; a tick is first submitted, under an idempotency key
-//! made of the schedule and the tick's time, and then the schedule is moved on by [`Schedules::advance`], which does nothing
-//! unless the schedule still stands where the caller saw it. So of any number of replicas exactly one job comes of a tick, and
-//! what one leaves undone by dying in between, the next finishes. Which ticks there are is for the caller to say.
+//! A schedule is a record with a due time. Every replica looks for due ones; a tick is first submitted, under an
+//! idempotency key made of the schedule and the tick's time, and then [`Schedules::advance`] moves the schedule on,
+//! which does nothing unless the schedule is still where the caller saw it. So exactly one job results from a tick with
+//! any number of replicas, and if one dies in between, the next one finishes. The caller decides which ticks there are.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ const DUE_BYTES_MAX: usize = 8 << 20;
 /// How long the time of the first look at a tick counts: as long as a round of looking may take.
 const SEEN_MS: u64 = 10_000;
 
-/// What is done with ticks that nobody was there for.
+/// What happens with ticks that were missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
@@ -190,7 +190,7 @@ impl Schedules {
             return Err(Error::Memory { tenant: schedule.tenant.clone(), most_bytes, held_bytes });
         }
         match word.as_str() {
-            "full" => Err(Error::TooLarge(format!("there are {SCHEDULES_MAX} schedules already; delete some"))),
+            "full" => Err(Error::TooLarge(format!("there are already {SCHEDULES_MAX} schedules; delete some"))),
             "ok" => Ok(None),
             "conflict" => {
                 Err(Error::IdempotencyConflict { key: idempotency.map_or(String::new(), |it| it.key.clone()) })
@@ -295,7 +295,7 @@ impl Schedules {
                 Ok(None) => {}
                 // One that a newer version wrote must not stop the others.
                 Err(error) => {
-                    tracing::error!(schedule.id = id, %error, "a schedule cannot be read, leaving it alone");
+                    tracing::error!(schedule.id = id, %error, "a schedule cannot be read; skipping it");
                     self.put_aside(&id, &fields, now_ms).await?;
                 }
             }
@@ -334,7 +334,7 @@ impl Schedules {
         }
     }
 
-    /// Moves a schedule on. `false` when it does not stand at `due` any more: another replica has done it, or its owner.
+    /// Moves a schedule on. `false` if it is not at `due` any more: another replica or its owner has moved it.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, the next round repeats it.
@@ -389,7 +389,11 @@ fn corrupt(id: &str, why: &dyn std::fmt::Display) -> Error {
 /// A schedule of a list. One whose record cannot be read is left out: it must not hide the others.
 fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Schedule> {
     decode(id, fields).unwrap_or_else(|error| {
-        tracing::error!(schedule.id = id, error = &error as &dyn std::error::Error, "a schedule is left out of a list");
+        tracing::error!(
+            schedule.id = id,
+            error = &error as &dyn std::error::Error,
+            "a schedule cannot be read; leaving it out of a list"
+        );
         None
     })
 }

@@ -1,8 +1,8 @@
-//! What came, ran and waited in the last day, every ten seconds, of each tenant and of all together.
+//! Arrivals, runs and waiting jobs of the last day, every ten seconds, of each tenant and of all together.
 //!
-//! A point is 48 bytes at a fixed place of its hour's STRING, so an hour of one tenant is 17,280 bytes and a day 432 kB at most. Hours in
-//! which a tenant had nothing take none; of one step at most [`TENANTS_MAX`] tenants are kept, those with the most to tell: 86 MB for a day on
-//! which all of them were busy throughout.
+//! A point is 48 bytes at a fixed place of its hour's STRING, so an hour of one tenant is 17,280 bytes and a day 432 kB
+//! at most. Hours without data of a tenant take no memory; of one step at most [`TENANTS_MAX`] tenants are stored,
+//! those with the most data: 86 MB for a day on which all of them were busy throughout.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// How much there is to tell.
+    /// The amount of data.
     #[must_use]
     pub fn weight(&self) -> u64 {
         let counted = [self.arrived, self.started, self.ended, self.running];
@@ -121,7 +121,7 @@ impl Series {
         Self { connection, keys }
     }
 
-    /// Writes the step that ended at `at_ms`, of all together and of each tenant that has anything to tell. Writing it again is fine.
+    /// Writes the step that ended at `at_ms`, of all together and of each tenant with data. Safe to repeat.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: the step may be missing.
@@ -140,11 +140,11 @@ impl Series {
             pipe.setrange(&key, place.cast_signed(), point.to_bytes()).ignore();
             pipe.expire(&key, 26 * HOUR_S).ignore();
         }
-        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("write the series"))
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store the series"))
     }
 
-    /// The steps that ended in the last `minutes`, oldest first, of a tenant or, with `None`, of all together. A tenant that had nothing in a
-    /// step that was written has an empty one. What nobody wrote is absent.
+    /// The steps that ended in the last `minutes`, oldest first, of a tenant or, with `None`, of all together. A tenant
+    /// without data in a written step has an empty one. Steps that were not written are absent.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -187,7 +187,7 @@ fn hour_of(found: &[Option<Vec<u8>>], n: usize) -> &[u8] {
     found.get(n).and_then(Option::as_deref).unwrap_or_default()
 }
 
-/// The hour of a step, and where in its STRING the step stands.
+/// The hour of a step, and the step's offset in its STRING.
 fn place_of(at_ms: u64) -> (u64, usize) {
     let step = usize::try_from(at_ms % HOUR_MS / STEP_MS).unwrap_or(0);
     (at_ms / HOUR_MS, step * BYTES)

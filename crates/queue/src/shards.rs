@@ -1,5 +1,5 @@
-//! N shards as one queue. A tenant lives on one shard, and a job's id says which; what concerns one job or one tenant is one
-//! shard's business, and what concerns all is done on each. A shard that is away stops its own tenants only.
+//! N shards as one queue. A tenant is on one shard, and a job's id contains its shard; calls about one job or one
+//! tenant go to one shard, calls about all go to each. A shard that is unavailable stops only its own tenants.
 
 mod homes;
 
@@ -34,10 +34,10 @@ use homes::Homes;
 /// Most shards there may be: a worker's pull asks them in turn, and parks on each.
 pub const SHARDS_MAX: u8 = 64;
 
-/// As many lanes are told of.
+/// The most lanes that are returned.
 const DEPTHS_MAX: usize = 1_000;
 
-/// No shard has woken anybody of late.
+/// No shard has woken a waiter recently.
 const NOBODY: usize = usize::MAX;
 
 /// All shards. Clones share their connections.
@@ -78,10 +78,10 @@ impl Shards {
         &self.0.shards
     }
 
-    /// The number of a tenant's shard. The first question about a tenant settles it for good.
+    /// The number of a tenant's shard. The first call for a tenant fixes it for good.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; [`Error::Unfit`] when it lives on a shard that this process was not told of.
+    /// [`Error::Unavailable`]; [`Error::Unfit`] if it is on a shard that this process is not configured for.
     pub async fn home(&self, tenant: &str) -> Result<u8, Error> {
         self.0.homes.of(tenant).await
     }
@@ -111,10 +111,12 @@ impl Shards {
         self.0.shards[0].registry()
     }
 
-    /// Whether a version of so many bytes may be deployed: the same as of a submit, for versions lie in the same memory.
+    /// Whether a version of this size may be deployed: the same rules as for a submit, because versions use the same
+    /// memory.
     ///
     /// # Errors
-    /// [`Error::Closed`] while no new work is taken, [`Error::Memory`] for a tenant that takes too much already; nothing is deployed then.
+    /// [`Error::Closed`] while no new work is accepted, [`Error::Memory`] for a tenant over its limit; nothing is
+    /// deployed then.
     pub async fn admits_version(&self, tenant: &str, bytes: u64) -> Result<(), Error> {
         let (home, first) = (self.of(tenant).await?, &self.0.shards[0]);
         home.admits()?;
@@ -134,7 +136,7 @@ impl Shards {
         self.0.shards[0].feedback()
     }
 
-    /// How long an ended job stays unless it says otherwise, milliseconds.
+    /// How long an ended job stays unless it sets it, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.0.shards[0].retention_ms()
@@ -358,11 +360,11 @@ impl Shards {
         try_join_all(asked.map(ask)).await
     }
 
-    /// Takes a waiter off the lists of these shards. A wake that crosses this meets nobody and is handed on.
+    /// Removes a waiter from the lists of these shards. A wakeup that crosses this finds no waiter and is passed on.
     async fn leave(&self, waiter: &Waiter, reach: &Reach, shards: impl Iterator<Item = &RedisQueue>) {
         for outcome in join_all(shards.map(|shard| shard.unpark(waiter, reach))).await {
             if let Err(error) = outcome {
-                tracing::debug!(%error, "a pull stays parked on a shard; its wake will be handed on");
+                tracing::debug!(%error, "a lease poll stays parked on a shard; its wakeup will be passed on");
             }
         }
     }
@@ -403,7 +405,7 @@ impl Queue for Shards {
     }
 
     async fn wake_next(&self) -> Result<(), Error> {
-        self.everywhere("hand on a wake", |shard| shard.wake_next().boxed()).await.map(drop)
+        self.everywhere("pass on a wakeup", |shard| shard.wake_next().boxed()).await.map(drop)
     }
 
     async fn extend(&self, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Error> {
@@ -450,7 +452,7 @@ impl Queue for Shards {
     }
 
     async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
-        let ended = self.everywhere("end the leases of a worker", |shard| shard.abandon(worker_id).boxed()).await?;
+        let ended = self.everywhere("release the leases of a worker", |shard| shard.abandon(worker_id).boxed()).await?;
         Ok(ended.iter().sum())
     }
 
@@ -459,7 +461,7 @@ impl Queue for Shards {
     }
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
-        Ok(self.everywhere("say what is due", |shard| shard.due(claim_ms).boxed()).await?.concat())
+        Ok(self.everywhere("read the due jobs", |shard| shard.due(claim_ms).boxed()).await?.concat())
     }
 
     async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
@@ -492,7 +494,7 @@ impl Queue for Shards {
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
-        Ok(self.everywhere("tell its budgets", |shard| shard.budgets(day).boxed()).await?.concat())
+        Ok(self.everywhere("read the budgets", |shard| shard.budgets(day).boxed()).await?.concat())
     }
 
     async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
@@ -504,7 +506,7 @@ impl Queue for Shards {
     }
 
     async fn running(&self) -> Result<Vec<Running>, Error> {
-        Ok(self.everywhere("tell what runs", |shard| shard.running().boxed()).await?.concat())
+        Ok(self.everywhere("read the running jobs", |shard| shard.running().boxed()).await?.concat())
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -560,7 +562,7 @@ impl Queue for Shards {
             return only.depth().await;
         }
         // A lane is a tenant's, so no two shards have the same.
-        let mut depths = self.everywhere("tell its depth", |shard| shard.depth().boxed()).await?.concat();
+        let mut depths = self.everywhere("read the queue's depth", |shard| shard.depth().boxed()).await?.concat();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(DEPTHS_MAX);
         Ok(depths)
@@ -573,7 +575,7 @@ impl Queue for Shards {
         Ok(flows)
     }
 
-    /// As [`Queue::flow`]: a part of what was spent is not told for all of it.
+    /// Like [`Queue::flow`]: a part of the spending is never returned as the whole.
     async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
         if let Some(tenant) = tenant {
             return self.of(tenant).await?.spent(days, Some(tenant)).await;

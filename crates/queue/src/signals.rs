@@ -1,4 +1,4 @@
-//! What a replica is told without asking: one subscription, renewed for ever.
+//! The signals that a replica receives: one subscription, renewed forever.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const BACKLOG: usize = 10_000;
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the receiver is
-/// dropped. After each break [`Signal::Missed`] says that something may have been lost.
+/// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the
+/// receiver is dropped. After each interruption, [`Signal::Missed`] reports that signals may have been lost.
 ///
-/// At the primary, since scripts count who hears them, and only its own subscribers are counted.
+/// At the primary, because scripts count their receivers, and only its own subscribers are counted.
 pub(crate) async fn listen(mut primary: Primary, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
     let mut messages = subscribe(&mut primary, &channels).await.map_err(Error::redis("subscribe"))?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
@@ -81,9 +81,9 @@ fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
     match signal {
         Some(signal) => {
             if sender.try_send(signal).is_err() {
-                tracing::warn!("the queue's signals come faster than they are read");
+                tracing::warn!("the queue's signals arrive faster than they are read");
             }
         }
-        None => tracing::warn!(%text, "a signal that this version does not know"),
+        None => tracing::warn!(%text, "a signal is unknown to this version"),
     }
 }

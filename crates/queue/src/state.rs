@@ -1,35 +1,36 @@
-//! The one table of moves between job states. The Lua scripts do the same; `tests/model.rs` holds both to it.
+//! The one table of moves between job states. The Lua scripts implement the same; `tests/model.rs` checks both against
+//! it.
 
 use crate::job::JobState;
 
-/// What can happen to a job.
+/// The events of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobEvent {
     /// A worker takes it.
     Lease,
     /// Its attempt ended with a result.
     Succeed,
-    /// Its attempt ended with a result that others must allow first.
+    /// Its attempt ended with a result that steps must allow first.
     Hold,
-    /// Its attempt failed and the budget has another: it waits out the backoff.
+    /// Its attempt failed and the budget has another attempt: it waits for the backoff.
     Retry,
     /// Its attempt failed, or was lost, and the budget is spent.
     Fail,
-    /// Its worker hands it back unharmed.
+    /// Its worker returns it unharmed.
     Release,
-    /// It needs a larger card: it goes to the front of that class.
+    /// It needs a larger GPU: it goes to the front of that class.
     Reshelve,
-    /// Its lease ran out.
+    /// Its lease expired.
     Reap,
-    /// Its time has come.
+    /// Its time is due.
     Promote,
     /// The last job it waited for has ended.
     Unblock,
-    /// As [`JobEvent::Unblock`], before its time has come.
+    /// Like [`JobEvent::Unblock`], before its time is due.
     Defer,
     /// The last step after it has allowed its result.
     Allow,
-    /// Its owner ends it.
+    /// Its owner cancels it.
     Cancel,
     /// Its deadline passed.
     Expire,
@@ -55,20 +56,20 @@ impl JobEvent {
     ];
 }
 
-/// A move that the table does not have.
+/// A move that is not in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a {} job cannot {event:?}", state.as_str())]
 pub struct IllegalMove {
-    /// Where the job stood.
+    /// The state of the job.
     pub state: JobState,
-    /// What was tried.
+    /// The event.
     pub event: JobEvent,
 }
 
-/// Where a job stands after `event`.
+/// The state after `event`.
 ///
 /// # Errors
-/// [`IllegalMove`] with both values when the table has no such move.
+/// [`IllegalMove`] with both values if the table has no such move.
 pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
     use JobEvent as E;
     use JobState as S;

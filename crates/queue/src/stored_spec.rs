@@ -1,4 +1,4 @@
-//! A job's spec as its record keeps it: JSON without what the name of its lane says already.
+//! A job's spec as its record stores it: JSON without what the name of its lane already contains.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,8 @@ pub(crate) fn encode(spec: &JobSpec) -> Result<String, serde_json::Error> {
 
 /// The spec of a record's fields `lane` and `spec`.
 pub(crate) fn decode(lane: &str, text: &str) -> Result<JobSpec, String> {
-    let (priority, class, tenant, endpoint) = keys::parse_lane(lane).ok_or_else(|| format!("{lane:?} is no lane"))?;
+    let (priority, class, tenant, endpoint) =
+        keys::parse_lane(lane).ok_or_else(|| format!("{lane:?} is not a lane"))?;
     let mut read = serde_json::Deserializer::from_str(text);
     let mut spec = Stored::deserialize(&mut read).map_err(|error| error.to_string())?;
     read.end().map_err(|error| error.to_string())?;

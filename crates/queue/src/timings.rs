@@ -1,5 +1,5 @@
-//! How long the parts of an endpoint's attempts took, by version: histograms per hour, which `lua/lib/timings.lua` counts in the commit that
-//! ends an attempt. A bucket is 9 % wide, so what is told of a time is within 5 % of it.
+//! How long the parts of an endpoint's attempts took, by version: histograms per hour, which `lua/lib/timings.lua`
+//! counts in the commit that ends an attempt. A bucket is 9 % wide, so a reported time is accurate to 5 %.
 
 use std::collections::{BTreeMap, HashMap};
 

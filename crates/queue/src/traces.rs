@@ -16,7 +16,7 @@ pub const CLAIM_MAX: usize = 100;
 /// Traces that wait on a shard, at most: a minute of a busy queue. About 1 MB of Redis.
 const WAITING_MAX: usize = 10_000;
 
-/// Scripts note ended jobs for so long after the last claim. Longer than a replica needs to start again.
+/// How long scripts record ended jobs after the last claim: longer than a replica needs to restart.
 const EXPORTED_MS: u64 = 60_000;
 
 /// What a claim gave.
@@ -24,7 +24,7 @@ const EXPORTED_MS: u64 = 60_000;
 pub struct ClaimedTraces {
     /// The jobs.
     pub jobs: Vec<JobId>,
-    /// Traces that made way since too many wait: nobody will see them.
+    /// Traces that were dropped because too many wait.
     pub dropped: u64,
 }
 
@@ -70,7 +70,7 @@ impl Traces {
             call.arg(at_ms).arg(job.to_string());
         }
         let put_off: Result<u32, _> = call.query_async(&mut self.connection.redis()).await;
-        put_off.map(|_| ()).map_err(Error::redis("put traces off"))
+        put_off.map(|_| ()).map_err(Error::redis("postpone traces"))
     }
 
     /// Takes traces off the list: they have arrived, or never will.

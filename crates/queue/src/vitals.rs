@@ -1,4 +1,4 @@
-//! What a Redis says of itself, and whether it may be given new work. Asked every second, not at every call.
+//! The state of a Redis, and whether it may be given new work. Read every second, not at every call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ const SHARES_PERCENT: u64 = 60;
 /// The share of one tenant.
 const SHARE_PERCENT: u64 = 20;
 
-/// What INFO says at one moment.
+/// The values of INFO at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// Names one life of one server: another after a restart and after a failover.
@@ -77,7 +77,7 @@ pub enum Refusal {
     Memory {
         /// In use.
         used_bytes: u64,
-        /// Of so many.
+        /// The limit.
         max_bytes: u64,
     },
     /// Fewer replicas keep up than are waited for.
@@ -96,9 +96,9 @@ impl fmt::Display for Refusal {
         match self {
             Self::Memory { used_bytes, max_bytes } => {
                 let (used, max) = (used_bytes >> 20, max_bytes >> 20);
-                write!(f, "Redis uses {used} of {max} MiB, and new jobs are taken again below {OPEN_PERCENT} %")
+                write!(f, "Redis uses {used} of {max} MiB; new jobs are accepted again below {OPEN_PERCENT} %")
             }
-            Self::Replicas { there, wanted } => write!(f, "Redis has {there} replicas in step and waits for {wanted}"),
+            Self::Replicas { there, wanted } => write!(f, "Redis has {there} replicas in sync and requires {wanted}"),
             Self::Disk => f.write_str("Redis cannot write to its disk"),
         }
     }
@@ -131,7 +131,8 @@ struct State {
     looked_at: Option<Instant>,
 }
 
-/// Redis is looked at every second: after so long without, it or this process stood still, and nobody could extend a lease.
+/// Redis is inspected every second: after a gap of this length, Redis or this process was stalled, and no lease could
+/// be extended.
 const PAUSE: Duration = Duration::from_secs(10);
 
 impl Pulse {

@@ -170,8 +170,9 @@ fn share_mib(fraction: f64, total_mib: u64) -> u64 {
     (fraction.clamp(0.0, 1.0) * total_mib as f64).floor() as u64
 }
 
-/// A kind of card, as prices and speeds are kept by it: its name as its driver tells it without what all have, `RTX 4090` of `NVIDIA
-/// GeForce RTX 4090`. What a test declares is of a kind by its size. At most 40 characters, for workers say what they like.
+/// A GPU model, the key of prices and speeds: its name as its driver reports it without what all have, `RTX 4090` for
+/// `NVIDIA GeForce RTX 4090`. A GPU declared by a test has a model by its size. At most 40 characters, because workers
+/// can report anything.
 #[must_use]
 pub fn kind_of_card(gpu: &Gpu) -> String {
     if gpu.uuid.starts_with("fake-") {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 #[must_use]
 pub fn in_words(message: &str) -> String {
     if message.starts_with("data did not match any variant of untagged enum") {
-        return "has none of the forms that are allowed here".to_owned();
+        return "does not have any of the allowed forms".to_owned();
     }
     let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
     let found = ["invalid type: ", "invalid value: ", "invalid "].iter().find_map(|kind| found.strip_prefix(kind));

@@ -394,7 +394,7 @@ impl Driver {
             Report::Output { run, index } => {
                 if body.len() > OUTPUT_BYTES_MAX {
                     let text =
-                        format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and is shown in the result only\n");
+                        format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and appears in the result only\n");
                     self.tell(run, JobMessage::Log { stream: LogStream::Stderr, text });
                     if let Some(running) = self.runs.get(&run) {
                         running.messages.leave_out(index);

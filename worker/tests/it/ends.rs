@@ -157,7 +157,7 @@ async fn requirements_that_name_files_of_the_worker_fail_the_job_unread() {
         stage.gateway.deploy("curious", pack(""), spec);
         let end = stage.gateway.end(&stage.submit_to("curious", json!({}))).await;
         let said = &error(&end, ErrorCode::EnvironmentFailed).message;
-        assert!(said.contains("line 2: ") && said.contains("is no part of a lock"), "{said}");
+        assert!(said.contains("line 2: ") && said.contains("is not allowed in a lock"), "{said}");
         assert!(!said.contains("canary"), "{said}");
     }
 }

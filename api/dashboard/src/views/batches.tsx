@@ -9,8 +9,8 @@ function Failures({ id }: { id: string }) {
   const classes = new Map<string, number>();
   for (const job of failed.data?.jobs ?? []) { const name = job.error ? `${job.error.code} · ${job.error.class}` : "unknown"; classes.set(name, (classes.get(name) ?? 0) + 1); }
   if (failed.problem) return <Problem text={failed.problem} />;
-  if (classes.size === 0) return <p class="quiet">None failed.</p>;
-  return <><Table label="Failures by class" heads={["class", "jobs"]} n={[1]} rows={[...classes]} />{failed.data?.next_cursor && <p class="quiet">Of the newest 100 failed jobs.</p>}</>;
+  if (classes.size === 0) return <p class="quiet">No line failed.</p>;
+  return <><Table label="Failures by class" heads={["class", "jobs"]} n={[1]} rows={[...classes]} />{failed.data?.next_cursor && <p class="quiet">Covers the newest 100 failed jobs.</p>}</>;
 }
 
 function One({ id }: { id: string }) {
@@ -23,26 +23,26 @@ function One({ id }: { id: string }) {
       <h1><a href="/dashboard/batches">Batches</a> / <span class="mono">{id}</span></h1>
       <Problem text={problem} />
       <div class="row"><State of={batch.state} />{batch.endpoint ? <a href={`/dashboard/endpoints/${encodeURIComponent(batch.endpoint)}`}>{batch.endpoint}</a> : <span class="quiet">mixed endpoints</span>}
-        {batch.ended_at == null && <Confirm scope="jobs:cancel" label="Cancel batch" text="Its open jobs are cancelled; what has ended keeps its result. Cancelled jobs can be sent again." act={() => post("cancel")} />}
-        {batch.ended_at != null && counts.failed > 0 && <Confirm scope="jobs:submit" label="Retry failed" text={`A new batch runs the ${counts.failed} failed lines again. This one stays as it is.`} act={() => post("retry-failed")} />}
+        {batch.ended_at == null && <Confirm scope="jobs:cancel" label="Cancel batch" text="Its open jobs are cancelled; ended jobs keep their results. You can retry cancelled jobs." act={() => post("cancel")} />}
+        {batch.ended_at != null && counts.failed > 0 && <Confirm scope="jobs:submit" label="Retry failed" text={`A new batch runs the ${counts.failed} failed lines. This batch does not change.`} act={() => post("retry-failed")} />}
       </div>
       <div class="tiles">
         <Tile label="done">{percent(counts.total - counts.open, counts.total)} <small class="quiet">{count(counts.total - counts.open)} of {count(counts.total)}</small></Tile>
         <Tile label={batch.ended_at ? "ended" : "expected to end"}>{batch.ended_at ? instant(batch.ended_at) : until(batch.eta_at)}</Tile>
         <Tile label="spent, of budget">{usd(batch.spent_usd_micros)} <small class="quiet">{batch.budget_usd_micros == null ? "no budget" : `of ${usd(batch.budget_usd_micros)}`}</small></Tile>
-        <Tile label="lines a second">{batch.rate_per_s == null ? "–" : batch.rate_per_s.toFixed(1)}</Tile>
+        <Tile label="lines per second">{batch.rate_per_s == null ? "–" : batch.rate_per_s.toFixed(1)}</Tile>
       </div>
       <h2>Progress</h2>
       <Progress counts={counts} />
       {batch.budget_usd_micros != null && <><h2>Budget</h2><Bar label="Budget" whole={batch.budget_usd_micros} say={usd} parts={[["spent", batch.spent_usd_micros, batch.budget_state === "reached" ? "failed" : "run"]]} /></>}
       <h2>Figures</h2>
-      <Table label="Figures" heads={["what", "how many"]} n={[1]} rows={[
+      <Table label="Figures" heads={["figure", "value"]} n={[1]} rows={[
         ["lines", count(counts.total)], ["succeeded", count(counts.succeeded)], ["failed", count(counts.failed)], ["running", count(counts.running)], ["waiting", count(counts.open - counts.running)], ["invalid", count(counts.invalid)], ["cancelled", count(counts.cancelled)], ["expired", count(counts.expired)],
-        ["thought to cost", batch.estimate ? `${usd(batch.estimate.low_usd_micros)} to ${usd(batch.estimate.high_usd_micros)}` : "–"],
+        ["estimated cost", batch.estimate ? `${usd(batch.estimate.low_usd_micros)} to ${usd(batch.estimate.high_usd_micros)}` : "–"],
       ]} />
       <h2>Failures by class</h2>
       <Failures id={id} />
-      <p><a href={`/dashboard/jobs?batch=${encodeURIComponent(id)}`}>Its jobs</a></p>
+      <p><a href={`/dashboard/jobs?batch=${encodeURIComponent(id)}`}>Jobs</a></p>
     </>
   );
 }
@@ -61,7 +61,7 @@ export function Batches({ id }: { id: string | undefined }) {
     <>
       <h1>Batches</h1>
       <Problem text={problem} />
-      {data?.batches.length === 0 && <Empty>No batch yet. Send one: <code>stoke batch submit lines.jsonl</code></Empty>}
+      {data?.batches.length === 0 && <Empty>No batches yet. Submit one: <code>stoke batch submit lines.jsonl</code></Empty>}
       {!!data?.batches.length && <Table label="Batches" heads={["state", "batch", "endpoint", "progress", "done", "lines", "failed", "ends", "spent", "budget"]} n={[4, 5, 6, 7, 8, 9]} rows={data.batches.map((batch) => [
         <State of={batch.state} />, <a class="mono" href={`/dashboard/batches/${batch.id}`}>{batch.id}</a>, batch.endpoint ?? "mixed",
         <Progress counts={batch.counts} />, percent(batch.counts.total - batch.counts.open, batch.counts.total), count(batch.counts.total),

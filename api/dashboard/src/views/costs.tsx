@@ -9,7 +9,7 @@ import { count, instant, usd } from "../words";
 const BY = ["endpoint", "tenant", "batch", "machine", "day"];
 
 /** Of what the bars are made. */
-const KINDS: [string, string][] = [["run", "run"], ["load", "load"], ["boot", "boot"], ["idle", "idle"], ["disk and traffic", "disk"], ["not told apart", "others"]];
+const KINDS: [string, string][] = [["run", "run"], ["load", "load"], ["boot", "boot"], ["idle", "idle"], ["disk and traffic", "disk"], ["not broken down", "others"]];
 
 /** What a row's dollars went into; what a row does not tell apart is the last part. */
 function parts(row: Schemas["CostRow"]): [string, number, string][] {
@@ -34,7 +34,7 @@ function Limits() {
   const { data } = useAsked<Schemas["OwnLimits"]>("/v1/limits", "costs");
   if (!data) return null;
   const limited = Object.entries(data.endpoints).filter(([, of]) => Object.values(of.limits).some((limit) => limit != null));
-  return <><h2>Limits and budgets of {data.tenant}</h2><Table label="Limits and budgets" heads={["of", "running", "open", "starts a minute", "budget of the day", "spent of it", "starts again"]} rows={[line("all", data.limits, data.usage, data.budget), ...limited.map(([name, of]) => line(name, of.limits, of.usage, of.budget))]} /></>;
+  return <><h2>Limits and budgets of {data.tenant}</h2><Table label="Limits and budgets" heads={["of", "running", "open", "starts per minute", "daily budget", "spent", "starts again"]} rows={[line("all", data.limits, data.usage, data.budget), ...limited.map(([name, of]) => line(name, of.limits, of.usage, of.budget))]} /></>;
 }
 
 export function Costs({ by }: { by: string | null }) {
@@ -51,15 +51,15 @@ export function Costs({ by }: { by: string | null }) {
         <Tile label="total">{usd(total.total_usd_micros)}</Tile><Tile label="run">{usd(total.run_usd_micros)}</Tile><Tile label="load">{usd(total.load_usd_micros)}</Tile><Tile label="boot">{usd(total.boot_usd_micros)}</Tile>
         <Tile label="idle">{usd(total.idle_usd_micros)}</Tile><Tile label="disk">{usd(total.disk_usd_micros)}</Tile><Tile label="traffic">{usd(total.traffic_usd_micros)}</Tile>
       </div>}
-      {total && total.total_usd_micros > 0 && <Bar label="What it went into" whole={total.total_usd_micros} say={usd} parts={parts(total)} />}
-      {data && <p class="quiet">{data.total.is_estimate ? "~ A provider has not said its last word yet. " : ""}On demand the same would have cost {usd(data.savings.on_demand_usd_micros)}{data.savings.hosted.map((each) => `; at ${each.service} ${usd(each.usd_micros)}, here ${usd(each.ours_usd_micros)}`).join("")}.</p>}
-      {data?.rows.length === 0 && <Empty>Nothing was spent. A day shows here once its first job has run.</Empty>}
+      {total && total.total_usd_micros > 0 && <Bar label="Cost by part" whole={total.total_usd_micros} say={usd} parts={parts(total)} />}
+      {data && <p class="quiet">{data.total.is_estimate ? "~ A provider has not billed the final amount yet. " : ""}On demand the same work would have cost {usd(data.savings.on_demand_usd_micros)}{data.savings.hosted.map((each) => `; at ${each.service} ${usd(each.usd_micros)}, here ${usd(each.ours_usd_micros)}`).join("")}.</p>}
+      {data?.rows.length === 0 && <Empty>No costs yet. A day appears here once its first job has run.</Empty>}
       {!!data?.rows.length && <Table label={`Costs by ${chosen}`} heads={[chosen, "share", "jobs", "total", "run", "load", "boot", "idle", "per 1,000"]} n={[2, 3, 4, 5, 6, 7, 8]} rows={data.rows.map((row) => [
         row.name, <Bar label="Dollars" whole={most} say={usd} parts={parts(row)} />,
         count(row.jobs), `${usd(row.total_usd_micros)}${row.is_estimate ? " ~" : ""}`, usd(row.run_usd_micros), usd(row.load_usd_micros), usd(row.boot_usd_micros), usd(row.idle_usd_micros), usd(row.per_1000_jobs_usd_micros),
       ])} />}
       {!!data?.rows.length && <Legend kinds={KINDS} />}
-      {!!data?.left_off && <p class="quiet">{data.left_off} smaller rows are left off.</p>}
+      {!!data?.left_off && <p class="quiet">{data.left_off} smaller rows are not listed.</p>}
       <Limits />
     </>
   );

@@ -33,7 +33,7 @@ function Times({ versions }: { versions: Stats[] }) {
     at === "p50" ? `v${each.version}` : "", at, <Bar label={`Version ${each.version}, ${at}`} whole={most} say={span} parts={PARTS.map((part) => [part, of(each, part, at), part])} />,
     ...PARTS.map((part) => { const timing = each.timing[`${part}_ms`]; return timing ? span(timing[at]) : "–"; }), span(each.timing.total_ms?.[at]),
   ]));
-  return <><Table label="Time by part" heads={["version", "quantile", "where it goes", ...PARTS, "total"]} n={[...PARTS.map((_, at) => at + 3), PARTS.length + 3]} rows={rows} /><Legend kinds={PARTS.map((part) => [part, part])} /></>;
+  return <><Table label="Time by part" heads={["version", "quantile", "time by part", ...PARTS, "total"]} n={[...PARTS.map((_, at) => at + 3), PARTS.length + 3]} rows={rows} /><Legend kinds={PARTS.map((part) => [part, part])} /></>;
 }
 
 function One({ name }: { name: string }) {
@@ -50,13 +50,13 @@ function One({ name }: { name: string }) {
       {versions.data && <Table label="Versions" heads={["version", "traffic", "entry", "memory", "deployed"]} n={[1, 3]} rows={versions.data.versions.map((each) => [`v${each.version}`, `${share(each.version)} %`, <span class="mono">{each.entry}</span>, `${each.vram_gib} GiB`, instant(each.created_at)])} />}
       <h2>The last 24 hours</h2>
       <Problem text={stats.problem} />
-      {stats.data?.versions.length === 0 && <Empty>It has not run yet: <code>stoke submit {name} --input '{"{}"}'</code></Empty>}
+      {stats.data?.versions.length === 0 && <Empty>This endpoint has not run yet: <code>stoke submit {name} --input '{"{}"}'</code></Empty>}
       {!!stats.data?.versions.length && <>
         <Table label="Outcomes" heads={["version", "runs", "succeeded", "failed", "success", "task success", "per 1,000"]} n={[1, 2, 3, 4, 5, 6]} rows={stats.data.versions.map((each) => [`v${each.version}`, count(each.runs), count(each.succeeded), count(each.failed), percent(each.succeeded, each.succeeded + each.failed), percent(each.task_succeeded ?? 0, (each.task_succeeded ?? 0) + (each.task_failed ?? 0)), usd(each.usd_micros_per_1000)])} />
         <h2>Time by part</h2>
         <Times versions={stats.data.versions} />
       </>}
-      <p><a href={`/dashboard/jobs?endpoint=${encodeURIComponent(name)}`}>Its jobs</a></p>
+      <p><a href={`/dashboard/jobs?endpoint=${encodeURIComponent(name)}`}>Jobs</a></p>
     </>
   );
 }
@@ -85,11 +85,11 @@ export function Endpoints({ name }: { name: string | undefined }) {
     <>
       <h1>Endpoints</h1>
       <Problem text={problem} />
-      {data?.endpoints.length === 0 && <Empty>No endpoint yet. Deploy one: <code>stoke deploy greet.py</code></Empty>}
+      {data?.endpoints.length === 0 && <Empty>No endpoints yet. Deploy one: <code>stoke deploy greet.py</code></Empty>}
       {!!data?.endpoints.length && <div class="scroll" tabIndex={0} role="region" aria-label="Endpoints">
         <table><thead><tr>{heads.map((head, at) => <th key={head} scope="col" class={at > 2 ? "n" : ""}>{head}</th>)}</tr></thead>
           <tbody>{data.endpoints.map((each, at) => <Row key={each.name} endpoint={each} isAsked={at < ASKED_MAX} />)}</tbody></table>
-        <p class="quiet">Of the last 24 hours; times and cost of the version that ran most.</p>
+        <p class="quiet">The last 24 hours; times and cost are those of the version that ran most.</p>
       </div>}
     </>
   );

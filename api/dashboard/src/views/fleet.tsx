@@ -18,13 +18,13 @@ function held(worker: Worker, gpu: Schemas["Gpu"]): [string, number, string][] {
 }
 
 function Card({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
-  const measured = [gpu.temperature_c == null ? null : `${gpu.temperature_c} °C`, gpu.utilisation_pct == null ? null : `${gpu.utilisation_pct} % in use`, gpu.power_w == null ? null : `${gpu.power_w} W`].filter((each) => each !== null);
+  const measured = [gpu.temperature_c == null ? null : `${gpu.temperature_c} °C`, gpu.utilisation_pct == null ? null : `${gpu.utilisation_pct} % utilization`, gpu.power_w == null ? null : `${gpu.power_w} W`].filter((each) => each !== null);
   const parts = held(worker, gpu);
   return (
     <div class="gpu">
       <p><b>{gpu.index}</b> {gpu.name} <State of={gpu.health} /> {gpu.why && <span class="quiet">{gpu.why}</span>}<span class="right">{measured.join(" · ")}</span></p>
-      <Bar label={`Memory of card ${gpu.index}`} whole={gpu.vram_mib} parts={parts} say={gib} />
-      <p class="quiet">{gib(gpu.vram_held_mib ?? 0)} of {gib(gpu.vram_mib)} held{parts.map(([name, mib]) => ` · ${name} ${gib(mib)}`)}</p>
+      <Bar label={`Memory of GPU ${gpu.index}`} whole={gpu.vram_mib} parts={parts} say={gib} />
+      <p class="quiet">{gib(gpu.vram_held_mib ?? 0)} of {gib(gpu.vram_mib)} reserved{parts.map(([name, mib]) => ` · ${name} ${gib(mib)}`)}</p>
     </div>
   );
 }
@@ -33,13 +33,13 @@ function Card({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
 function Box({ machine, worker }: { machine: Machine; worker: Worker | undefined }) {
   const price = machine.usd_micros_per_hour > 0 ? `${usd(machine.usd_micros_per_hour)}/h${machine.is_interruptible ? ", interruptible" : ""}` : "owned";
   return (
-    <article aria-label={`Machine ${machine.id}`}>
+    <article aria-label={`Instance ${machine.id}`}>
       <header><State of={machine.state} /> <b>{machine.kind}</b><span class="right">{price}</span></header>
       <p class="mono quiet">{machine.id}</p>
-      <p class="quiet">{[machine.provider, worker?.region, `${machine.running} of ${machine.slots} running`, `here for ${since(machine.rented_at)}`, machine.idle_since ? `idle for ${since(machine.idle_since)}` : ""].filter(Boolean).join(" · ")}</p>
+      <p class="quiet">{[machine.provider, worker?.region, `${machine.running} of ${machine.slots} running`, `up for ${since(machine.rented_at)}`, machine.idle_since ? `idle for ${since(machine.idle_since)}` : ""].filter(Boolean).join(" · ")}</p>
       {worker?.gpus.map((gpu) => <Card key={gpu.uuid} worker={worker} gpu={gpu} />)}
-      {worker && worker.gpus.length === 0 && <p class="quiet">No card: it runs on the processor.</p>}
-      {!worker && machine.loaded.length === 0 && <p class="quiet">Its worker is not here.</p>}
+      {worker && worker.gpus.length === 0 && <p class="quiet">No GPU: jobs run on the CPU.</p>}
+      {!worker && machine.loaded.length === 0 && <p class="quiet">Its worker has not joined.</p>}
     </article>
   );
 }
@@ -54,23 +54,23 @@ export function Fleet() {
   const budget = limits.data?.budget;
   const of = (machine: Machine) => workers.data?.workers.find((worker) => worker.id === machine.worker_id);
   const states = [...new Set(fleet?.machines.map((machine) => machine.state))].map((state) => `${fleet?.machines.filter((machine) => machine.state === state).length} ${state}`);
-  if (!may) return <><h1>Fleet</h1><p class="quiet">Machines serve all tenants, so they are shown to a token with <code>workers:read</code>.</p></>;
+  if (!may) return <><h1>Fleet</h1><p class="quiet">Instances serve all tenants, so this view requires the scope <code>workers:read</code>.</p></>;
   return (
     <>
       <h1>Fleet</h1>
       <Problem text={problem} />
       {fleet && <div class="tiles">
-        <Tile label="machines">{fleet.machines.length} <small class="quiet">{states.join(", ")}</small></Tile><Tile label="per hour">{usd(fleet.usd_micros_per_hour)}</Tile>
-        <Tile label="machines today">{usd(costs.data?.total.total_usd_micros)}</Tile>
+        <Tile label="instances">{fleet.machines.length} <small class="quiet">{states.join(", ")}</small></Tile><Tile label="per hour">{usd(fleet.usd_micros_per_hour)}</Tile>
+        <Tile label="instances today">{usd(costs.data?.total.total_usd_micros)}</Tile>
         <Tile label="jobs today, of budget">{budget ? <>{usd(budget.spent_today_usd_micros)} <small class="quiet">of {usd(budget.limit_usd_micros)}</small></> : "no budget"}</Tile>
-        <Tile label="autoscaler last heard">{fleet.autoscaler_at ? `${since(fleet.autoscaler_at)} ago` : "never"}</Tile>
+        <Tile label="autoscaler last reported">{fleet.autoscaler_at ? `${since(fleet.autoscaler_at)} ago` : "never"}</Tile>
       </div>}
-      {!!fleet?.notices.length && <><h2>What the autoscaler says</h2><Table label="Notices" heads={["for", "kind", "what"]} wrap={[2]} rows={fleet.notices.map((notice) => [since(notice.since), notice.kind, notice.text])} /></>}
+      {!!fleet?.notices.length && <><h2>Notices of the autoscaler</h2><Table label="Notices" heads={["for", "kind", "notice"]} wrap={[2]} rows={fleet.notices.map((notice) => [since(notice.since), notice.kind, notice.text])} /></>}
       <h2>Machines</h2>
       <Problem text={workers.problem} />
-      {fleet?.machines.length === 0 && <Empty>No machine is here. They come with the work where an autoscaler runs: <code>stoke autoscaler run</code></Empty>}
+      {fleet?.machines.length === 0 && <Empty>No instances. An autoscaler starts them when jobs wait: <code>stoke autoscaler run</code></Empty>}
       <div class="boxes">{fleet?.machines.map((machine) => <Box key={machine.id} machine={machine} worker={of(machine)} />)}</div>
-      {!!fleet?.decisions.length && <><h2>What the autoscaler did, and why</h2><Table label="Decisions" heads={["ago", "did", "machine", "why"]} wrap={[3]} rows={fleet.decisions.map((each) => [since(each.at), <>{each.failure ? <span class="bad">✕ {each.action}</span> : each.action}</>, <span class="mono">{each.machine ?? "–"}</span>, each.failure ? `${each.reason}: ${each.failure}` : each.reason])} /></>}
+      {!!fleet?.decisions.length && <><h2>Decisions of the autoscaler</h2><Table label="Decisions" heads={["ago", "action", "instance", "reason"]} wrap={[3]} rows={fleet.decisions.map((each) => [since(each.at), <>{each.failure ? <span class="bad">✕ {each.action}</span> : each.action}</>, <span class="mono">{each.machine ?? "–"}</span>, each.failure ? `${each.reason}: ${each.failure}` : each.reason])} /></>}
     </>
   );
 }

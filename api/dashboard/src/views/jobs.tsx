@@ -95,12 +95,12 @@ function Rows({ filter }: { filter: string }) {
   const from = Math.max(0, Math.floor(top / ROW_PX) - 8);
   const to = Math.min(rows.length, from + Math.ceil((box.current?.clientHeight ?? 700) / ROW_PX) + 24);
   useEffect(() => show(from, to));
-  if (!isFirst && rows.length === 0) return <><Problem text={problem} /><Empty>No job is like this. Deploy and send one: <code>stoke deploy greet.py</code>, then <code>stoke submit greet --input '{"{}"}'</code></Empty></>;
+  if (!isFirst && rows.length === 0) return <><Problem text={problem} /><Empty>No matching jobs. Deploy an endpoint and submit one: <code>stoke deploy greet.py</code>, then <code>stoke submit greet --input '{"{}"}'</code></Empty></>;
   return (
     <>
       <Problem text={problem} />
       <div class="item heads" aria-hidden="true">{["state", "job", "endpoint", "about", "priority", "age", "cost"].map((head, at) => <span key={head} class={at > 4 ? "n" : ""}>{head}</span>)}</div>
-      <div class="list" ref={box} tabIndex={0} role="list" aria-label="Jobs, the newest first" onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+      <div class="list" ref={box} tabIndex={0} role="list" aria-label="Jobs, newest first" onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div style={{ height: `${rows.length * ROW_PX}px` }} />
         {rows.slice(from, to).map((job, at) => (
           <div class="line" role="listitem" key={job.id} aria-setsize={rows.length} aria-posinset={from + at + 1} style={{ top: `${(from + at) * ROW_PX}px` }}>
@@ -133,7 +133,7 @@ export function Jobs({ query }: { query: URLSearchParams }) {
       <div class="row">
         <form onSubmit={(event) => { event.preventDefault(); find((new FormData(event.currentTarget).get("find") as string).trim()); }}><input id="find" name="find" type="search" size={30} placeholder="job id, or metadata key=value" aria-label="Find a job by its id, or jobs by metadata as key=value" /></form>
         {choice("state", STATES)}{choice("priority", PRIORITIES)}{text("endpoint")}{text("batch")}
-        {metadata.map((key) => <button key={key} onClick={() => set(key, "")} aria-label={`Drop the filter ${key}`}>{key.slice(9)} = {query.get(key)} ✕</button>)}
+        {metadata.map((key) => <button key={key} onClick={() => set(key, "")} aria-label={`Remove the filter ${key}`}>{key.slice(9)} = {query.get(key)} ✕</button>)}
       </div>
       <Rows key={asked(query)} filter={asked(query)} />
     </>

@@ -11,7 +11,7 @@ const ROWS_MAX = 100;
 /** Puts a job back, or discards it. Fails with the API's reason if the job stays; one that is gone by now is no failure. */
 async function decide(verb: "readmit" | "discard", id: string): Promise<void> {
   const { jobs: [job] } = await ask<Schemas["QuarantineOutcomes"]>(`/v1/quarantine/${verb}`, { method: "POST", body: JSON.stringify({ ids: [id] }) });
-  if (job?.outcome === "unreadable") throw new Refused(409, `The job stays in the quarantine: ${job.why}`);
+  if (job?.outcome === "unreadable") throw new Refused(409, `The job stays quarantined: ${job.why}`);
 }
 
 export function Quarantine({ found, again }: { found: Schemas["Quarantine"] | null; again: () => void }) {
@@ -21,19 +21,19 @@ export function Quarantine({ found, again }: { found: Schemas["Quarantine"] | nu
   const jobs = found.jobs.slice(0, ROWS_MAX);
   const decision = (id: string) => (
     <>
-      <Confirm scope="tenants:write" label="Put back" text={`Job ${id} goes to the front of its queue, even if it ran before, or back to where it waited. It stays here if its record still cannot be read.`} act={() => decide("readmit", id).then(again)} />{" "}
+      <Confirm scope="tenants:write" label="Put back" text={`Job ${id} goes to the front of its queue, even if it ran before, or back to where it waited. It stays quarantined if its record still cannot be read.`} act={() => decide("readmit", id).then(again)} />{" "}
       <Confirm scope="tenants:write" label="Discard" text={`Job ${id} ends as failed, with the error infra. If its record does not allow that, the job is deleted. This cannot be undone.`} act={() => decide("discard", id).then(again)} />
     </>
   );
   return (
     <>
       <h2>Quarantine</h2>
-      <p class="warn"><span aria-hidden="true">◇</span> {found.total === 1 ? "The record of 1 job" : `The records of ${count(found.total)} jobs`} cannot be read. Such a job does not run before an operator puts it back.</p>
+      <p class="warn"><span aria-hidden="true">◇</span> {found.total === 1 ? "The record of 1 job" : `The records of ${count(found.total)} jobs`} cannot be read. Such a job does not run until an operator puts it back.</p>
       <Table label="Quarantine" heads={["job", "tenant", "endpoint", "was", "since", "why", ...(mayDecide ? ["decision"] : [])]} n={[4]} wrap={[5]} keys={jobs.map((job) => job.id)} rows={jobs.map((job) => [
         job.tenant === own ? <a class="mono" href={`/dashboard/jobs/${job.id}`}>{job.id}</a> : <span class="mono">{job.id}</span>, job.tenant ?? "–", job.endpoint ?? "–", job.state ? <State of={job.state} /> : "–", since(job.since), job.why,
         ...(mayDecide ? [decision(job.id)] : []),
       ])} />
-      {found.total > jobs.length && <p class="quiet">These {jobs.length} came first. <code>stoke job quarantined put-back --all</code> puts all of them back, <code>stoke job quarantined discard --all</code> ends all of them.</p>}
+      {found.total > jobs.length && <p class="quiet">The oldest {jobs.length} are listed. <code>stoke job quarantined put-back --all</code> puts all of them back, <code>stoke job quarantined discard --all</code> ends all of them.</p>}
     </>
   );
 }

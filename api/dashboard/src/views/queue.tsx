@@ -29,14 +29,14 @@ function Why({ lanes }: { lanes: Lane[] }) {
 
 function Lanes({ lanes, by }: { lanes: Lane[]; by: (typeof BY)[number] }) {
   if (by === "lane") {
-    return <Table label="Lanes" heads={["priority", "endpoint", "tenant", "card", "jobs", "oldest", "done in", "why"]} n={[3, 4, 5, 6]} wrap={[7]} rows={lanes.map((lane) => [
+    return <Table label="Lanes" heads={["priority", "endpoint", "tenant", "GPU", "jobs", "oldest", "done in", "reason"]} n={[3, 4, 5, 6]} wrap={[7]} rows={lanes.map((lane) => [
       lane.priority, <a href={`/dashboard/jobs?state=queued&endpoint=${encodeURIComponent(lane.endpoint)}`}>{lane.endpoint}</a>, lane.tenant, lane.vram_class_gib > 0 ? `${lane.vram_class_gib} GiB` : "none", lane.jobs,
       since(lane.oldest_at), lane.eta_s == null ? "–" : span(lane.eta_s * 1000), <Why lanes={[lane]} />,
     ])} />;
   }
   const groups = new Map<string, Lane[]>();
   for (const lane of lanes) groups.set(lane[by], [...(groups.get(lane[by]) ?? []), lane]);
-  return <Table label={`What waits by ${by}`} heads={[by, "lanes", "jobs", "oldest", "why"]} n={[1, 2, 3]} wrap={[4]} rows={[...groups].map(([name, those]) => [name, those.length, depth(those), since(oldest(those)), <Why lanes={those} />])} />;
+  return <Table label={`Waiting jobs by ${by}`} heads={[by, "lanes", "jobs", "oldest", "reason"]} n={[1, 2, 3]} wrap={[4]} rows={[...groups].map(([name, those]) => [name, those.length, depth(those), since(oldest(those)), <Why lanes={those} />])} />;
 }
 
 export function Queue({ by }: { by: string | null }) {
@@ -57,11 +57,11 @@ export function Queue({ by }: { by: string | null }) {
       {data && <div class="tiles">{tile("waiting", lanes)}{PRIORITIES.map((priority) => tile(priority, of(priority)))}</div>}
       <Quarantine found={quarantine.data} again={quarantine.again} />
       <h2>The last hour</h2>
-      {series.data?.points.length ? <Chart series={series.data} /> : <p class="quiet">{series.problem ?? "No figures yet."}</p>}
-      {!mayOperate && <p class="quiet">What waits is of all tenants, so it is shown to a token with <code>workers:read</code>. Your own jobs that wait are in <a href="/dashboard/jobs?state=queued">Jobs</a>.</p>}
-      {data && <><h2>What waits, and why</h2>
+      {series.data?.points.length ? <Chart series={series.data} /> : <p class="quiet">{series.problem ?? "No data yet."}</p>}
+      {!mayOperate && <p class="quiet">The queue covers all tenants, so this list requires the scope <code>workers:read</code>. Your own waiting jobs are in <a href="/dashboard/jobs?state=queued">Jobs</a>.</p>}
+      {data && <><h2>Waiting jobs</h2>
         <div class="row"><label for="by">by</label><select id="by" value={chosen} onChange={(event) => go(`/dashboard/queue?by=${event.currentTarget.value}`)}>{BY.map((each) => <option key={each}>{each}</option>)}</select></div></>}
-      {data && lanes.length === 0 && <Empty>Nothing waits. Send a job: <code>stoke submit greet --input '{"{}"}'</code></Empty>}
+      {data && lanes.length === 0 && <Empty>No jobs are waiting. Submit one: <code>stoke submit greet --input '{"{}"}'</code></Empty>}
       {lanes.length > 0 && <Lanes lanes={lanes} by={chosen} />}
     </>
   );

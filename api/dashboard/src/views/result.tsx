@@ -45,7 +45,7 @@ function Large({ job }: { job: string }) {
   const [isShown, show] = useState(false);
   const src = `/v1/jobs/${encodeURIComponent(job)}/result`;
   if (isShown) return <Sheet src={src} label="The result" />;
-  return <p>It is large. <button onClick={() => show(true)}>Show it here</button> <a href={src} target="_blank" rel="noreferrer">Open it</a></p>;
+  return <p>The result is large. <button onClick={() => show(true)}>Show it here</button> <a href={src} target="_blank" rel="noreferrer">Open it</a></p>;
 }
 
 export function Result({ job }: { job: Schemas["Job"] }) {

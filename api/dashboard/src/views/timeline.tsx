@@ -22,7 +22,7 @@ export function Story({ job }: { job: Schemas["Job"] }) {
   const left = (ms: number) => `${(100 * ms) / whole_ms}%`;
   const kinds = [...new Set(rows.flatMap((row) => row.stretches.map((stretch) => stretch.kind)))];
   return (
-    <section class="story" aria-label="Its time on one clock">
+    <section class="story" aria-label="Timeline">
       <div class="scale" aria-hidden="true">{ticks(whole_ms).map((ms) => <span key={ms} style={{ left: left(ms) }}>{span(ms)}</span>)}</div>
       {rows.map((row) => (
         <div class="lane" key={row.label}>

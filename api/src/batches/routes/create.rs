@@ -46,55 +46,57 @@ const TURN: Duration = Duration::from_secs(10);
 /// Between two looks at whether the tenant's own others have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Many inputs for one endpoint. Instead of JSON the lines themselves may be sent, as `application/jsonl`; all else are query
-/// parameters then.
+/// Many inputs for one endpoint. Instead of JSON, the body may be the lines themselves as `application/jsonl`; all
+/// other members are then query parameters.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
-    /// What the lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
-    /// In which version of `endpoint` they run. Default: the one that is current while the batch validates.
+    /// The version of `endpoint`. Default: the version that is current while the batch validates.
     #[schema(minimum = 1)]
     version: Option<u32>,
-    /// The lines, when they are few: the body may have 8 MiB.
+    /// The lines, if there are few: the body may have 8 MiB.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
-    /// Or the id of an uploaded file that has them.
+    /// The id of an uploaded file with the lines.
     input_file: Option<String>,
-    /// Or the S3 key of an object that has them, below `inputs/<tenant>/`.
+    /// The S3 key of an object with the lines, below `inputs/<tenant>/`.
     input_key: Option<String>,
-    /// How they are written. Default `auto`: as each line shows.
+    /// The format of the lines. Default `auto`: detected per line.
     #[schema(value_type = Option<LineFormatWord>)]
     format: Option<LineFormat>,
-    /// How urgent the jobs are. Default `batch`.
+    /// The priority of the jobs. Default `batch`.
     #[schema(value_type = Option<PriorityWord>)]
     priority: Option<Priority>,
-    /// What wrong lines mean: nothing runs (`fail`, the default), or the others do (`skip`).
+    /// What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`).
     #[schema(value_type = Option<OnInvalidWord>)]
     on_invalid: Option<OnInvalid>,
-    /// It must have ended within this time; what is left then expires.
+    /// Seconds until the batch must have ended; lines that are left then expire.
     #[schema(minimum = 1, maximum = 2_592_000)]
     deadline_s: Option<u64>,
-    /// Longest one attempt of a line may run. Default: the endpoint's.
+    /// The longest that one attempt of a line may run, seconds. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 604_800)]
     timeout_s: Option<u64>,
-    /// How many attempts of a line may fail by the handler's fault. Default: the endpoint's.
+    /// How many attempts of a line may fail because of the handler. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 100)]
     max_attempts: Option<u32>,
-    /// What its lines may cost together, micro-dollars. What is started just before, and what still runs, comes on top.
+    /// The budget of all lines together, micro-dollars. Lines that are already running when it is reached add to the
+    /// cost.
     #[schema(minimum = 1)]
     budget_usd_micros: Option<u64>,
-    /// What happens then: lines that have not started are cancelled (`drain`, the default), or those that run as well (`stop`).
+    /// What happens when the budget is reached: lines that have not started are cancelled (`drain`, the default), or
+    /// running lines as well (`stop`).
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
-    /// Labels of your own, for the batch as a whole: up to 32.
+    /// Your own labels for the batch as a whole: up to 32.
     metadata: Option<BTreeMap<String, String>>,
-    /// An https URL to tell of the batch's end.
+    /// An https URL that receives an event when the batch ends.
     webhook: Option<String>,
-    /// `batch.completed` is all there is, and the default.
+    /// The events to send. `batch.completed` is the only one and the default.
     webhook_events: Option<Vec<String>>,
-    /// Repeating a create with this key within 24 hours gives the first one's batch. The same as the header.
+    /// Repeating the request with this key within 24 hours returns the same batch. Same as the header.
     #[schema(min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
@@ -104,10 +106,10 @@ pub(crate) struct BatchRequest {
     request_body(content((BatchRequest = "application/json"), (String = "application/jsonl"))),
     params(("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`.")),
     responses(
-        (status = 202, description = "Its lines are durable, and will be looked at before the first one runs.", body = BatchView),
-        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
+        (status = 202, description = "The batch's lines are stored durably and validated before the first one runs.", body = BatchView),
+        (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
         (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, description = "`body_too_large`: at most 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`: the limit is 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(
@@ -165,7 +167,7 @@ pub(crate) async fn create(
     if uploaded && !kept && !unknown {
         // The key's batch has lines of its own, and a refused one needs none.
         if let Err(error) = app.objects.delete(&[input]).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "lines that nobody needs are left behind");
+            tracing::warn!(error = &error as &dyn std::error::Error, "an unused upload of lines could not be deleted");
         }
     }
     answer
@@ -197,8 +199,9 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
         budget_usd_micros: params.take("budget_usd_micros", "a number of micro-dollars", |text| text.parse().ok())?,
         at_budget: params.take("at_budget", "drain or stop", word)?,
         webhook: params.take("webhook", "a URL", text)?,
-        webhook_events: params
-            .take("webhook_events", "events with commas", |text| Some(text.split(',').map(str::to_owned).collect()))?,
+        webhook_events: params.take("webhook_events", "a comma-separated list of events", |text| {
+            Some(text.split(',').map(str::to_owned).collect())
+        })?,
         idempotency_key: params.take("idempotency_key", "a text", text)?,
         metadata: Some(params.take_all("metadata.").into_iter().collect()),
     };
@@ -327,7 +330,7 @@ pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
 fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
     if let Some(id) = &wanted.input_file {
         if !names::is_file_id(id) {
-            return Err(Problem::field("/input_file", "is no file id; POST /v1/files gives one"));
+            return Err(Problem::field("/input_file", "is not a file id; POST /v1/files returns one"));
         }
         return Ok(inputs::file_key(tenant, id));
     }
@@ -345,7 +348,7 @@ fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
 
 async fn require(app: &App, key: &str) -> Result<(), Problem> {
     let Some(found) = app.objects.head(key).await? else {
-        return Err(Problem::new(Code::FileMissing, "the lines are not there; upload them first"));
+        return Err(Problem::new(Code::FileMissing, "the object does not exist; upload the lines first"));
     };
     if found.size_bytes > INPUT_BYTES_MAX {
         return Err(too_large());
@@ -354,12 +357,15 @@ async fn require(app: &App, key: &str) -> Result<(), Problem> {
 }
 
 fn too_large() -> Problem {
-    Problem::new(Code::BodyTooLarge, format!("the lines of a batch have at most {INPUT_BYTES_MAX} bytes; split them"))
+    Problem::new(
+        Code::BodyTooLarge,
+        format!("the lines of a batch may have at most {INPUT_BYTES_MAX} bytes; split them"),
+    )
 }
 
 /// Streams a body to S3. Once this returns, it is durable.
 async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
-    let too_many = || Problem::new(Code::RateLimited, "too many batches are being sent at once; try again");
+    let too_many = || Problem::new(Code::RateLimited, "too many batch uploads are in progress; try again");
     let turn = async {
         let share = loop {
             match app.upload_shares.take(tenant) {
@@ -375,9 +381,9 @@ async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut 
     loop {
         let frame = timeout(BODY_IDLE, body.frame()).await;
         let frame =
-            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses"))?;
+            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it without pauses"))?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
+        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body ended early"))?;
         let Ok(data) = frame.into_data() else { continue };
         bytes += data.len() as u64;
         if bytes > INPUT_BYTES_MAX {

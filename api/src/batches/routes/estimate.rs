@@ -17,28 +17,29 @@ use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
-/// What to estimate. The body of a create that has `lines` will do as it is: what else it says changes no estimate.
+/// What to estimate. The body of a create request with `lines` is accepted as is; its other members do not change the
+/// estimate.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct EstimateRequest {
-    /// What the lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
     /// The lines.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
-    /// Or how many there are.
+    /// The number of lines, instead of the lines.
     #[schema(minimum = 1, maximum = 10_000_000)]
     line_count: Option<u64>,
 }
 
-/// What the lines are thought to cost.
+/// The estimated cost of the lines.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchEstimate {
-    /// How many there are.
+    /// The number of lines.
     lines: u64,
-    /// Null when nothing is known.
+    /// Null if no estimate is possible.
     estimate: Option<EstimateView>,
-    /// Why nothing is known.
+    /// Why no estimate is possible.
     #[schema(value_type = Option<UnknownWord>)]
     estimate_unknown: Option<Unknown>,
 }
@@ -50,11 +51,11 @@ struct Named {
     endpoint: Option<String>,
 }
 
-/// Estimate what a batch will cost
+/// Estimate the cost of a batch
 ///
-/// By what jobs of the same endpoints took in the last seven days. Makes nothing.
+/// The estimate is based on jobs of the same endpoints in the last seven days. Nothing is created.
 #[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
-    responses((status = 200, description = "What is thought.", body = BatchEstimate), crate::openapi::Problems))]
+    responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::openapi::Problems))]
 pub(crate) async fn estimate(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -64,7 +65,7 @@ pub(crate) async fn estimate(
         app.catalog.resolve(&caller.tenant, endpoint, None).await?;
     }
     let lines = counted(&wanted)?;
-    let forecast = app.ask("read what was spent", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
+    let forecast = app.ask("read the spending", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
     let (estimate, estimate_unknown) = told(Some(&forecast));
     Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
 }
@@ -87,7 +88,7 @@ fn counted(wanted: &EstimateRequest) -> Result<BTreeMap<String, u64>, Problem> {
             counted.insert(named(None)?, lines);
         }
         (None, Some(_)) => return Err(Problem::field("/line_count", format!("must be 1 to {LINES_MAX}"))),
-        _ => return Err(Problem::field("/lines", "give lines, or line_count where they lie elsewhere")),
+        _ => return Err(Problem::field("/lines", "give lines, or line_count if the lines are stored elsewhere")),
     }
     Ok(counted)
 }

@@ -20,83 +20,83 @@ use crate::time_format::rfc3339;
 pub(crate) struct BatchView {
     /// `batch_` and 32 lower-case hex digits; ids sort by creation time.
     id: String,
-    /// What its lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     endpoint: Option<String>,
-    /// In which version of it they run; null: the one that was current while the batch validated.
+    /// The version of that endpoint; null: the version that was current while the batch validated.
     version: Option<u32>,
-    /// Where it stands.
+    /// The state of the batch.
     #[schema(value_type = BatchStateWord)]
     state: BatchState,
-    /// How urgent its jobs are.
+    /// The priority of its jobs.
     #[schema(value_type = PriorityWord)]
     priority: Priority,
-    /// What wrong lines mean for it.
+    /// What happens with invalid lines.
     #[schema(value_type = OnInvalidWord)]
     on_invalid: OnInvalid,
-    /// How its lines are written.
+    /// The format of its lines.
     #[schema(value_type = LineFormatWord)]
     format: LineFormat,
     /// The caller's own labels.
     metadata: BTreeMap<String, String>,
-    /// How many lines stand where.
+    /// The number of lines in each state.
     counts: BatchCounts,
     /// RFC 3339.
     created_at: String,
-    /// When its first line could run, RFC 3339.
+    /// When the first line could start, RFC 3339.
     started_at: Option<String>,
     /// RFC 3339, once it has ended.
     ended_at: Option<String>,
-    /// When what is left of it expires, RFC 3339.
+    /// When lines that have not ended expire, RFC 3339.
     deadline_at: Option<String>,
-    /// When it will be through at its present pace, RFC 3339; null while that is not known.
+    /// When the batch is expected to end at its current rate, RFC 3339; null if not known.
     eta_at: Option<String>,
-    /// Lines that ended a second, over the last two minutes; null while that is not known.
+    /// Lines that ended per second over the last two minutes; null if not known.
     rate_per_s: Option<f64>,
-    /// What its lines may cost together, micro-dollars.
+    /// The budget of all lines together, micro-dollars.
     budget_usd_micros: Option<u64>,
-    /// What happens then.
+    /// What happens when the budget is reached.
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
-    /// What its attempts have taken that ended by now, micro-dollars: running and loading.
+    /// The cost of running and loading of all ended attempts so far, micro-dollars.
     spent_usd_micros: u64,
-    /// How that stands to the budget; null without one.
+    /// The state of the budget; null without a budget.
     #[schema(value_type = Option<BudgetStateWord>)]
     budget_state: Option<Standing>,
-    /// What it was thought to cost when it started; null before, and where nothing was known.
+    /// The estimated cost at the start; null before the start and if no estimate was possible.
     estimate: Option<EstimateView>,
     /// Why there is no estimate.
     #[schema(value_type = Option<UnknownWord>)]
     estimate_unknown: Option<Unknown>,
-    /// By how many percent the lines that ran cost more than was thought, or less, once it has ended.
+    /// By how many percent the cost of the lines that ran differs from the estimate, once the batch has ended.
     estimate_error_pct: Option<f64>,
-    /// Why it did not run to its end, once that is so: `cancelled`, `expired` or `budget`.
+    /// Why the batch stopped early: `cancelled`, `expired` or `budget`.
     #[schema(value_type = Option<StopReasonWord>)]
     stop_reason: Option<&'static str>,
-    /// The first 20 wrong lines.
+    /// The first 20 invalid lines.
     errors: Vec<BatchLineError>,
-    /// The batch whose failed lines these are.
+    /// The batch whose failed lines this batch retries.
     retry_of: Option<String>,
-    /// The lines that have succeeded by now. Wants the same bearer token.
+    /// The lines that have succeeded so far. Requires the same bearer token.
     results_url: String,
-    /// The lines that have ended otherwise by now. Wants the same bearer token.
+    /// The lines that have ended without success so far. Requires the same bearer token.
     errors_url: String,
-    /// Whom to tell of its end.
+    /// The URL that receives an event when the batch ends.
     webhook: Option<String>,
 }
 
-/// What lines are thought to cost, by what jobs of the last seven days took: running and loading.
+/// The estimated cost of lines, based on running and loading of jobs in the last seven days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Estimate)]
 pub(crate) struct EstimateView {
-    /// All together, micro-dollars.
+    /// The cost of all lines, micro-dollars.
     usd_micros: u64,
-    /// Hardly less.
+    /// The low end of the likely range.
     low_usd_micros: u64,
-    /// Hardly more.
+    /// The high end of the likely range.
     high_usd_micros: u64,
-    /// One line on average.
+    /// The average cost of one line.
     per_line_usd_micros: f64,
-    /// How many jobs say so; below 50 the range is half as much to both sides.
+    /// The number of jobs behind the estimate; below 50, the range is half the estimate to each side.
     basis_jobs: u64,
 }
 
@@ -116,21 +116,21 @@ pub(super) fn told(forecast: Option<&Forecast>) -> (Option<EstimateView>, Option
     }
 }
 
-/// Why nothing is known of what lines will cost: no job of the endpoint ended in the last seven days, its workers name no price, or the lines
-/// are for several endpoints.
+/// Why no estimate is possible: no job of the endpoint ended in the last seven days, its workers have no price, or the
+/// lines are for several endpoints.
 #[derive(ToSchema)]
 #[schema(as = EstimateUnknown, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum UnknownWord {
     NoJobs,
     NoPrice,
     Mixed,
 }
 
-/// Why a batch did not run to its end.
+/// Why a batch stopped early.
 #[derive(ToSchema)]
 #[schema(as = BatchStopReason, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum StopReasonWord {
     Cancelled,
     Expired,
@@ -158,32 +158,32 @@ fn estimate_error_pct(batch: &Batch) -> Option<f64> {
     (batch.state.is_terminal() && ran > 0).then(|| estimate.error_pct(batch.spent_usd_micros, ran))?
 }
 
-/// How many lines of a batch stand where: `accepted` = `total` - `invalid` = `succeeded` + `failed` + `cancelled` + `expired` +
-/// `open`, whenever it is looked at.
+/// The number of lines in each state. At any moment: `accepted` = `total` - `invalid` = `succeeded` + `failed` +
+/// `cancelled` + `expired` + `open`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchCounts {
-    /// Lines seen; grows while the batch validates.
+    /// Lines read so far; grows while the batch validates.
     total: u64,
-    /// Wrong ones.
+    /// Invalid lines.
     invalid: u64,
-    /// Good ones.
+    /// Valid lines.
     accepted: u64,
     succeeded: u64,
     failed: u64,
     cancelled: u64,
     expired: u64,
-    /// Good ones that have not ended.
+    /// Valid lines that have not ended.
     open: u64,
-    /// Those of the open ones that run at this moment.
+    /// Open lines that are running now.
     running: u64,
 }
 
-/// A wrong line.
+/// An invalid line.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchLineError {
     /// From 1.
     line: u64,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     message: String,
 }
 
@@ -242,10 +242,10 @@ impl BatchView {
     }
 }
 
-/// Where a batch stands.
+/// The state of a batch.
 #[derive(ToSchema)]
 #[schema(as = BatchState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum BatchStateWord {
     Validating,
     Running,
@@ -256,19 +256,19 @@ pub(crate) enum BatchStateWord {
     Expired,
 }
 
-/// What wrong lines mean for their batch: none of it runs, or the others do.
+/// What happens with invalid lines: none of the batch runs, or the others do.
 #[derive(ToSchema)]
 #[schema(as = OnInvalid, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum OnInvalidWord {
     Fail,
     Skip,
 }
 
-/// How the lines of a batch are written; `auto` is as each line shows.
+/// The format of the lines of a batch; `auto` is detected per line.
 #[derive(ToSchema)]
 #[schema(as = LineFormat, rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum LineFormatWord {
     Auto,
     Stokehold,

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::time_format::rfc3339;
 
-/// What costs are told by.
+/// What costs are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = CostsBy)]
@@ -39,7 +39,7 @@ impl ByWord {
     }
 }
 
-/// What was paid from one day to another, and for what.
+/// The costs of a range of days and their parts.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Costs)]
 pub(crate) struct CostsView {
@@ -48,103 +48,103 @@ pub(crate) struct CostsView {
     from: String,
     /// The last day.
     to: String,
-    /// The dearest first; days and jobs by time.
+    /// The most expensive row first; days and jobs by time.
     rows: Vec<RowView>,
-    /// Rows beyond the limit, which are in the total.
+    /// Rows beyond the limit; the total includes them.
     left_off: usize,
-    /// All that is told of together. By job it is of all the jobs of those days, listed or not.
+    /// The total of all rows. With `by=job`, the total of all jobs of those days, listed or not.
     total: RowView,
-    /// The share of it that went into machines that had nothing to do, 0 to 1.
+    /// The share of the total spent on idle instances, 0 to 1.
     idle_share: f64,
     savings: SavingsView,
 }
 
-/// What the same would have cost otherwise.
+/// What the same work would have cost elsewhere.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Savings)]
 pub(crate) struct SavingsView {
-    /// The same machines for the same time, none of them interruptible.
+    /// The same instances for the same time without interruptible prices.
     on_demand_usd_micros: u64,
-    /// At services that host models, by the price list of this installation: what they would have asked for running alone.
+    /// The cost of running alone at hosted services, by the price list of this installation.
     hosted: Vec<InsteadView>,
 }
 
-/// What the same would have cost at a service.
+/// What the same work would have cost at a service.
 #[derive(Serialize, ToSchema)]
 #[schema(as = HostedCost)]
 pub(crate) struct InsteadView {
     service: String,
     usd_micros: u64,
-    /// What was paid here for what the list has a price for.
+    /// The cost here of the work for which the list has a price.
     ours_usd_micros: u64,
 }
 
-/// Where the money of a row went. The parts add up to the total.
+/// The cost of a row and its parts. The parts add up to the total.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CostRow)]
 pub(crate) struct RowView {
-    /// What the row is of, to be read.
+    /// The row's display name.
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<String>,
-    /// `*`: several, of which there were too many on a day to tell them apart.
+    /// `*`: several endpoints, of which there were too many on a day to list them separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     batch_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<String>,
-    /// As 2026-11-22, UTC.
+    /// The UTC day, e.g. 2026-11-22.
     #[serde(skip_serializing_if = "Option::is_none")]
     day: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
-    /// Machines while jobs ran.
+    /// Instances while jobs ran.
     run_usd_micros: u64,
-    /// While models were loaded for them.
+    /// Instances while models were loaded for jobs.
     load_usd_micros: u64,
-    /// While machines came up; absent by job.
+    /// Instances while they started; absent by job.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_usd_micros: Option<u64>,
-    /// While they had nothing to do; absent by job.
+    /// Instances while they were idle; absent by job.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_usd_micros: Option<u64>,
-    /// Disks of stopped machines; absent by job.
+    /// Disks of stopped instances; absent by job.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped_usd_micros: Option<u64>,
-    /// Disks of the others; absent by job.
+    /// Disks of other instances; absent by job.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_usd_micros: Option<u64>,
-    /// Bytes, both ways; absent by job.
+    /// Traffic in both directions; absent by job.
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic_usd_micros: Option<u64>,
-    /// All beside running and loading.
+    /// Everything except running and loading.
     overhead_usd_micros: u64,
     total_usd_micros: u64,
-    /// Attempts that ended.
+    /// Ended attempts.
     jobs: u64,
     /// Null without jobs.
     per_job_usd_micros: Option<u64>,
     /// Null without jobs.
     per_1000_jobs_usd_micros: Option<u64>,
-    /// How long they ran, seconds; of a call that several shared, each an equal part.
+    /// Total run time, seconds; a call shared by several jobs counts in equal parts.
     run_s: f64,
-    /// Whether a provider has not said its last word yet.
+    /// Whether a provider has not yet billed the final amount.
     is_estimate: bool,
 }
 
-/// What a job cost. Its steps are jobs of their own.
+/// The cost of a job. Its steps are separate jobs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = JobCost)]
 pub(crate) struct JobCostView {
-    /// Its runs, at the price of the machines.
+    /// The cost of its runs, at the instances' prices.
     run_usd_micros: u64,
-    /// Having its model ready.
+    /// The cost of loading its model.
     load_usd_micros: u64,
-    /// Its part of what the machines cost beside that: boot, idle, stopped, disk, traffic.
+    /// Its part of the other costs of the instances: boot, idle, stopped, disk, traffic.
     overhead_usd_micros: u64,
     total_usd_micros: u64,
-    /// Whether a provider has not said its last word yet.
+    /// Whether a provider has not yet billed the final amount.
     is_estimate: bool,
 }
 

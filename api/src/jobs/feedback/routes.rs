@@ -35,21 +35,21 @@ const COMMENT_CHARS_MAX: usize = 2_000;
 const SAMPLE_MAX: usize = 100_000;
 const SAMPLE: usize = 1_000;
 
-/// What somebody thought of a job's result. At least one member.
+/// Feedback on a job's result. At least one member is required.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeedbackRequest {
-    /// Whether it was of use.
+    /// Whether the result was useful.
     accepted: Option<bool>,
-    /// 1 to 5, 5 is best.
+    /// 1 to 5; 5 is best.
     score: Option<u8>,
-    /// 1 to 20, of 1 to 100 characters each.
+    /// 1 to 20 labels of 1 to 100 characters each.
     labels: Option<Vec<String>>,
     /// At most 2,000 characters.
     comment: Option<String>,
 }
 
-/// Feedback as it is kept.
+/// Stored feedback.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Feedback)]
 pub(crate) struct FeedbackView {
@@ -64,25 +64,25 @@ pub(crate) struct FeedbackView {
     at: String,
 }
 
-/// The feedback of every version.
+/// The feedback on every version.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FeedbackSummary {
     /// By endpoint, newest version first; only those that have feedback.
     versions: Vec<VersionFeedback>,
 }
 
-/// The feedback of one version of an endpoint.
+/// The feedback on one version of an endpoint.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionFeedback {
     endpoint: String,
     version: u32,
-    /// Jobs that have feedback.
+    /// Jobs with feedback.
     rated: u64,
-    /// Of these, those that were accepted.
+    /// Jobs whose result was accepted.
     accepted: u64,
-    /// 0 to 1: of the jobs whose feedback says whether, how many were accepted; null when none does.
+    /// The share of accepted results among feedback with `accepted`, 0 to 1; null without any.
     success_rate: Option<f64>,
-    /// 1 to 5; null when no feedback has a score.
+    /// 1 to 5; null if no feedback has a score.
     mean_score: Option<f64>,
 }
 
@@ -95,11 +95,11 @@ pub(crate) struct FeedbackLine {
     /// The job's input.
     #[schema(value_type = serde_json::Value)]
     input: Box<RawValue>,
-    /// The job's result, when it is small; else see `result_url`.
+    /// The job's result, if it is small; otherwise see `result_url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<Box<RawValue>>,
-    /// Where a large result is. Wants the same bearer token.
+    /// The address of a large result. Requires the same bearer token.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_url: Option<String>,
     accepted: Option<bool>,
@@ -110,14 +110,14 @@ pub(crate) struct FeedbackLine {
     at: String,
 }
 
-/// Say what you think of a job's result
+/// Give feedback on a job's result
 ///
-/// Again takes the place of what was said before.
+/// Repeating replaces the earlier feedback.
 #[utoipa::path(post, operation_id = "give_feedback", path = "/v1/jobs/{id}/feedback", tag = "feedback",
     request_body = FeedbackRequest,
     params(("id" = String, Path, description = "The job's id.")),
     responses(
-        (status = 200, description = "The feedback, kept.", body = FeedbackView),
+        (status = 200, description = "The stored feedback.", body = FeedbackView),
         (status = 409, description = "`not_ready` or `no_result`: the job has not succeeded.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -167,10 +167,10 @@ fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
     Ok(Said { accepted, score, labels, comment })
 }
 
-/// See how results were received
+/// Get the feedback totals
 #[utoipa::path(get, operation_id = "get_feedback", path = "/v1/feedback", tag = "feedback",
-    params(("endpoint" = Option<String>, Query, description = "Only of this endpoint.")),
-    responses((status = 200, description = "The sums of each version.", body = FeedbackSummary), crate::openapi::Problems))]
+    params(("endpoint" = Option<String>, Query, description = "Return only this endpoint.")),
+    responses((status = 200, description = "Totals per version.", body = FeedbackSummary), crate::openapi::Problems))]
 pub(crate) async fn summary(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -200,13 +200,14 @@ impl From<Tally> for VersionFeedback {
 
 /// Export a random sample of feedback
 ///
-/// A line per job, with its input and result, in random order. The same `seed` draws the same sample of the same feedback.
+/// Returns one line per job, with its input and result, in random order. The same `seed` returns the same sample of the
+/// same feedback.
 #[utoipa::path(get, operation_id = "export_feedback", path = "/v1/feedback/export", tag = "feedback",
     params(
-        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
-        ("version" = Option<u32>, Query, description = "Only of this version of the endpoint."),
-        ("sample" = Option<usize>, Query, description = "At most so many lines, 1 to 100,000; default 1,000."),
-        ("seed" = Option<u64>, Query, description = "Draws the same sample again."),
+        ("endpoint" = Option<String>, Query, description = "Return only feedback on this endpoint."),
+        ("version" = Option<u32>, Query, description = "Return only feedback on this version of the endpoint."),
+        ("sample" = Option<usize>, Query, description = "The maximum number of lines, 1 to 100,000; default 1,000."),
+        ("seed" = Option<u64>, Query, description = "The same seed returns the same sample."),
     ),
     responses(
         (status = 200, description = "JSON lines.", content_type = "application/jsonl", body = FeedbackLine),
@@ -238,7 +239,9 @@ pub(crate) async fn export(
             let _held = &held;
             line(feedback, &public_url)
         })
-        .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "an export broke off"));
+        .inspect_err(|error| {
+            tracing::warn!(error = error as &dyn std::error::Error, "an export of feedback failed midway")
+        });
     Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
 

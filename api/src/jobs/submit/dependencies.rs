@@ -11,13 +11,13 @@ use crate::error::Problem;
 
 const DEPENDENCIES_MAX: usize = 100;
 
-/// A job to wait for: its id, or `#<n>` for the n-th job of the same bulk call, from 0.
+/// A job to wait for: its id, or `#<n>` for the n-th job of the same bulk call, counted from 0.
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum DependencyRequest {
-    /// It must succeed.
+    /// The job must succeed.
     Id(String),
-    /// With a word on which end will do.
+    /// A job and the end to wait for.
     Full {
         /// As above.
         job: String,
@@ -49,7 +49,7 @@ pub(crate) fn read(
         let job = named(&text, before, &format!("{at}/depends_on/{n}"))?;
         match found.iter_mut().find(|known| known.job == job) {
             Some(known) if known.on != on => {
-                return Err(Problem::field(format!("{at}/depends_on/{n}"), "names a job twice, with another `on`"));
+                return Err(Problem::field(format!("{at}/depends_on/{n}"), "names a job twice with different `on`"));
             }
             Some(_) => {}
             None => found.push(Dependency { job, on }),
@@ -64,7 +64,8 @@ pub(crate) fn read(
         }
     }
     if found.len() > DEPENDENCIES_MAX {
-        let message = format!("a job waits for at most {DEPENDENCIES_MAX} others, here are {}", found.len());
+        let message =
+            format!("a job may wait for at most {DEPENDENCIES_MAX} others, but this one names {}", found.len());
         return Err(Problem::field(format!("{at}/depends_on"), message));
     }
     Ok(found)
@@ -73,7 +74,7 @@ pub(crate) fn read(
 fn named(text: &str, before: &[JobId], at: &str) -> Result<JobId, Problem> {
     if let Some(number) = text.strip_prefix('#') {
         return number.parse().ok().and_then(|n: usize| before.get(n)).copied().ok_or_else(|| {
-            let message = "must name a job that comes before this one in the same bulk call: \"#0\" is the first";
+            let message = "must name a job that comes earlier in the same bulk call; \"#0\" is the first";
             Problem::field(at, message)
         });
     }
@@ -95,7 +96,7 @@ fn name_references(value: &mut Value, before: &[JobId], at: &str) -> Result<(), 
             let pointer = members.get("pointer");
             let sound = pointer.is_none_or(|it| it.as_str().is_some_and(|it| it.is_empty() || it.starts_with('/')));
             if !sound || members.len() > 1 + usize::from(pointer.is_some()) {
-                let message = "a reference is {\"$job\": id} or {\"$job\": id, \"pointer\": \"/a/b\"}, a JSON pointer";
+                let message = "a reference is {\"$job\": id} or {\"$job\": id, \"pointer\": \"/a/b\"}, where pointer is a JSON pointer";
                 return Err(Problem::field(at, message));
             }
             Ok(())

@@ -42,65 +42,66 @@ pub(crate) struct SubmitRequest {
     /// The endpoint's name.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub(crate) endpoint: String,
-    /// One of its versions; the current one when absent.
+    /// The endpoint's version; default: the current one.
     #[schema(minimum = 1)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u32>,
-    /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's result
-    /// `{"$job": "<id>", "pointer": "/a/b"}`.
+    /// The handler's input; it must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's
+    /// result `{"$job": "<id>", "pointer": "/a/b"}`.
     #[schema(value_type = serde_json::Value)]
     pub(crate) input: Box<RawValue>,
-    /// How urgent it is. Default: the endpoint's, else `standard`.
+    /// The job's priority. Default: the endpoint's, else `standard`.
     #[schema(value_type = Option<PriorityWord>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Priority>,
-    /// Longest one attempt may run. Default: the endpoint's.
+    /// The longest that one attempt may run, seconds. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 604_800)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_s: Option<u64>,
-    /// How many attempts may fail by the handler's fault. Default: the endpoint's.
+    /// How many attempts may fail because of the handler. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u32>,
-    /// Not before this time, RFC 3339.
+    /// The job does not start before this time, RFC 3339.
     #[schema(format = DateTime)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run_after: Option<String>,
-    /// It expires when it has not started so long after the submit.
+    /// The job expires if it has not started this many seconds after the submit.
     #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) queue_timeout_s: Option<u64>,
-    /// It expires when it has not ended so long after the submit.
+    /// The job expires if it has not ended this many seconds after the submit.
     #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_s: Option<u64>,
-    /// How long after its end it stays in the queue's memory before it moves to history. Default: the server's.
+    /// How many seconds after its end the job stays in the queue's memory before it moves to the archive. Default: the
+    /// server's.
     #[schema(minimum = 60, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retention_s: Option<u64>,
-    /// Of your jobs with the same key only `concurrency_max` run at once.
+    /// At most `concurrency_max` of your jobs with the same key run concurrently.
     #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_key: Option<String>,
-    /// Default 1.
+    /// The limit for `concurrency_key`. Default 1.
     #[schema(minimum = 1, maximum = 10_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_max: Option<u32>,
-    /// The jobs that it waits for: up to 100.
+    /// The jobs to wait for: up to 100.
     #[schema(max_items = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) depends_on: Option<Vec<DependencyRequest>>,
-    /// An https URL that is told of the job.
+    /// An https URL that receives events of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
-    /// What it is told of. Default `["job.completed"]`.
+    /// The events to send. Default `["job.completed"]`.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook_events: Option<Vec<HookEvent>>,
-    /// Labels of your own: up to 32, to list jobs by.
+    /// Your own labels, up to 32, to list jobs by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<BTreeMap<String, String>>,
-    /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
+    /// Repeating the request with this key within 24 hours returns the same job. Same as the header.
     #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idempotency_key: Option<String>,
@@ -133,7 +134,10 @@ pub(crate) fn check(
     let run_after_ms = match &request.run_after {
         None => 0,
         Some(text) => time_format::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
-            Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
+            Problem::field(
+                format!("{at}/run_after"),
+                "must be a time, e.g. 2026-11-21T05:50:00Z, at most 30 days ahead",
+            )
         })?,
     };
     let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
@@ -190,18 +194,18 @@ pub(crate) fn check(
     Ok(Checked { job, input: original.unwrap_or(input), asked })
 }
 
-/// All members of a request but its input and its idempotency key, as text to be hashed. It is made from what the request serializes to, so a
-/// member that is added to [`SubmitRequest`] is part of it.
+/// All members of a request except its input and its idempotency key, as text to be hashed. It is built from the
+/// serialised request, so a member that is added to [`SubmitRequest`] is part of it.
 ///
-/// Keys live for a day and are shared with replicas of the release before. So the members that release has stand in its order, with null where
-/// there is none, and others follow only where there are any.
+/// Keys live for a day and are shared with replicas of the previous release. So the members of that release are in its
+/// order, with null where absent, and later members follow only if present.
 fn asked(request: &SubmitRequest) -> Result<String, Problem> {
     let failed = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "failed to compute the fingerprint of a submit");
         Problem::new(Code::Internal, INTERNAL)
     };
     let Value::Object(mut members) = serde_json::to_value(request).map_err(|error| failed(&error))? else {
-        return Err(failed(&"a request is no object"));
+        return Err(failed(&"a request is not an object"));
     };
     members.remove("input");
     members.remove("idempotency_key");
@@ -237,7 +241,7 @@ fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Re
 fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, Problem> {
     match (key, max) {
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "is nothing without a concurrency_key")),
+        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "requires concurrency_key")),
         (Some(key), max) => {
             if !matches!(key.chars().count(), 1..=CONCURRENCY_KEY_MAX) || key.chars().any(char::is_control) {
                 let message = format!("must be 1 to {CONCURRENCY_KEY_MAX} printable characters");
@@ -261,7 +265,7 @@ fn hook(
     let Some(url) = url else {
         return match events {
             None => Ok(None),
-            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "are nothing without a webhook")),
+            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "require a webhook")),
         };
     };
     webhooks::check_url(config, &url).map_err(|why| Problem::field(format!("{at}/webhook"), why))?;
@@ -280,8 +284,8 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> R
     };
     if metadata.len() > METADATA_MAX || !metadata.iter().all(sound) {
         let message = format!(
-            "must be at most {METADATA_MAX} labels with names of 1 to {METADATA_KEY_MAX} and values of at most \
-             {METADATA_VALUE_MAX} characters"
+            "must have at most {METADATA_MAX} labels, with names of 1 to {METADATA_KEY_MAX} and values of at most \
+                {METADATA_VALUE_MAX} characters"
         );
         return Err(Problem::field(format!("{at}/metadata"), message));
     }
@@ -307,7 +311,7 @@ impl Checked {
     }
 }
 
-/// Half of a hash, as text: enough to tell requests apart, and kept for a day with each key.
+/// Half of a hash, as text: enough to distinguish requests, stored for a day with each key.
 pub(crate) fn short_hash(hash: Sha256) -> String {
     hex::encode(&hash.finalize()[..16])
 }

@@ -16,11 +16,11 @@ use super::catalogue::{
 use super::look::Look;
 use super::{LeftOut, bytes, float};
 
-/// Workers, and cards, that are told one by one.
+/// How many workers, and GPUs, have series of their own.
 const WORKERS_MAX: usize = 500;
 const CARDS_MAX: usize = 500;
 
-/// Models that are told one by one.
+/// How many models have series of their own.
 const MODELS_MAX: usize = 200;
 
 const HEALTHS: [(GpuHealth, &str); 3] =

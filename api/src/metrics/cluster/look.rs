@@ -33,11 +33,11 @@ impl From<Problem> for Trouble {
     }
 }
 
-/// How things stand at a moment.
+/// The collected state of the installation.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) now_ms: u64,
-    /// A worker that was not heard of for so long is lost.
+    /// A worker without a heartbeat for this long is lost.
     pub(super) silent_ms: u64,
     pub(super) flows: Vec<Flow>,
     pub(super) workers: Vec<WorkerRecord>,

@@ -15,7 +15,7 @@ use super::catalogue::{
 use super::look::Look;
 use super::{LeftOut, float, seconds, usd};
 
-/// Budgets that are told one by one.
+/// How many budgets have series of their own.
 const BUDGETS_MAX: usize = 100;
 
 /// A machine that was given back longer ago should be known to be gone, milliseconds: the autoscaler asks again every half minute.

@@ -16,7 +16,7 @@ use super::look::Look;
 use super::{LeftOut, float, seconds};
 use crate::metrics::{PRIORITIES, index};
 
-/// Endpoints that are told one by one.
+/// How many endpoints have series of their own.
 const ENDPOINTS_MAX: usize = 100;
 
 pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {

@@ -9,7 +9,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use crate::server::serve::connection_limit::{Busy, Sending};
 
-/// A request's body: on its way in until its end has come or nobody wants it any more.
+/// A request's body, from its first byte until it has ended or is no longer needed.
 pub(super) struct Asking {
     body: Incoming,
     sending: Option<Sending>,

@@ -1,4 +1,4 @@
-//! Who may stay when every connection that this replica takes is taken: whoever does the least with theirs makes room.
+//! Which connection is closed when the connection limit is reached: that of the least active client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ enum Doing {
 /// The connections of a replica.
 pub(super) struct Seats {
     house: Mutex<House>,
-    /// A seat is free, or held by somebody who may be shown out.
+    /// Notifies that a seat is free, or held by a connection that may be closed.
     freed: Notify,
 }
 
@@ -38,8 +38,8 @@ impl Seats {
         Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
     }
 
-    /// A seat for a connection that has been accepted, as soon as there is one: a free one, else that of whoever does the least.
-    /// Called by one at a time.
+    /// A seat for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
+    /// client. Called by one task at a time.
     pub(super) async fn take(self: &Arc<Self>) -> Arc<Seat> {
         loop {
             if let Some(seat) = self.try_take() {
@@ -62,7 +62,7 @@ impl Seats {
         Some(Arc::new(Seat { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
     }
 
-    /// Shows out whoever does the least, for nobody's sake.
+    /// Closes the connection of the least active client.
     pub(super) fn make_room(&self) {
         let mut house = lock(&self.house);
         if house.show_out() {
@@ -92,7 +92,7 @@ impl House {
 /// One connection's seat.
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    /// It is wanted for somebody else.
+    /// Signals that the seat is needed for another connection.
     pub(super) leave: CancellationToken,
     open: Mutex<Open>,
     /// A request began or ended.

@@ -1,18 +1,19 @@
 #!/bin/sh
-# Makes this machine a worker of Stokehold @RELEASE@: fetches the worker's archive, checks it, and starts it.
+# Installs a worker of Stokehold @RELEASE@ on this machine: downloads the worker archive, verifies it and starts it.
 #
 #   curl -fsSL GATEWAY/v1/worker/install.sh | STOKE_JOIN_TOKEN=jt_... sh
 #
-# Needs sh, tar, gzip, sha256sum, and curl or wget. The token is read from the environment alone. Every other setting of `stoke worker` may stand
-# there too; and of this script:
-#   STOKE_START   service: have systemd run it; foreground: become the worker; no: only unpack. [service as root under systemd, else foreground]
-#   STOKE_PREFIX  where it is unpacked. [/opt/stokehold as root, else ~/.local/share/stokehold]
-#   STOKE_FORCE   1: go on when `stoke worker check` fails.
+# Requires sh, tar, gzip, sha256sum, and curl or wget. The token is read only from the environment, as are all settings of
+# `stoke worker`. Settings of this script:
+#   STOKE_START   service: run it under systemd; foreground: become the worker; no: only unpack.
+#                 [service as root under systemd, otherwise foreground]
+#   STOKE_PREFIX  where to unpack. [/opt/stokehold as root, otherwise ~/.local/share/stokehold]
+#   STOKE_FORCE   1: continue if `stoke worker check` fails.
 set -eu
 
-# Everything is in here, called by the last line: of a download that was cut, nothing runs.
+# The last line calls this function, so that a truncated download runs nothing.
 main() {
-    # A service of another user reads what is unpacked here.
+    # A service of another user reads the unpacked files.
     umask 022
     gateway=${STOKE_GATEWAY_URL:-'@GATEWAY@'}
     need tar
@@ -21,7 +22,7 @@ main() {
     check_glibc
     case $(uname -m) in
     @ARCHIVES@
-    *) die "the gateway has no worker for $(uname -m), only for: @ARCHES@" ;;
+    *) die "the gateway has no worker archive for $(uname -m), only for: @ARCHES@" ;;
     esac
 
     is_root=
@@ -40,11 +41,11 @@ main() {
     service) [ "${STOKE_JOIN_TOKEN:-}" ] || [ -e /etc/stokehold/worker.env ] || die "$no_token" ;;
     foreground) [ "${STOKE_JOIN_TOKEN:-}" ] || die "$no_token" ;;
     no) ;;
-    *) die "STOKE_START must be service, foreground or no, and is $start" ;;
+    *) die "STOKE_START must be service, foreground or no, not $start" ;;
     esac
 
     mkdir -p "$prefix"
-    # Named by what is in it: the same again is not fetched again, and another one never changes what runs.
+    # Named by its checksum: the same archive is not downloaded again, and another one never changes a running worker.
     release=$prefix/releases/$(echo "$sum" | cut -c 1-16)
     work=$(mktemp -d "$prefix/.new.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -53,7 +54,7 @@ main() {
         say "fetching $archive"
         fetch "$gateway/v1/worker/archives/$archive" "$work/archive"
         echo "$sum  $work/archive" | sha256sum -c - >/dev/null 2>&1 ||
-            die "what came is not what the gateway announced: its checksum is wrong, and nothing was unpacked. Try again"
+            die "the checksum of the archive does not match the one that the gateway announced; nothing was unpacked. Try again"
         mkdir -p "$work/unpacked" "$prefix/releases"
         tar -xzf "$work/archive" -C "$work/unpacked" --no-same-owner
         mv "$work/unpacked/${archive%.tar.gz}" "$release"
@@ -72,18 +73,18 @@ main() {
         [ "${STOKE_FORCE:-}" != 1 ] || set -- "$@" --force
         exec "$stoke" "$@" </dev/null
     fi
-    # Not below /opt: handlers may read what lies there.
+    # Not below /opt: handlers can read files there.
     if [ "$is_root" ]; then
         export STOKE_DATA_DIR="${STOKE_DATA_DIR:-/var/lib/stokehold}" STOKE_CACHE_DIR="${STOKE_CACHE_DIR:-/var/cache/stokehold}"
     else
         export STOKE_DATA_DIR="${STOKE_DATA_DIR:-$prefix/data}"
     fi
     "$stoke" worker check </dev/null || [ "${STOKE_FORCE:-}" = 1 ] ||
-        die "this machine is not as a worker wants it, see above; STOKE_FORCE=1 starts one all the same"
+        die "this machine does not meet the requirements above; STOKE_FORCE=1 starts the worker anyway"
     exec "$stoke" worker </dev/null
 }
 
-no_token="there is no join token: put it into STOKE_JOIN_TOKEN; \`stoke token create --kind join\` makes one"
+no_token="STOKE_JOIN_TOKEN is not set; set it to a join token, which \`stoke token create --kind join\` creates"
 
 say() {
     echo "stokehold: $*" >&2
@@ -95,7 +96,7 @@ die() {
 }
 
 need() {
-    command -v "$1" >/dev/null 2>&1 || die "$1 is missing on this machine: install it and try again"
+    command -v "$1" >/dev/null 2>&1 || die "$1 is not installed on this machine; install it and try again"
 }
 
 check_glibc() {
@@ -103,13 +104,13 @@ check_glibc() {
     [ "$version" ] || version=$(ldd --version 2>/dev/null | sed -n '1s/.* \([0-9][0-9.]*\)$/\1/p') || version=
     case $version in
     [0-9]*.[0-9]*) ;;
-    *) die "this system has no glibc (Alpine has musl): use a distribution or image with glibc 2.28 or newer" ;;
+    *) die "this system has no glibc (Alpine has musl); use a distribution or image with glibc 2.28 or newer" ;;
     esac
     major=${version%%.*}
     minor=${version#*.}
     minor=${minor%%.*}
     [ "$major" -gt 2 ] || { [ "$major" -eq 2 ] && [ "$minor" -ge 28 ]; } ||
-        die "this system's glibc is $version, and the worker needs 2.28: Debian 10, Ubuntu 20.04, RHEL 8 or newer"
+        die "this system's glibc is $version, but the worker requires 2.28 or newer: Debian 10, Ubuntu 20.04, RHEL 8 or newer"
 }
 
 # Bounded: 10 s to connect, 30 s without a kilobyte a second, three tries.
@@ -120,7 +121,7 @@ fetch() {
     elif command -v wget >/dev/null 2>&1; then
         wget -q -T 30 -t 3 -O "$2" "$1" </dev/null || die "cannot fetch $1"
     else
-        die "neither curl nor wget is here: install one and try again"
+        die "neither curl nor wget is installed; install one and try again"
     fi
 }
 

@@ -1,4 +1,4 @@
-//! What a worker is told with the answer to its heartbeat: a card to hold, models to keep loaded, and what to fetch ahead.
+//! The advice in the reply to a heartbeat: a GPU to reserve, models to keep loaded, and what to fetch ahead.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -22,7 +22,7 @@ use crate::workers::warm_placement::{Floor, keepers};
 /// Lanes whose models are worth fetching ahead, the longest first.
 const LANES_MAX: usize = 64;
 
-/// Models that one worker is told of.
+/// The most models that one worker is advised to fetch.
 const NEXT_MAX: usize = 8;
 
 /// A worker waits no longer than some seconds for the answer to its heartbeat.
@@ -31,11 +31,11 @@ const ADVICE_MAX: Duration = Duration::from_millis(500);
 /// Versions that are looked up at once.
 const LOOKUPS: usize = 32;
 
-/// What a worker is told.
+/// The advice to a worker.
 #[derive(Default)]
 pub(super) struct Advice {
     pub(super) hold: Option<HoldCard>,
-    /// `None`: it cannot be said now.
+    /// `None`: not known now.
     pub(super) keep: Option<Vec<ModelRef>>,
     pub(super) next: Vec<ModelRef>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Ahead {
     waiting: Vec<(u32, ModelRef)>,
 }
 
-/// What this worker is told. A heartbeat that is otherwise answered must neither fail nor wait for it; the next one asks again.
+/// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
 pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach], status: &WorkerStatus) -> Advice {
     if status.draining {
         return Advice { keep: Some(Vec::new()), ..Advice::default() };
@@ -124,7 +124,7 @@ async fn hold(
     if cards.is_empty() || now == *could {
         return Ok(None);
     }
-    let asked = app.ask("look for what waits for a card", app.queue.hold(&worker.worker_id, &now, could)).await?;
+    let asked = app.ask("look for jobs that wait for a GPU", app.queue.hold(&worker.worker_id, &now, could)).await?;
     Ok(asked.and_then(|class| {
         let (number, gib) = parts_of(class);
         let demands = demands.get(&number)?;
@@ -152,7 +152,7 @@ impl App {
 
     async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
         let (floors, lanes, fleet) = tokio::try_join!(
-            self.ask("read which models stay loaded", self.registry.floors()),
+            self.ask("read which models must stay loaded", self.registry.floors()),
             self.ask("read the lanes", self.queue.depth()),
             self.fleet(),
         )?;

@@ -21,7 +21,7 @@ pub(super) async fn endpoint(
     let missing = || {
         Problem::new(
             Code::NotFound,
-            "no such endpoint version, or this worker neither holds a job of it nor was asked to load or fetch it",
+            "no such endpoint version, or this worker neither holds one of its jobs nor was asked to load or fetch it",
         )
     };
     let number = version.parse().map_err(|_| missing())?;
@@ -40,7 +40,9 @@ pub(super) async fn endpoint(
     if version.spec.demands.refusal(&known.offer()).is_some() {
         return Err(missing());
     }
-    let needs_mib = app.ask("read what a version needs", app.registry.needs(&tenant, &name, version.version)).await?;
+    let needs_mib = app
+        .ask("read the GPU memory that a version needs", app.registry.needs(&tenant, &name, version.version))
+        .await?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
     let weight_urls = weights::urls(&app, &tenant, &version.spec.weights).await?;

@@ -23,7 +23,8 @@ const MERGED_MAX: usize = 16 << 10;
 /// All of them at their longest.
 const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
 
-/// `events`: what running jobs say meanwhile. Not repeated when the outcome is unknown: a line twice is worse than a line less.
+/// `events`: events of running jobs. Not repeated if the outcome is unknown: a duplicate line is worse than a missing
+/// one.
 pub(super) async fn events(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -83,8 +84,8 @@ fn together(events: Vec<JobEventReport>) -> Vec<JobEventReport> {
     out
 }
 
-/// Makes an event fit to be kept. What a handler said may be odd and must not cost the events beside it; a text over the bound is
-/// the worker's mistake.
+/// Makes an event fit to be stored. Odd output of a handler must not affect the events beside it; a text over the limit
+/// is the worker's mistake.
 fn fit(event: &mut JobMessage) -> Result<(), String> {
     match event {
         JobMessage::Progress { fraction, message } => {
@@ -107,7 +108,7 @@ fn fit(event: &mut JobMessage) -> Result<(), String> {
         }
         JobMessage::Output { index, value } => {
             if value.get().len() > TEXT_MAX {
-                let text = format!("output {index} is over {TEXT_MAX} bytes and is shown in the result only\n");
+                let text = format!("output {index} is over {TEXT_MAX} bytes and appears in the result only\n");
                 *event = JobMessage::Log { stream: LogStream::Stderr, text };
             }
         }

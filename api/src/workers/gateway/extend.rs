@@ -36,7 +36,7 @@ pub(super) async fn extend(
     if loaded.len().max(models.len()) > LOADED_MAX || gpus.len() > GPUS_MAX || learned.len() > LEARNED_MAX {
         return Err(Problem::field(
             "/status",
-            format!("must name at most {LOADED_MAX} endpoints, {GPUS_MAX} cards and {LEARNED_MAX} needs"),
+            format!("must list at most {LOADED_MAX} endpoints, {GPUS_MAX} GPUs and {LEARNED_MAX} learned values"),
         ));
     }
     if request.cards.len() > GPUS_MAX {
@@ -69,7 +69,7 @@ async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec
             _ => false,
         };
         if is_over {
-            tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a job is held for longer than an attempt takes, and goes to another worker");
+            tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a lease is older than its attempt may take; requeueing the job");
         }
         may.push(!is_over && !own::is_anothers(holding.as_ref(), worker_id));
     }
@@ -93,10 +93,10 @@ async fn seen(app: &App, known: &WorkerRecord, mut status: WorkerStatus) -> Resu
 }
 
 pub(super) fn unknown() -> Problem {
-    Problem::new(Code::Unauthorized, "this worker is not known any more; join again")
+    Problem::new(Code::Unauthorized, "this worker is no longer registered; join again")
 }
 
-/// What this worker said of itself when it joined.
+/// The record of this worker's join.
 pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
     if let Some(known) = app.workers.get(worker_id) {
         return Ok(Some(known));
@@ -108,7 +108,7 @@ pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<Worke
     Ok(known)
 }
 
-/// A fresh token when the old one has lived half its life, but for the worker of a machine that is to be stopped.
+/// A fresh token once half of the old one's lifetime has passed, except for the worker of an instance that should stop.
 async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
     if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 || !app.is_wanted(&worker.token).await? {
         return Ok(None);

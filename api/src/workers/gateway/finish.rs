@@ -74,11 +74,7 @@ pub(super) async fn report(
     }
     if cut > 0 {
         metrics::timings_cut(cut);
-        tracing::warn!(
-            worker.id = worker_id,
-            reports = cut,
-            "a worker reports more time than its leases were held for"
-        );
+        tracing::warn!(worker.id = worker_id, reports = cut, "a worker reported more time than its lease was held");
     }
     let reports: Vec<FinishReport> = reports.into_iter().map(|(report, _)| report).collect();
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
@@ -96,7 +92,11 @@ pub(super) async fn report(
     }
     let anothers = is_own.iter().filter(|is_own| !**is_own).count();
     if anothers > 0 {
-        tracing::warn!(worker.id = worker_id, reports = anothers, "a worker reports ends of leases that others hold");
+        tracing::warn!(
+            worker.id = worker_id,
+            reports = anothers,
+            "a worker reported the end of leases that other workers hold"
+        );
     }
     let mut answers = answers.into_iter();
     let answer = |is_own: bool| is_own.then(|| answers.next()).flatten().unwrap_or(FinishAnswer::StaleFence);
@@ -107,7 +107,8 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
     LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
 }
 
-/// With how many jobs an attempt can have shared its time at the most: as many as its version takes at once, whatever its worker says.
+/// With how many jobs an attempt can have shared its time at most: as many as its version takes at once, regardless of
+/// the report.
 async fn most_sharers(app: &App, report: &FinishReport, holding: Option<&Holding>) -> Result<u32, Problem> {
     if let Some(share) = holding.and_then(|holding| holding.share) {
         return Ok(share);
@@ -136,7 +137,9 @@ async fn checked(
         FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => {
             return Err(Problem::field(
                 format!("/finish/{n}/result"),
-                format!("is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"),
+                format!(
+                    "is over {INLINE_RESULT_BYTES} bytes; upload it to S3 as {OUTPUT_NAME} and report it as stored"
+                ),
             ));
         }
         FinishOutcome::Succeeded { .. } => {}
@@ -169,13 +172,13 @@ fn not_stored() -> JobError {
     JobError {
         code: ErrorCode::Infra,
         class: String::new(),
-        message: "the worker reported a result in S3 that is not there".to_owned(),
+        message: "the worker reported a result in S3 that does not exist".to_owned(),
         traceback: None,
         stderr: None,
     }
 }
 
-/// Cuts what is longer than a record should hold. The end of a traceback or of stderr says more than its start.
+/// Cuts texts that are too long for a record. The end of a traceback or of stderr has more information than its start.
 fn shorten(error: &mut JobError) {
     keep_start(&mut error.class, CLASS_MAX);
     keep_start(&mut error.message, MESSAGE_MAX);

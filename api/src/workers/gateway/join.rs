@@ -86,7 +86,7 @@ fn resumed(app: &App, joiner: &TokenRecord, shown: Option<&str>) -> Option<Strin
 }
 
 fn resume_label(joiner: &TokenRecord, worker_id: &str) -> String {
-    format!("worker {worker_id} that joined with token {}", joiner.id)
+    format!("worker {worker_id}, joined with token {}", joiner.id)
 }
 
 /// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or
@@ -95,28 +95,32 @@ async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
     let Joiner { token, hash } = joiner;
     if token.machine.is_some() {
         let (next, secret) = token::after_join(token, hash, &app.config.token_key).map_err(not_made)?;
-        if app.ask("spend a token", app.registry.swap_token(&token.hash, &next)).await? {
+        if app.ask("mark a token as used", app.registry.swap_token(&token.hash, &next)).await? {
             return Ok(Some(secret));
         }
-        return Err(Problem::new(Code::Unavailable, "this machine joins twice at once; try again"));
+        return Err(Problem::new(
+            Code::Unavailable,
+            "another worker is joining with this token at the same moment; try again",
+        ));
     }
     if token.single_use && app.ask("claim a token", app.registry.claim_token(&token.id)).await?.is_none() {
-        return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
+        return Err(Problem::new(Code::Unauthorized, "this join token was already used; create a new one"));
     }
     Ok(None)
 }
 
 fn not_made(error: token::Error) -> Problem {
-    tracing::error!(%error, "a token could not be made");
-    Problem::new(Code::Internal, "a token could not be made; try again")
+    tracing::error!(%error, "cannot create a token");
+    Problem::new(Code::Internal, "the worker's token could not be created; try again")
 }
 
-/// What an hour of its machine costs, as it says; of one that says nothing and was rented, as it was rented for.
+/// The hourly price of the worker's machine as it reports it; if it reports none and was rented, the price of the
+/// instance.
 async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
     if request.price_usd_micros_per_hour > 0 {
         return Ok(request.price_usd_micros_per_hour);
     }
-    let rented = app.ask("read a machine", app.registry.machine(&request.name)).await?;
+    let rented = app.ask("read an instance", app.registry.machine(&request.name)).await?;
     Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
 }
 
@@ -125,8 +129,8 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
         return Err(Problem::new(
             Code::ProtocolMismatch,
             format!(
-                "this worker (release {:?}) speaks version {} of the protocol and this API version {PROTOCOL}; install the same \
-                 release of Stokehold on both",
+                "this worker (release {:?}) uses protocol version {} and this API uses version {PROTOCOL}; install \
+                    the same release of Stokehold on both",
                 request.release, request.protocol
             ),
         ));

@@ -38,7 +38,7 @@ use crate::workers::lease_polls::Granted;
 
 const GPUS_MAX: usize = 64;
 
-/// More loaded models than this are not told; a card seldom has as many.
+/// The most loaded models that an offer lists; a GPU rarely has as many.
 const WARM_MAX: usize = 32;
 
 /// S3 signs for no longer than a week.
@@ -78,7 +78,7 @@ pub(super) async fn lease(
     let record = known(&app, &worker.worker_id).await?;
     for lease in granted.leases() {
         if is_refused(&app, record.as_deref(), lease).await {
-            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it, and goes back");
+            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it; requeueing it");
             give_back(&app, lease).await?;
             continue;
         }
@@ -94,7 +94,7 @@ pub(super) async fn lease(
             }
             // The others need not wait for what this one needs.
             Err(Untold::Passing(problem)) => {
-                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be told to its worker, and goes back");
+                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be serialised for its worker; requeueing the job");
                 give_back(&app, lease).await?;
                 away = Some(problem);
             }
@@ -112,7 +112,7 @@ pub(super) async fn lease(
     respond(&LeaseReply { leases, finished }, Some(granted))
 }
 
-/// That an offer names no more than can be looked at. `at`: where it stands in the request.
+/// Checks that an offer lists no more than can be processed. `at` is its pointer in the request.
 pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
     if offer.cards.len() > GPUS_MAX {
         return Err(Problem::field(format!("{at}/cards"), format!("must be at most {GPUS_MAX}")));
@@ -123,7 +123,7 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What this worker asks for, as things stand now.
+/// The lease query of this worker.
 async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
     let worker_id = &caller.worker_id;
     let (demands, worker, drains, is_wanted, evicted) = tokio::try_join!(
@@ -198,7 +198,7 @@ impl From<Problem> for Untold {
 }
 
 fn missing() -> Untold {
-    Untold::Unreadable("its input is missing from the object store".to_owned())
+    Untold::Unreadable("the job's input is missing from the object store".to_owned())
 }
 
 impl From<ObjectsError> for Untold {
@@ -209,7 +209,7 @@ impl From<ObjectsError> for Untold {
 
 /// Ends a job whose input, which came together from others' results, cannot be read.
 async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
-    tracing::error!(job.id = %lease.job_id, why, "a job whose input cannot be read is ended");
+    tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
     let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
     app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
@@ -255,7 +255,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
 
 /// The files of an input that came together from others' results: it names more than was known at its submit.
 fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
-    let unreadable = |why: &str| Untold::Unreadable(format!("its input cannot be read: {why}"));
+    let unreadable = |why: &str| Untold::Unreadable(format!("the job's input cannot be read: {why}"));
     let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
     inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
 }
@@ -267,7 +267,7 @@ fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Result<Response, Pro
     Ok(response)
 }
 
-/// An answer that gives its leases back when it is dropped before anybody took it: the worker's connection was gone.
+/// A reply that releases its leases if it is dropped before it was sent: the worker's connection was closed.
 struct Telling {
     text: Option<Bytes>,
     granted: Option<Granted>,

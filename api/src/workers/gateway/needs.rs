@@ -49,7 +49,10 @@ pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<Learned
 }
 
 async fn learn(app: &App, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Problem> {
-    app.ask_again("learn what a version needs", || app.registry.learn(tenant, name, version, gpu, need_mib)).await?;
+    app.ask_again("store the GPU memory that a version needs", || {
+        app.registry.learn(tenant, name, version, gpu, need_mib)
+    })
+    .await?;
     app.catalog.learned_now(tenant, name, version);
     Ok(())
 }

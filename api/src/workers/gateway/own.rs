@@ -15,7 +15,7 @@ const LOOKS_MAX: usize = 20;
 
 /// Who holds these leases; `None` of one that is not held now.
 pub(super) async fn holdings(app: &App, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Problem> {
-    app.ask("ask who holds leases", app.queue.holdings(leases)).await
+    app.ask("read who holds leases", app.queue.holdings(leases)).await
 }
 
 /// Whether another worker holds the lease. A lease that is not held at all passes this check; its stale fence is refused by the queue.
@@ -27,8 +27,8 @@ pub(super) fn is_anothers(holding: Option<&Holding>, worker_id: &str) -> bool {
 pub(super) async fn check_own(app: &App, worker_id: &str, lease: &LeaseRef) -> Result<(), Problem> {
     let holdings = holdings(app, std::slice::from_ref(lease)).await?;
     if holdings.iter().any(|holding| is_anothers(holding.as_ref(), worker_id)) {
-        tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a worker used the fence of a lease that another worker holds");
-        return Err(Problem::new(Code::StaleFence, "this lease was given to another worker"));
+        tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a worker sent the fence of a lease that another worker holds");
+        return Err(Problem::new(Code::StaleFence, "this lease belongs to another worker"));
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ async fn runs_unlisted(app: &App, worker_id: &str, model: &ModelRef) -> Result<b
     let running = match app.running.get(&()) {
         Some(running) => running,
         None => {
-            let running = Arc::new(app.ask("look what runs", app.queue.running()).await?);
+            let running = Arc::new(app.ask("read the running jobs", app.queue.running()).await?);
             app.running.insert((), running.clone());
             running
         }

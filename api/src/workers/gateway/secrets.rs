@@ -11,7 +11,8 @@ use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
 
-/// `secrets`: what a model's version names, to load it with. Only for whoever holds a job of that very version, or is to keep it loaded.
+/// `secrets`: the secrets of a model's version, to load it with. Only for a worker that holds a job of that version or
+/// must keep it loaded.
 pub(super) async fn secrets(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -30,7 +31,7 @@ pub(super) async fn secrets(
     if !may {
         return Err(Problem::new(
             Code::StaleFence,
-            "this worker holds no job of that model, and is not to keep it loaded",
+            "this worker neither holds a job of that model nor has to keep it loaded",
         ));
     }
     let ModelRef { tenant, endpoint, version } = &model;
@@ -41,7 +42,7 @@ pub(super) async fn secrets(
         let unreadable =
             |why: String| Problem::new(Code::SecretMissing, format!("the secret {name} cannot be read: {why}"));
         let value = app.config.secret_keys.open(tenant, name, secret).map_err(|error| unreadable(error.to_string()))?;
-        let value = String::from_utf8(value).map_err(|_| unreadable("it is no text".to_owned()))?;
+        let value = String::from_utf8(value).map_err(|_| unreadable("it is not text".to_owned()))?;
         Ok((name.clone(), value))
     });
     Ok(JsonAnswer(SecretsReply { secrets: opened.collect::<Result<_, Problem>>()? }))

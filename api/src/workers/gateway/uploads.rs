@@ -30,7 +30,7 @@ pub(super) async fn uploads(
     let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
     check_own(&app, &worker.worker_id, &lease).await?;
     let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(&lease)).await? else {
-        return Err(Problem::new(Code::StaleFence, "this lease is no longer held; drop what the attempt made"));
+        return Err(Problem::new(Code::StaleFence, "this lease is no longer held; discard the attempt's output"));
     };
     let prefix = Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence);
     let mut uploads = Vec::with_capacity(request.files.len());
@@ -60,7 +60,7 @@ fn check(n: usize, file: &UploadFile, most: u64) -> Result<(), Problem> {
         return wrong("sha256", "must be 64 lower-case hex digits".to_owned());
     }
     if !names::is_content_type(&file.content_type) {
-        return wrong("content_type", "must be a MIME type as image/png".to_owned());
+        return wrong("content_type", "must be a MIME type, e.g. image/png".to_owned());
     }
     Ok(())
 }

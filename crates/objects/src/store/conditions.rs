@@ -22,12 +22,12 @@ impl Conditions {
             && !matches(condition)
         {
             return Err(match current {
-                None => s3_error!(NoSuchKey, "If-Match, but there is no such object"),
-                Some(_) => s3_error!(PreconditionFailed, "If-Match, but the object is another"),
+                None => s3_error!(NoSuchKey, "If-Match requires an object, and there is none"),
+                Some(_) => s3_error!(PreconditionFailed, "If-Match does not match the existing object"),
             });
         }
         if self.if_none_match.as_ref().is_some_and(matches) {
-            return Err(s3_error!(PreconditionFailed, "If-None-Match, but there is such an object"));
+            return Err(s3_error!(PreconditionFailed, "If-None-Match requires that no object exists, and one does"));
         }
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Conditions {
             (None, None) => true,
         };
         if !passes {
-            return Err(s3_error!(PreconditionFailed, "the object is not the one that the condition names"));
+            return Err(s3_error!(PreconditionFailed, "the object does not meet the condition"));
         }
         let changed = match (&self.if_none_match, since) {
             (Some(condition), _) => !names(condition, &meta.etag),

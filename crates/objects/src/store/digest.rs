@@ -75,22 +75,22 @@ impl Expected {
         if found.size_bytes != self.size_bytes {
             return Err(s3_error!(
                 IncompleteBody,
-                "the body has {} bytes, not the announced {}",
+                "the body has {} bytes, but {} were announced",
                 found.size_bytes,
                 self.size_bytes
             ));
         }
         if let Some(md5) = &self.md5 {
             let md5 = BASE64.decode(md5).ok().filter(|md5| md5.len() == 16);
-            let md5 = md5.ok_or_else(|| s3_error!(InvalidDigest, "Content-MD5 is no base64 of 16 bytes"))?;
+            let md5 = md5.ok_or_else(|| s3_error!(InvalidDigest, "Content-MD5 is not the base64 of 16 bytes"))?;
             if md5 != found.md5 {
-                return Err(s3_error!(BadDigest, "the body does not have the Content-MD5 that was announced"));
+                return Err(s3_error!(BadDigest, "the body does not match its Content-MD5"));
             }
         }
         for announced in [&self.checksums, trailers] {
             for ((name, expected), found) in HEADERS.iter().zip(announced.each()).zip(found.checksums.each()) {
                 if expected.is_some() && expected != found {
-                    return Err(s3_error!(BadDigest, "the body does not have the {name} that was announced"));
+                    return Err(s3_error!(BadDigest, "the body does not match its {name}"));
                 }
             }
         }

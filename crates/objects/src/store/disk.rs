@@ -93,11 +93,11 @@ impl Disk {
                 Ok(())
             }
             Ok(_) => {
-                tracing::error!(path = %path.display(), "an object lies in the wrong place and is left out");
+                tracing::error!(path = %path.display(), "an object is stored in the wrong place; ignoring it");
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::error!(path = %path.display(), %error, "an object is damaged and is left out");
+                tracing::error!(path = %path.display(), %error, "an object is damaged; ignoring it");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -108,10 +108,10 @@ impl Disk {
         // The shards' locks order nothing here; the first one stands for the list of buckets.
         let _guard = self.lock(0);
         if self.index.require_bucket(bucket).is_ok() {
-            return Err(s3_error!(BucketAlreadyOwnedByYou, "bucket {bucket:?} is there already"));
+            return Err(s3_error!(BucketAlreadyOwnedByYou, "bucket {bucket:?} already exists"));
         }
         if self.index.buckets().len() >= BUCKETS_MAX {
-            return Err(s3_error!(TooManyBuckets, "this store keeps at most {BUCKETS_MAX} buckets"));
+            return Err(s3_error!(TooManyBuckets, "this store holds at most {BUCKETS_MAX} buckets"));
         }
         let draft = self.temp_path();
         let made = || {
@@ -127,7 +127,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A new file that nobody sees.
+    /// A new file that is not visible yet.
     pub(super) fn temp(&self) -> S3Result<Temp> {
         let path = self.temp_path();
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
@@ -168,7 +168,7 @@ impl Disk {
         Ok((file, meta))
     }
 
-    /// Deletes objects, durably. A key without an object is no error, unless a condition says so.
+    /// Deletes objects, durably. A key without an object is not an error unless a condition requires one.
     pub(super) fn delete(&self, bucket: &str, keys: &[String], conditions: &Conditions) -> S3Result<()> {
         let step = failed("delete an object");
         let mut touched = BTreeSet::new();
@@ -259,7 +259,7 @@ pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> S3Error {
         tracing::error!(%error, "failed to {step}");
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                let text = "the store's disk is full; make room and try again";
+                let text = "the store's disk is full; free some space and try again";
                 let mut answer = S3Error::with_message(S3ErrorCode::Custom("StorageFull".into()), text);
                 answer.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
                 answer

@@ -45,7 +45,7 @@ pub(super) struct Meta {
     pub(super) checksums: Checksums,
 }
 
-/// What the uploader said of the object, given back with it.
+/// The uploader's headers, returned with the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Headers {
@@ -110,7 +110,7 @@ pub(super) fn open(file: &mut File) -> io::Result<Meta> {
     }
     let meta: Meta = serde_json::from_slice(&meta)?;
     if meta.size_bytes != meta_at {
-        return Err(corrupt("the body's length is not the recorded one"));
+        return Err(corrupt("the body's length differs from the recorded one"));
     }
     file.rewind()?;
     Ok(meta)

@@ -13,7 +13,7 @@ use super::format::{Headers, Meta};
 /// S3's bound on user metadata, names and values together.
 const METADATA_BYTES_MAX: usize = 2048;
 
-/// Takes what an upload says of its object. A macro, because S3 has three inputs with the same fields and no common type.
+/// Reads an upload's headers. A macro, because S3 has three inputs with the same fields and no common type.
 macro_rules! uploaded_headers {
     ($input:expr) => {{
         let input = $input;
@@ -56,7 +56,7 @@ impl Headers {
 /// Refuses what this store would only seem to do.
 pub(super) fn require_absent(headers: &[(&str, bool)]) -> S3Result<()> {
     match headers.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(s3_error!(NotImplemented, "this store does not know {name}; leave it out")),
+        Some((name, _)) => Err(s3_error!(NotImplemented, "this store does not support {name}; remove it")),
         None => Ok(()),
     }
 }
@@ -65,7 +65,10 @@ fn user_metadata(metadata: Option<Metadata>) -> S3Result<BTreeMap<String, String
     let metadata: BTreeMap<_, _> = metadata.unwrap_or_default().into_iter().collect();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > METADATA_BYTES_MAX {
-        return Err(s3_error!(MetadataTooLarge, "user metadata has at most {METADATA_BYTES_MAX} bytes, not {bytes}"));
+        return Err(s3_error!(
+            MetadataTooLarge,
+            "user metadata may have at most {METADATA_BYTES_MAX} bytes, not {bytes}"
+        ));
     }
     Ok(metadata)
 }
@@ -80,7 +83,7 @@ impl Meta {
         (!metadata.is_empty()).then(|| metadata.clone().into_iter().collect())
     }
 
-    /// What a GET says of the object; the caller adds the body and how much of it there is.
+    /// The headers of a GET; the caller adds the body and its length.
     pub(super) fn to_get(&self, with_checksums: bool) -> GetObjectOutput {
         let headers = self.headers.clone();
         let sums = if with_checksums { self.checksums.clone() } else { Checksums::default() };

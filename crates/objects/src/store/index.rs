@@ -9,7 +9,7 @@ use s3s::{S3Result, s3_error};
 use super::format::Meta;
 use super::listing::{self, Page, Query};
 
-/// What a listing says of an object.
+/// An object's entry in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) size_bytes: u64,

@@ -1,4 +1,5 @@
-//! A body on its way in: streamed to a file nobody sees, hashed as it goes, checked before anything else may happen.
+//! A body on its way in: streamed to a file that is not visible yet, hashed on the way, checked before anything else
+//! happens.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// S3's bound on one PUT or part.
 const BODY_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// A body and what the request said of it.
+/// A body and the request's headers about it.
 pub(super) struct Incoming<'a> {
     pub(super) body: Option<StreamingBlob>,
     pub(super) content_length: Option<i64>,
@@ -41,7 +42,10 @@ impl Incoming<'_> {
             checksums: Checksums::from_headers(self.headers),
         };
         if expected.size_bytes > BODY_BYTES_MAX {
-            return Err(s3_error!(EntityTooLarge, "one upload takes at most {BODY_BYTES_MAX} bytes; send it in parts"));
+            return Err(s3_error!(
+                EntityTooLarge,
+                "one upload may have at most {BODY_BYTES_MAX} bytes; upload it in parts"
+            ));
         }
         let mut hasher = Hasher::new(self.headers);
         let mut temp = None;
@@ -88,12 +92,12 @@ async fn next_batch(body: Option<&mut StreamingBlob>) -> S3Result<Batch> {
     let mut held = 0;
     while held < BATCH_BYTES {
         let next = tokio::time::timeout(IDLE_TIMEOUT, body.next()).await;
-        let next =
-            next.map_err(|_| s3_error!(RequestTimeout, "no byte of the body came for {} s", IDLE_TIMEOUT.as_secs()))?;
+        let next = next
+            .map_err(|_| s3_error!(RequestTimeout, "no byte of the body arrived for {} s", IDLE_TIMEOUT.as_secs()))?;
         let Some(piece) = next else { return Ok(batch) };
         // A connection lost, or a body that is not the one its signature was made for.
         let piece =
-            piece.map_err(|error| s3_error!(InvalidRequest, "the body did not arrive as it was signed: {error}"))?;
+            piece.map_err(|error| s3_error!(InvalidRequest, "the body does not match its signature: {error}"))?;
         held += piece.len();
         batch.pieces.push(piece);
     }
@@ -101,7 +105,7 @@ async fn next_batch(body: Option<&mut StreamingBlob>) -> S3Result<Batch> {
     Ok(batch)
 }
 
-/// Runs what blocks on the disk where it holds up nobody. It runs to its end even when the client has gone.
+/// Runs blocking disk work where it delays no other task. It runs to its end even if the client has gone.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> S3Result<T> + Send + 'static) -> S3Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(S3Error::internal_error(error)))
 }

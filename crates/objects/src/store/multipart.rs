@@ -60,7 +60,7 @@ pub(super) fn begin(disk: &Disk, manifest: &Manifest) -> S3Result<String> {
     disk.index.require_bucket(&manifest.bucket)?;
     let step = failed("begin an upload");
     if fs::read_dir(disk.uploads()).map_err(&step)?.count() >= UPLOADS_MAX {
-        return Err(s3_error!(SlowDown, "{UPLOADS_MAX} uploads are under way; complete or abort some first"));
+        return Err(s3_error!(SlowDown, "{UPLOADS_MAX} uploads are in progress; complete or abort some first"));
     }
     let id = hex::encode(rand::random::<[u8; 16]>());
     let draft = disk.temp_path();
@@ -101,7 +101,7 @@ pub(super) fn sweep(disk: &Disk) -> io::Result<()> {
         let dir = entry?.path();
         let created = read_manifest(&dir)?.map_or(0, |manifest| manifest.created_ms);
         if now.saturating_sub(created) > ABANDONED_AFTER_MS {
-            tracing::info!(path = %dir.display(), "an abandoned upload is swept");
+            tracing::info!(path = %dir.display(), "removed an abandoned upload");
             fs::remove_dir_all(&dir)?;
         }
     }
@@ -153,7 +153,7 @@ impl<'d> Upload<'d> {
         Ok(parts)
     }
 
-    /// Joins the named parts, in this order, to the object; `size_bytes` is what the client says it will have.
+    /// Joins the named parts, in this order, into the object; `size_bytes` is the length that the client announced.
     pub(super) fn complete(self, parts: &[Named], size_bytes: Option<i64>, conditions: &Conditions) -> S3Result<Meta> {
         if parts.is_empty() {
             return Err(s3_error!(InvalidRequest, "name at least one part"));
@@ -169,7 +169,7 @@ impl<'d> Upload<'d> {
             check_part(named, &part, at + 1 == parts.len())?;
             let copied = io::copy(&mut file.take(part.size_bytes), &mut temp.file).map_err(failed("join the parts"))?;
             if copied != part.size_bytes {
-                return Err(s3_error!(InternalError, "part {} is shorter than it was", named.number));
+                return Err(s3_error!(InternalError, "part {} is shorter than when it was uploaded", named.number));
             }
             joined_bytes += copied;
             digest_of_digests.update(&hex::decode(&part.etag).unwrap_or_default());
@@ -177,7 +177,7 @@ impl<'d> Upload<'d> {
         if size_bytes.is_some_and(|said| u64::try_from(said) != Ok(joined_bytes)) {
             return Err(s3_error!(
                 InvalidRequest,
-                "the parts have {joined_bytes} bytes together, not what was announced"
+                "the parts have {joined_bytes} bytes together, which is not the announced length"
             ));
         }
         let meta = Meta {
@@ -238,7 +238,7 @@ fn check_part(named: &Named, part: &Meta, last: bool) -> S3Result<()> {
     if !last && part.size_bytes < PART_BYTES_MIN {
         return Err(s3_error!(
             EntityTooSmall,
-            "part {number} has {} bytes; only the last may have fewer than {PART_BYTES_MIN}",
+            "part {number} has {} bytes; only the last part may have fewer than {PART_BYTES_MIN}",
             part.size_bytes
         ));
     }
@@ -246,7 +246,7 @@ fn check_part(named: &Named, part: &Meta, last: bool) -> S3Result<()> {
 }
 
 fn no_such_upload() -> S3Error {
-    s3_error!(NoSuchUpload, "there is no such upload of this key; it may have been completed or aborted")
+    s3_error!(NoSuchUpload, "no such upload of this key; it may have been completed or aborted")
 }
 
 fn read_manifest(dir: &Path) -> io::Result<Option<Manifest>> {

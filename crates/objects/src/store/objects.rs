@@ -102,7 +102,7 @@ pub(super) async fn copy(disk: &Arc<Disk>, mut input: CopyObjectInput) -> S3Resu
     let replaces = input.metadata_directive.as_ref().is_some_and(|one| one.as_str() == MetadataDirective::REPLACE);
     let (bucket, key) = source(input.copy_source)?;
     if !replaces && bucket == input.bucket && key == input.key {
-        return Err(s3_error!(InvalidRequest, "a copy onto itself that replaces no metadata does nothing"));
+        return Err(s3_error!(InvalidRequest, "a copy of an object onto itself must replace its metadata"));
     }
     let conditions =
         Conditions { if_match: input.copy_source_if_match, if_none_match: input.copy_source_if_none_match };
@@ -175,7 +175,7 @@ fn enabled(mode: Option<&ChecksumMode>) -> bool {
 pub(super) fn source(source: CopySource) -> S3Result<(String, String)> {
     match source {
         CopySource::Bucket { bucket, key, version_id: None } => Ok((bucket.into(), key.into())),
-        _ => Err(s3_error!(NotImplemented, "x-amz-copy-source is <bucket>/<key> here, without a version")),
+        _ => Err(s3_error!(NotImplemented, "x-amz-copy-source must be <bucket>/<key>, without a version")),
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn source(source: CopySource) -> S3Result<(String, String)> {
 pub(super) fn source_is(conditions: &Conditions, meta: &Meta) -> S3Result<()> {
     conditions
         .check_read(meta, None, None)
-        .map_err(|_| s3_error!(PreconditionFailed, "the source is not the one that the condition names"))
+        .map_err(|_| s3_error!(PreconditionFailed, "the source does not meet the condition"))
 }
 
 /// Copies bytes of a body inside the kernel.
@@ -191,6 +191,6 @@ pub(super) fn append(mut from: File, first: u64, length: u64, to: &mut File) -> 
     let copied = from.seek(SeekFrom::Start(first)).and_then(|_| io::copy(&mut from.take(length), to));
     match copied.map_err(failed("copy an object"))? {
         copied if copied == length => Ok(()),
-        copied => Err(s3_error!(InternalError, "the object has {copied} bytes where {length} were recorded")),
+        copied => Err(s3_error!(InternalError, "the object has {copied} bytes, but {length} were recorded")),
     }
 }

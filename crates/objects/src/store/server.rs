@@ -62,7 +62,7 @@ pub(super) async fn run(listener: TcpListener, service: S3Service, shutdown: imp
     }
     drop(listener);
     if tokio::time::timeout(STOP_TIMEOUT, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests still under way after {} s are given up", STOP_TIMEOUT.as_secs());
+        tracing::warn!("aborting requests that are still in progress after {} s", STOP_TIMEOUT.as_secs());
     }
 }
 
@@ -90,7 +90,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStr
             Some((stream, permit))
         }
         Err(error) => {
-            tracing::warn!(%error, "failed to accept a connection");
+            tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

@@ -60,7 +60,7 @@ impl S3 for Service {
     }
 
     async fn post_object(&self, _: S3Request<PostObjectInput>) -> Answer<PostObjectOutput> {
-        Err(s3_error!(NotImplemented, "uploads by HTML form are not known here; use a presigned PUT"))
+        Err(s3_error!(NotImplemented, "uploads by HTML form are not supported; use a presigned PUT"))
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
@@ -88,7 +88,7 @@ impl S3 for Service {
         let input = request.input;
         let start = match (&input.continuation_token, &input.start_after) {
             (Some(token), _) => Start::from_token(token)
-                .ok_or_else(|| s3_error!(InvalidArgument, "this continuation token is not one of this store"))?,
+                .ok_or_else(|| s3_error!(InvalidArgument, "this continuation token was not issued by this store"))?,
             (None, Some(key)) => Start::After(key.clone()),
             (None, None) => Start::Beginning,
         };
@@ -193,7 +193,7 @@ impl S3 for Service {
 fn page_max(asked: Option<i32>) -> S3Result<i32> {
     match asked.unwrap_or(PAGE_MAX) {
         asked @ 0.. => Ok(asked.min(PAGE_MAX)),
-        asked => Err(s3_error!(InvalidArgument, "max-keys is 0 to {PAGE_MAX}, not {asked}")),
+        asked => Err(s3_error!(InvalidArgument, "max-keys must be 0 to {PAGE_MAX}, not {asked}")),
     }
 }
 

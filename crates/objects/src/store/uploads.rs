@@ -72,7 +72,8 @@ pub(super) async fn put_part(disk: &Arc<Disk>, request: S3Request<UploadPartInpu
 pub(super) async fn copy_part(disk: &Arc<Disk>, input: UploadPartCopyInput) -> S3Result<UploadPartCopyOutput> {
     let (bucket, key) = source(input.copy_source)?;
     let range = input.copy_source_range.as_deref().map(Range::parse).transpose();
-    let range = range.map_err(|_| s3_error!(InvalidArgument, "x-amz-copy-source-range is bytes=<first>-<last>"))?;
+    let range =
+        range.map_err(|_| s3_error!(InvalidArgument, "x-amz-copy-source-range must be bytes=<first>-<last>"))?;
     let conditions =
         Conditions { if_match: input.copy_source_if_match, if_none_match: input.copy_source_if_none_match };
     let disk = disk.clone();
@@ -201,7 +202,7 @@ pub(super) async fn abort(disk: &Arc<Disk>, input: AbortMultipartUploadInput) ->
 
 fn named(part: CompletedPart) -> S3Result<Named> {
     Ok(Named {
-        number: part.part_number.ok_or_else(|| s3_error!(MalformedXML, "a part without its number"))?,
+        number: part.part_number.ok_or_else(|| s3_error!(MalformedXML, "a part has no number"))?,
         etag: part.e_tag.map(ETag::into_value),
         checksums: Checksums {
             crc32: part.checksum_crc32,
@@ -216,6 +217,6 @@ fn named(part: CompletedPart) -> S3Result<Named> {
 fn page_max(asked: Option<i32>) -> S3Result<usize> {
     match asked.map_or(Ok(PAGE_MAX), usize::try_from) {
         Ok(asked) => Ok(asked.min(PAGE_MAX)),
-        Err(_) => Err(s3_error!(InvalidArgument, "a page has 0 to {PAGE_MAX} entries")),
+        Err(_) => Err(s3_error!(InvalidArgument, "a page may have 0 to {PAGE_MAX} entries")),
     }
 }

@@ -95,7 +95,7 @@ impl Census {
         compare("jobs ", &wanted, &restored.jobs);
         compare("", &self.records, &restored.records);
         if self.ended_digest != restored.ended_digest {
-            found.push("the records of ended jobs are not those of the backup".to_owned());
+            found.push("the records of ended jobs differ from those in the backup".to_owned());
         }
         found
     }

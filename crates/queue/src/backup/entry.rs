@@ -36,12 +36,12 @@ pub struct Entry {
     /// Whether it adds to what came before of the same key.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_more: bool,
-    /// What it says.
+    /// The content.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// What a key says.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case")]
 pub enum Content {
@@ -89,7 +89,7 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl fmt::Debug for Bytes {
-    /// Without what it says: that may be a tenant's input.
+    /// Omits the content, which may be a tenant's input.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }

@@ -1,5 +1,5 @@
-//! What a backup does with which key. A key's family is its first word below its root; `keys.rs` tells what each is. One that is not
-//! listed here is kept, and said to be unknown: a test holds this list to the tables of `keys.rs`.
+//! Which keys a backup contains. A key's family is its first word below its root; `keys.rs` describes each. An unlisted
+//! family is kept and reported as unknown: a test compares this list with the tables of `keys.rs`.
 
 use super::entry::Root;
 
@@ -8,9 +8,9 @@ use super::entry::Root;
 pub enum Fate {
     /// Kept, and counted: a restored queue has as many.
     Record,
-    /// Kept. Where jobs stand, or what is reckoned: it changes as leases are taken back.
+    /// Kept. Where jobs are, or derived values: it changes as leases are released.
     Place,
-    /// Left out: it says who is here at this moment, and is said again by whoever is here then.
+    /// Left out: it describes the processes of this moment, which write it again.
     Moment,
 }
 

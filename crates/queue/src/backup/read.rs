@@ -29,7 +29,7 @@ const KEYS_AT_ONCE: usize = 100;
 /// Members of a key read at a time; a larger key comes in parts.
 const MEMBERS_AT_ONCE: usize = 1_000;
 
-/// A queue that is to be copied.
+/// The queue to copy.
 pub struct Source {
     roots: Vec<(Root, Connection, String)>,
 }
@@ -81,11 +81,11 @@ impl Source {
         }
     }
 
-    /// Hands every key of every root to `sink`. Writers wait meanwhile, at most `pause` a root; what is longer is copied while the
-    /// queue goes on. `None`: nobody waits.
+    /// Passes every key of every root to `sink`. Writers are paused meanwhile, at most `pause` per root; the rest is
+    /// copied while the queue continues. `None`: no pause.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; what `sink` answers.
+    /// [`Error::Unavailable`]; the errors of `sink`.
     pub async fn read<E: From<Error>>(
         &self,
         pause: Option<Duration>,
@@ -121,15 +121,15 @@ impl Source {
 
 /// SCAN's place means nothing on another server: what it had not come to is unknown.
 fn moved() -> Error {
-    let source = "Redis was restarted, or is elsewhere by now; begin again".into();
+    let source = "Redis was restarted or replaced during the backup; start it again".into();
     Error::Unavailable { step: "copy a root to its end", source }
 }
 
-/// What a server says of itself, to be compared.
+/// The identity of a server, to compare.
 #[derive(Debug, PartialEq, Eq)]
 struct Marks {
     run_id: String,
-    /// How often anything was changed since its last save; `None` where that is not told.
+    /// The number of changes since its last save; `None` if unknown.
     changes: Option<u64>,
 }
 
@@ -137,7 +137,7 @@ struct Reader<'a> {
     redis: Connection,
     root: Root,
     prefix: &'a str,
-    /// Digests of the keys that were read: SCAN may tell one twice.
+    /// Digests of the keys that were read: SCAN may return one twice.
     seen: HashSet<[u8; 16]>,
 }
 
@@ -148,12 +148,12 @@ impl Reader<'_> {
         pause.arg("PAUSE").arg(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).arg("WRITE");
         match pause.query_async::<()>(&mut self.redis).await {
             Ok(()) => Ok(true),
-            Err(error) if error.is_io_error() => Err(Error::redis("have writers wait")(error)),
+            Err(error) if error.is_io_error() => Err(Error::redis("pause the writers")(error)),
             Err(error) => {
                 let root = self.root;
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Redis does not let writers wait: {root} is copied while it changes"
+                    "Redis cannot pause writers: {root} is copied while it changes"
                 );
                 Ok(false)
             }
@@ -162,14 +162,14 @@ impl Reader<'_> {
 
     async fn resume(&mut self) {
         if let Err(error) = redis::cmd("CLIENT").arg("UNPAUSE").query_async::<()>(&mut self.redis).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "writers wait until the pause is over");
+            tracing::warn!(error = &error as &dyn std::error::Error, "wait for the pause to end");
         }
     }
 
     async fn marks(&mut self) -> Result<Marks, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg("server").arg("persistence");
-        let info: String = ask.query_async(&mut self.redis).await.map_err(Error::redis("look at Redis"))?;
+        let info: String = ask.query_async(&mut self.redis).await.map_err(Error::redis("inspect Redis"))?;
         Ok(Marks {
             run_id: info_field(&info, "run_id").unwrap_or_default().to_owned(),
             changes: info_field(&info, "rdb_changes_since_last_save").and_then(|changes| changes.parse().ok()),
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     async fn time(&mut self) -> Result<u64, Error> {
         let (seconds, micros): (u64, u64) =
-            redis::cmd("TIME").query_async(&mut self.redis).await.map_err(Error::redis("ask for the time"))?;
+            redis::cmd("TIME").query_async(&mut self.redis).await.map_err(Error::redis("read the clock of Redis"))?;
         Ok(seconds * 1_000 + micros / 1_000)
     }
 
@@ -336,7 +336,7 @@ pub(super) async fn scan(
 ) -> Result<(u64, Vec<Vec<u8>>), Error> {
     let mut scan = redis::cmd("SCAN");
     scan.arg(cursor).arg("MATCH").arg(pattern(root)).arg("COUNT").arg(count);
-    scan.query_async(redis).await.map_err(Error::redis("look for keys"))
+    scan.query_async(redis).await.map_err(Error::redis("scan the keys"))
 }
 
 /// Matches the keys below a root and no others: a prefix may hold what SCAN takes for a wildcard.
@@ -368,7 +368,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// As Redis says it; `None` of none.
+    /// Redis's word for the type; `None` for a missing key.
     fn of(word: &str) -> Option<Self> {
         match word {
             "string" => Some(Self::String),
@@ -423,7 +423,7 @@ impl Kind {
         }
     }
 
-    /// What the answers of [`Kind::read`] say; `None` of one that has gone meanwhile.
+    /// The content from the answers of [`Kind::read`]; `None` for a key that was deleted meanwhile.
     fn content(self, values: Vec<redis::Value>) -> Result<Option<Content>, redis::ParsingError> {
         use redis::from_redis_value;
         let mut values = values.into_iter();

@@ -27,7 +27,7 @@ use crate::redis::{BATCH_MAX, RedisConfig, RedisQueue};
 /// Keys that are named of a queue that should have been empty.
 const NAMED_MAX: usize = 3;
 
-/// No autoscaler of before holds a term that begins after so many.
+/// Terms added, so that no previous autoscaler holds the term that begins next.
 const TERMS_AHEAD: u64 = 1_000;
 
 /// Records that cannot be read are named up to this number.
@@ -146,7 +146,7 @@ impl Target {
         };
         Source::connect(&self.config).await?.read(None, count).await?;
         let mark = RegistryKeys::new(&self.config.prefix).restoring();
-        let _: () = self.registry.redis().del(mark).await.map_err(Error::redis("take the mark of the restore away"))?;
+        let _: () = self.registry.redis().del(mark).await.map_err(Error::redis("remove the mark of the restore"))?;
         Ok(restored)
     }
 
@@ -154,7 +154,7 @@ impl Target {
         let keys = Keys::new(&self.config.prefix, number);
         let config = RedisConfig { clock: Clock::Manual(ManualClock::new(at_ms)), ..self.config.clone() };
         let shard = RedisQueue::shard(&self.place, &self.registry, config, number).await?;
-        let (mut redis, step) = (self.connection(Root::Shard(number))?.redis(), "take the leases back");
+        let (mut redis, step) = (self.connection(Root::Shard(number))?.redis(), "release the restored leases");
         loop {
             let held: Vec<String> =
                 redis.zrange(keys.leases(), 0, BATCH_MAX as isize - 1).await.map_err(Error::redis(step))?;
@@ -176,10 +176,9 @@ impl Target {
         }
     }
 
-    /// The next autoscaler begins a term that nobody of before can hold.
+    /// Advances the term, so that no previous autoscaler can hold the next one.
     async fn depose(&self) -> Result<(), Error> {
-        let (lead, step) =
-            (RegistryKeys::new(&self.config.prefix).lead(), "take the lead from the autoscaler of before");
+        let (lead, step) = (RegistryKeys::new(&self.config.prefix).lead(), "release the autoscaler's leadership");
         let mut redis = self.registry.redis();
         let has_led: bool = redis.exists(&lead).await.map_err(Error::redis(step))?;
         if has_led {
@@ -235,9 +234,9 @@ pub fn job(entry: &Entry) -> Result<Option<Job>, Error> {
     let corrupt =
         |why: &str| Error::Corrupt { key: format!("job {}", String::from_utf8_lossy(id)), why: why.to_owned() };
     let id: JobId =
-        std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(|| corrupt("its id is none"))?;
+        std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(|| corrupt("its id is not valid"))?;
     let text =
         |(field, value): &(super::Bytes, super::Bytes)| Some((field.text()?.to_owned(), value.text()?.to_owned()));
     let fields = fields.iter().map(text).collect::<Option<HashMap<String, String>>>();
-    record::decode(id, &fields.ok_or_else(|| corrupt("a field is no text"))?)
+    record::decode(id, &fields.ok_or_else(|| corrupt("a field is not text"))?)
 }

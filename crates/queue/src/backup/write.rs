@@ -1,4 +1,4 @@
-//! Writing entries: commands that say what a key holds, whatever wrote it before.
+//! Writing entries: commands that set the content of a key, regardless of what wrote it before.
 
 use redis::Pipeline;
 

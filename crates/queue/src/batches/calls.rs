@@ -73,18 +73,18 @@ impl Batches {
             (["repeat", id], _) => Ok(Created::Repeat((*id).to_owned())),
             (["full"], _) => Err(Error::Full),
             (["tenant_full"], _) => Err(Error::TooLarge(format!(
-                "{OPEN_OF_TENANT_MAX} batches are open already; wait for some to end, or cancel some"
+                "{OPEN_OF_TENANT_MAX} batches are already open; wait for some to end, or cancel some"
             ))),
             (["conflict"], Some(idempotency)) => Err(Error::IdempotencyConflict { key: idempotency.key.clone() }),
             (other, _) => Err(unexpected(script, &other)),
         }
     }
 
-    /// Tells how far validation has come, or with a verdict ends it. `None` when somebody else has ended it; else whether the
-    /// batch is to stop.
+    /// Reports the progress of the validation, or ends it with a verdict. `None` if another replica has ended it;
+    /// otherwise whether the batch should stop.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat it; a verdict that is repeated is `None`.
+    /// [`Error::Unavailable`]: repeat it; a repeated verdict is `None`.
     pub async fn validated(
         &self,
         id: &str,

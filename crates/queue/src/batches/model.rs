@@ -14,7 +14,7 @@ use crate::job::{BatchLine, Hook, Idempotency, JobError, JobResult, JobState, Pr
 pub struct BatchSpec {
     /// Whose it is.
     pub tenant: String,
-    /// What its lines run on, unless they say otherwise.
+    /// The endpoint of lines that name none.
     pub endpoint: String,
     /// In which version they do; when absent the one that is current while it validates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct BatchSpec {
     /// The batch whose failed lines these are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
-    /// Whom to tell of its end.
+    /// The webhook for its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
     /// What its lines may cost together.
@@ -90,7 +90,7 @@ pub enum LineFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// They lie where the batch's `input` says.
+    /// The lines are where the batch's `input` points.
     Uploaded,
     /// An object in S3, still to be copied.
     Object {
@@ -104,7 +104,7 @@ pub enum Source {
     },
 }
 
-/// Where a batch stands.
+/// The state of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
@@ -150,7 +150,7 @@ impl BatchState {
         }
     }
 
-    /// The state a word stands for.
+    /// The state that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
@@ -169,7 +169,7 @@ impl BatchState {
 /// Why lines that were not fed never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Their owner said so.
+    /// Its owner cancelled it.
     Cancelled,
     /// The deadline has passed.
     Expired,
@@ -206,14 +206,14 @@ pub struct Place {
     pub bytes: u64,
 }
 
-/// A batch as it stands: one look, so that its counts add up.
+/// A snapshot of a batch: one read, so that its counts add up.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// `batch_<32 hex>`.
     pub id: String,
     /// The fixed part.
     pub spec: BatchSpec,
-    /// Where it stands.
+    /// The state.
     pub state: BatchState,
     /// Lines seen so far.
     pub total: u64,
@@ -261,7 +261,7 @@ pub struct Batch {
     pub ended_ms: Option<u64>,
     /// Where the feeder goes on.
     pub place: Place,
-    /// `(unix ms, lines ended)`, oldest first: what its pace is told by.
+    /// `(unix ms, lines ended)`, oldest first: the samples for its rate.
     pub samples: Vec<(u64, u64)>,
     /// Whether its parts were deleted.
     pub tidied: bool,

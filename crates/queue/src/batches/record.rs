@@ -107,7 +107,7 @@ pub(super) fn later_attempt(row: &[Option<String>]) -> Option<String> {
     (number > 1).then(|| format!("h{number}"))
 }
 
-/// `None` when the record is gone, or is of no batch. `later` is what stands in the field of [`later_attempt`].
+/// `None` if the record is deleted or is of no batch. `later` is the content of the field of [`later_attempt`].
 pub(super) fn ended_line(
     id: JobId,
     row: Vec<Option<String>>,

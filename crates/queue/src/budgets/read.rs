@@ -54,7 +54,7 @@ pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32)
 
 /// What runs now. Attempts that end while this looks are left out.
 pub(crate) async fn read_running(connection: &Connection, keys: &Keys) -> Result<Vec<Running>, Error> {
-    let (mut redis, step) = (connection.redis(), "read what runs");
+    let (mut redis, step) = (connection.redis(), "read the running jobs");
     let ids: Vec<String> =
         redis.zrange(keys.leases(), 0, RUNNING_MAX.cast_signed() - 1).await.map_err(Error::redis(step))?;
     let mut all = Vec::with_capacity(ids.len());

@@ -1,4 +1,4 @@
-//! Finds the primary: asks the Sentinels or the nodes of a cluster, and believes nobody whose answer is not a primary.
+//! Finds the primary: asks the Sentinels or the nodes of a cluster, and verifies every answer.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::time::timeout;
 use super::place::{Place, at};
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 
-/// How long a Sentinel or a node may take to say where a primary is.
+/// Timeout of a Sentinel or a node.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// As many nodes of a cluster are remembered.
 const NODES_MAX: usize = 256;
 
-/// Knows where the primary of one root is, as far as anybody does.
+/// The search for the primary of one root.
 pub(super) struct Locator {
     root: String,
     place: Place,
@@ -54,7 +54,7 @@ impl Locator {
         !matches!(self.place, Place::Server(_))
     }
 
-    /// Where the primary is said to be.
+    /// The reported address of the primary.
     pub(super) async fn primary(&mut self) -> RedisResult<ConnectionInfo> {
         let (host, port) = match &self.place {
             Place::Server(info) => return Ok(info.clone()),
@@ -74,7 +74,7 @@ impl Locator {
         self.connect_to(info).await
     }
 
-    /// Connects to what is said to be the primary and makes it prove that. Who tells may be behind: the old primary may be up.
+    /// Connects to the reported primary and verifies it. The report may be outdated: the old primary may be up.
     pub(super) async fn connect_to(&self, info: ConnectionInfo) -> RedisResult<Found> {
         let mut connection = open(&info, RESPONSE_TIMEOUT).await?;
         if self.moves() {
@@ -200,14 +200,15 @@ fn address(node: &Value, here: &str) -> Option<(String, u16)> {
     Some((host, number(parts.get(1)?)?))
 }
 
-/// Asks all at once and believes what most of them say: one that is cut off, perhaps together with the old primary, is outvoted.
+/// Asks all at the same time and takes the majority: a Sentinel that is cut off, perhaps together with the old primary,
+/// is outvoted.
 async fn ask_sentinels(sentinels: &mut [Guide], service: &str) -> RedisResult<(String, u16)> {
     let mut question = redis::pipe();
     question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
     let answers =
         join_all(sentinels.iter_mut().map(|sentinel| sentinel.ask::<(Option<(String, u16)>,)>(&question))).await;
     let mut votes: Vec<((String, u16), usize)> = Vec::new();
-    let mut failure = refused("no Sentinel knows the service");
+    let mut failure = refused("no Sentinel has a service of this name");
     for answer in answers {
         match answer {
             Ok((Some(address),)) => match votes.iter_mut().find(|(voted, _)| *voted == address) {
@@ -228,7 +229,7 @@ async fn open(info: &ConnectionInfo, response: Duration) -> RedisResult<Multiple
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("no answer in time")))
+    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("it did not answer in time")))
 }
 
 pub(super) fn refused(why: &'static str) -> RedisError {

@@ -11,7 +11,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// A URL names at most this many hosts.
 const HOSTS_MAX: usize = 64;
 
-/// What has been sent and is not acknowledged for so long means that the host is gone.
+/// Data that is not acknowledged for this long means that the host is gone.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Where Redis is.
@@ -35,7 +35,7 @@ impl Place {
     /// `redis+cluster://[user:password@]host:port,...`; the last two also as `rediss+...` for TLS. A Sentinel's own password is
     /// `?sentinel_password=`, and its user `?sentinel_user=`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let unusable = |why: String| Error::Unfit(format!("the Redis URL is not usable: {why}"));
+        let unusable = |why: String| Error::Unfit(format!("the Redis URL is not valid: {why}"));
         let connect =
             |url: String| url.into_connection_info().map(settled).map_err(|error| unusable(error.to_string()));
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -56,7 +56,7 @@ impl Place {
         }
         if kind == "cluster" {
             if !matches!(path, "" | "0") {
-                return Err(unusable("a cluster has no database but 0".to_owned()));
+                return Err(unusable("a cluster has only database 0".to_owned()));
             }
             let node = |host: &&str| connect(format!("{plain}://{user}{host}{query}"));
             return Ok(Self::Cluster { nodes: hosts.iter().map(node).collect::<Result<_, _>>()? });
@@ -100,7 +100,7 @@ pub(crate) fn at(pattern: &ConnectionInfo, host: String, port: u16) -> Connectio
     pattern.clone().set_addr(addr)
 }
 
-/// A paused or cut server says nothing and leaves the socket open: only probes find out.
+/// A paused or disconnected server leaves the socket open: only probes detect it.
 fn settled(info: ConnectionInfo) -> ConnectionInfo {
     let probes = redis::io::tcp::socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(5))

@@ -1,4 +1,5 @@
-//! What a machine costs: its times and prices as the autoscaler sees them, and what its provider charges once it says so.
+//! The bill of an instance: its times and prices as the autoscaler sees them, and the provider's charges once they are
+//! known.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ pub struct MachineBill {
     pub rental: Option<String>,
     /// Its kind of card.
     pub kind: String,
-    /// The box it stands in, where its provider says.
+    /// The physical host, if its provider names it.
     #[serde(default)]
     pub host: String,
     /// Whether who pays more may take it away.
@@ -58,7 +59,7 @@ pub struct MachineBill {
     /// What was, by days since 1970, UTC.
     #[serde(default)]
     pub days: BTreeMap<u32, BilledDay>,
-    /// What its provider charges, once it has said so.
+    /// The provider's charges, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged: Option<Charged>,
 }
@@ -94,7 +95,7 @@ pub struct Charged {
     pub disk_usd_micros: u64,
     /// For bytes, both ways.
     pub traffic_usd_micros: u64,
-    /// When it said so, unix milliseconds.
+    /// When they were reported, Unix milliseconds.
     pub at_ms: u64,
     /// No more is to come.
     pub is_final: bool,
@@ -171,7 +172,7 @@ impl MachineBill {
         }
     }
 
-    /// Whether what it says may still change: it is not ended, or its provider has not said its last word on it.
+    /// Whether the bill may still change: the instance has not ended, or its provider has not billed the final amount.
     #[must_use]
     pub fn is_estimate(&self) -> bool {
         self.usd_micros_per_hour > 0 && !self.charged.is_some_and(|charged| charged.is_final)

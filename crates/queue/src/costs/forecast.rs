@@ -9,7 +9,7 @@ use super::Spent;
 /// Days that are looked back on, today among them.
 pub const FORECAST_DAYS: u32 = 7;
 
-/// Below so many jobs the range is half as much to both sides: a few say little of many.
+/// Below this number of jobs the range is half of the estimate to each side, because a few jobs are a weak basis.
 const FEW_JOBS: u64 = 50;
 
 /// Of all jobs, the share that those of a day must be for it to widen the range, percent.
@@ -30,11 +30,11 @@ pub struct Estimate {
     pub high_usd_micros: u64,
     /// One of them on average.
     pub per_line_usd_micros: f64,
-    /// How many jobs say so.
+    /// The number of jobs behind the estimate.
     pub basis_jobs: u64,
 }
 
-/// Why nothing can be said.
+/// Why no estimate is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
@@ -52,7 +52,7 @@ pub enum Unknown {
 pub enum Forecast {
     /// This much.
     Known(Estimate),
-    /// Nothing can be said.
+    /// No estimate is possible.
     Unknown(Unknown),
 }
 
@@ -77,7 +77,7 @@ impl Estimate {
     }
 }
 
-/// What so many lines on each of these endpoints of one tenant will cost, by what was spent in the last days.
+/// The forecast cost of these numbers of lines on endpoints of one tenant, from the spending of the last days.
 #[must_use]
 pub fn forecast(spent: &[Spent], lines: &BTreeMap<String, u64>) -> Forecast {
     let mut whole =

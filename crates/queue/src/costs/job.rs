@@ -19,7 +19,7 @@ pub struct JobCost {
     pub overhead: u64,
     /// All together.
     pub total: u64,
-    /// Whether a provider has not said its last word yet.
+    /// Whether a provider has not billed the final amount yet.
     pub is_estimate: bool,
 }
 

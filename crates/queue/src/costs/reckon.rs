@@ -71,9 +71,9 @@ pub struct Line {
     pub day: u32,
     /// The machine.
     pub machine: String,
-    /// Its kind of card; empty where nobody says.
+    /// Its GPU model; empty if unknown.
     pub kind: String,
-    /// `None`: nobody's, for nothing was served.
+    /// `None`: unassigned, because nothing was served.
     pub who: Option<Who>,
     /// What it cost.
     pub cost: Cost,
@@ -85,7 +85,7 @@ pub struct Line {
     pub run_ms: u64,
     /// What was counted of running and of loading when they ended, at the price of the machine.
     pub counted: (u64, u64),
-    /// Whether the machine's provider has not said its last word yet.
+    /// Whether the instance's provider has not billed the final amount yet.
     pub is_estimate: bool,
 }
 
@@ -98,8 +98,8 @@ struct OfProvider {
     idle: Vec<Line>,
 }
 
-/// Reckons what each machine cost on these days, and for whom. With `apart`, what machines cost on days on which they served nothing stays
-/// theirs, and nobody's; else it is spread.
+/// Computes what each instance cost on these days, and for which work. With `apart`, the cost of days on which an
+/// instance served nothing stays with it, unassigned; otherwise it is spread.
 #[must_use]
 pub fn reckon(
     spent: &[Spent],
@@ -202,8 +202,8 @@ fn unserved(bill: &MachineBill, day: u32, of_day: &DayBill) -> Line {
     }
 }
 
-/// What ran on a machine that nobody bills us for: a worker's own price, if it names one. Of one that has a bill, which says nothing of
-/// this day, all that is owed is in that.
+/// Work on a machine without a bill: at the worker's own price, if it has one. If a bill exists but does not cover this
+/// day, everything owed is in the bill.
 fn unbilled(it: &Spent, bill: Option<&MachineBill>) -> Line {
     let (run, load) = if bill.is_some() { (0, 0) } else { (it.run_usd_micros, it.load_usd_micros) };
     let kind = bill.map_or("", |bill| &bill.kind);

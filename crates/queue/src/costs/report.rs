@@ -8,7 +8,7 @@ use super::{Cost, Line};
 
 const HOUR_MS: u128 = 3_600_000;
 
-/// What to tell costs by.
+/// What to group costs by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// A tenant's endpoint.
@@ -23,7 +23,7 @@ pub enum By {
     Day,
 }
 
-/// What a row is of; what it is not told by is absent.
+/// The group of a row; members that it is not grouped by are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// Days since 1970, UTC.
@@ -53,7 +53,7 @@ pub struct Row {
     pub run_ms: u64,
     /// What it would have cost on demand.
     pub on_demand_usd_micros: u64,
-    /// Whether a provider has not said its last word yet.
+    /// Whether a provider has not billed the final amount yet.
     pub is_estimate: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What ended attempts took, by day, tenant, endpoint, batch and machine. Attempts that were released, or lost with their worker, told of
-//! no times: what their machine cost meanwhile is among its idle time.
+//! The use of ended attempts by day, tenant, endpoint, batch and machine. Attempts that were released, or lost with
+//! their worker, reported no times: their machine's cost is part of its idle time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -21,7 +21,7 @@ const DAY_MS: u64 = 86_400_000;
 /// An attempt that went on for longer is counted in its last days only.
 const DAYS_OF_ATTEMPT: u64 = 400;
 
-/// What a worker says of one attempt counts up to here, milliseconds: sums stay exact in a double.
+/// The limit of a worker's reported time of one attempt, milliseconds: sums stay exact in a double.
 const MS_MAX: u64 = 1 << 40;
 
 /// Fields asked for at a time, so that Redis serves others in between.
@@ -34,7 +34,7 @@ pub struct Spent {
     pub day: u32,
     /// Whose jobs they were of.
     pub tenant: String,
-    /// What they ran; `*`: several, of which there were too many to tell them apart.
+    /// The endpoint; `*`: several, of which there were too many to count separately.
     pub endpoint: String,
     /// The batch that they were lines of.
     pub batch: Option<String>,
@@ -117,7 +117,7 @@ pub(crate) async fn read_spent(
     // All days at once, then those again of which one page was not all.
     let mut open: Vec<(u32, u64)> = (first..=last).map(|day| (day, 0)).collect();
     while !open.is_empty() {
-        let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read what was spent"))?;
+        let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read the spending"))?;
         let mut more = Vec::new();
         for ((day, _), (cursor, page)) in open.into_iter().zip(pages) {
             found.extend(page.into_iter().map(|(field, text)| ((day, field), numbers(&text))));

@@ -1,4 +1,4 @@
-//! What a worker can take, as it says with every lease call, and models by their names.
+//! What a worker can take, as sent with every lease call, and models by their names.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{LeaseRef, ModelRef};
 
-/// `POST /worker/v1/secrets`: the secrets that a model's version names. They are given to whoever holds one of its jobs, or is to keep it
-/// loaded.
+/// `POST /worker/v1/secrets`: the secrets of a model's version. Only a worker that holds one of its jobs, or must keep
+/// it loaded, receives them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecretsRequest {
     /// The model to load.

@@ -1,8 +1,8 @@
-//! How a worker is, its cards and its models, as it says with every heartbeat.
+//! The status of a worker, its GPUs and its models, as sent with every heartbeat.
 
 use serde::{Deserialize, Serialize};
 
-/// How a worker is, as it says with every heartbeat.
+/// The status of a worker, as sent with every heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// No new leases; finishing what it has.
@@ -70,7 +70,7 @@ pub struct ModelOnCard {
 pub enum ModelState {
     /// Its environment is built, its runner started, or it warms up.
     Loading,
-    /// Loaded, and nobody asks for it.
+    /// Loaded without jobs.
     Idle,
     /// Jobs run on it, or are about to.
     Busy,
@@ -82,7 +82,7 @@ pub enum ModelState {
 pub struct HostStatus {
     /// Free where jobs work, bytes.
     pub disk_free_bytes: u64,
-    /// Of so many.
+    /// The size of that disk, bytes.
     pub disk_total_bytes: u64,
     /// Cached environments, bytes.
     pub environments_bytes: u64,
@@ -91,7 +91,7 @@ pub struct HostStatus {
     pub weights_bytes: u64,
     /// Memory that could be used, bytes.
     pub memory_free_bytes: u64,
-    /// Of so many.
+    /// The size of that memory, bytes.
     pub memory_total_bytes: u64,
     /// Received since the machine started, all interfaces but the loopback, bytes.
     pub received_bytes: u64,
@@ -128,7 +128,7 @@ pub struct GpuReading {
     /// What a model could still reserve, MiB.
     #[serde(default)]
     pub vram_free_mib: u64,
-    /// Used by nobody of the worker's, MiB.
+    /// In use by processes that do not belong to the worker, MiB.
     #[serde(default)]
     pub vram_foreign_mib: u64,
     /// Degrees Celsius.

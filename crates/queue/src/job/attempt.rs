@@ -42,8 +42,8 @@ pub struct Timing {
     /// How many jobs shared the call of the handler, this one among them; 0 where none can.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub batch_size: u32,
-    /// With how many runs this one shared its process on average, itself among them, in thousandths: its time over its part of that, where
-    /// each moment is parted equally among the runs under way. 0 where the worker does not say.
+    /// With how many runs this one shared its process on average, including itself, in thousandths: its time divided by
+    /// its part, where each moment is split equally among the concurrent runs. 0 if the worker does not report it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sharers_milli: u32,
 }
@@ -101,7 +101,8 @@ impl Timing {
         }
     }
 
-    /// The same, of an attempt that shared its time with at most `most` jobs, itself among them, whatever its worker says.
+    /// The same for an attempt that shared its time with at most `most` jobs, including itself, regardless of the
+    /// report.
     #[must_use]
     pub fn shared_by(self, most: u32) -> Self {
         let most = most.clamp(1, SHARERS_MAX);
@@ -160,7 +161,7 @@ pub struct Attempt {
     /// Where its time went.
     #[serde(default)]
     pub timing: Timing,
-    /// What it cost: its time at the price its worker stands for. `None` when that is not known.
+    /// The cost: its time at the worker's price. `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
     /// Why it failed.

@@ -1,11 +1,11 @@
-//! Why a job failed, and whose fault that is.
+//! Why a job failed, and whose fault it is.
 
 use serde::{Deserialize, Serialize};
 
-/// Why an attempt or a job failed, in words a user can act on.
+/// Why an attempt or a job failed, in words that a user can act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
-    /// What kind of failure; stable.
+    /// The kind of failure; stable.
     pub code: ErrorCode,
     /// The exception's class, the signal's name, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -21,39 +21,39 @@ pub struct JobError {
 }
 
 impl JobError {
-    /// One that is said in a sentence.
+    /// An error with one sentence.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, class: String::new(), message: message.into(), traceback: None, stderr: None }
     }
 
-    /// Why a reaped attempt ended.
+    /// The error of a reaped attempt.
     #[must_use]
     pub fn worker_lost() -> Self {
-        Self::new(ErrorCode::WorkerLost, "the worker went silent and its lease ran out")
+        Self::new(ErrorCode::WorkerLost, "the worker stopped sending heartbeats and its lease expired")
     }
 
-    /// Why a job fails that takes its runners with it.
+    /// The error of a job that crashes its runners.
     #[must_use]
     pub fn poison() -> Self {
-        let message = "it crashed its runner again and again, on more than one worker; its attempts say how";
+        let message = "the job crashed its runner repeatedly, on more than one worker; its attempts have the details";
         Self::new(ErrorCode::Poison, message)
     }
 
-    /// Why a job expires that nobody started in time.
+    /// The error of a job that did not start in time.
     #[must_use]
     pub fn queue_timeout() -> Self {
-        Self::new(ErrorCode::QueueTimeout, "it was not started within its queue_timeout_s")
+        Self::new(ErrorCode::QueueTimeout, "the job did not start within its queue_timeout_s")
     }
 
-    /// Why a job expires that did not end in time.
+    /// The error of a job that did not end in time.
     #[must_use]
     pub fn deadline() -> Self {
-        Self::new(ErrorCode::Deadline, "it had not ended within its deadline_s")
+        Self::new(ErrorCode::Deadline, "the job did not end within its deadline_s")
     }
 }
 
-/// The kinds of failure. One exists because somebody acts differently on it.
+/// The kinds of failure. A kind exists only if a caller would act differently on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
@@ -65,7 +65,7 @@ pub enum ErrorCode {
     SetupFailed,
     /// The environment could not be built.
     EnvironmentFailed,
-    /// The weights could not be had, or are not what was pinned, or are pickles where none may be.
+    /// The weights could not be fetched, differ from the pinned ones, or are pickles although none are allowed.
     WeightsFailed,
     /// The runner's process exited by itself.
     RunnerExited,
@@ -81,21 +81,21 @@ pub enum ErrorCode {
     LogFlood,
     /// The runner broke its protocol.
     Protocol,
-    /// The card's memory ran out, also when the job had it alone.
+    /// The GPU's memory ran out, also when the job had the GPU alone.
     OomGpu,
-    /// The machine's memory ran out.
+    /// The host's memory ran out.
     OomHost,
-    /// It crashed its runner again and again, on more than one worker: not retried.
+    /// It crashed its runner repeatedly, on more than one worker: not retried.
     Poison,
     /// A job that it waits for, or one of its steps, did not succeed.
     DependencyFailed,
-    /// It was not started by `start_by_ms`.
+    /// It did not start by `start_by_ms`.
     QueueTimeout,
-    /// It had not ended by `deadline_ms`.
+    /// It did not end by `deadline_ms`.
     Deadline,
-    /// The worker went silent; its lease ended.
+    /// The worker stopped sending heartbeats and its lease expired.
     WorkerLost,
-    /// The worker could not do its part (S3, disk): costs the user nothing.
+    /// The worker failed to do its part (S3, disk): free for the user.
     Infra,
 }
 
@@ -124,7 +124,7 @@ impl ErrorCode {
         Self::Infra,
     ];
 
-    /// The word for it, in Redis, JSON and metrics alike.
+    /// The word for the code in Redis, JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -151,13 +151,13 @@ impl ErrorCode {
         }
     }
 
-    /// The code a word stands for.
+    /// The code that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == word)
     }
 
-    /// Whose failure it is, which decides the budget it is charged to and whether a retry makes sense.
+    /// Whose fault it is, which decides the budget it is charged to and whether a retry makes sense.
     #[must_use]
     pub fn fault(self) -> Fault {
         match self {
@@ -182,17 +182,18 @@ impl ErrorCode {
     }
 }
 
-/// Whose failure an attempt's end is.
+/// Whose fault the end of an attempt is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The model's, and it would happen again: the job fails now.
     Final,
     /// The model's: retried within `max_attempts`.
     Model,
-    /// The model's, and it took its runner with it: as [`Fault::Model`], and counted on its own as well ([`crate::retry::POISON_CRASHES`]).
+    /// The model's, and it crashed its runner: like [`Fault::Model`], and also counted separately
+    /// ([`crate::retry::POISON_CRASHES`]).
     Crash,
-    /// The card's or the machine's, whose memory ran out: retried within a budget of its own ([`crate::retry::MAX_OOM_ATTEMPTS`]).
+    /// The GPU's or the host's memory ran out: retried within a separate budget ([`crate::retry::MAX_OOM_ATTEMPTS`]).
     Oom,
-    /// Ours: retried within a budget of its own ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
+    /// Stokehold's: retried within a separate budget ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
     Infra,
 }

@@ -9,9 +9,11 @@ pub const INLINE_INPUT_BYTES: usize = 64 << 10;
 /// No reference is longer, bytes.
 const REFERENCE_BYTES_MAX: usize = 100;
 
-/// What stands in a record in place of a large input: `{"$file": "file_...", "as": "input"}`. The file holds the input, as JSON.
+/// The reference that a record stores in place of a large input: `{"$file": "file_...", "as": "input"}`. The file holds
+/// the input as JSON.
 ///
-/// An input that happens to look like this is kept as a file, too, so a reference in a record is always the gateway's own.
+/// An input that happens to look like this is stored as a file as well, so a reference in a record is always the
+/// gateway's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputFile {
@@ -35,7 +37,7 @@ impl InputFile {
         Self { id: id.into(), role: Role::Input }
     }
 
-    /// The reference that stands in place of an input, if one does.
+    /// The reference in place of an input, if there is one.
     #[must_use]
     pub fn of(input: &RawValue) -> Option<Self> {
         if input.get().len() > REFERENCE_BYTES_MAX {
@@ -44,7 +46,7 @@ impl InputFile {
         serde_json::from_str(input.get()).ok()
     }
 
-    /// As it stands in the record.
+    /// The form that the record stores.
     ///
     /// # Errors
     /// None in practice: two strings are always JSON.

@@ -20,7 +20,7 @@ pub struct NewJob {
     pub idempotency: Option<Idempotency>,
     /// Those of its dependencies that the caller knows to have ended and left the queue for history.
     pub archived: Vec<JobId>,
-    /// The replica that is told of each change from the start, as [`crate::Queue::watch`] would have it.
+    /// The replica that receives a signal at each change from the start, like [`crate::Queue::watch`].
     pub watcher: Option<String>,
 }
 

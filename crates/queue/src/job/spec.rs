@@ -25,7 +25,7 @@ impl Priority {
     /// Every priority, most urgent first.
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Standard, Self::Batch];
 
-    /// The digit that stands for it in a lane's name; smaller is more urgent.
+    /// The priority's digit in a lane's name; smaller is more urgent.
     #[must_use]
     pub fn digit(self) -> u8 {
         match self {
@@ -57,7 +57,7 @@ pub struct JobSpec {
     /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// Jobs like it that its endpoint's version takes at once in one slot; 0 where each has a slot of its own, or nobody said.
+    /// How many such jobs its endpoint's version takes at once in one slot; 0 if each has its own slot, or unknown.
     #[serde(default, skip_serializing_if = "is_unshared")]
     pub share: u32,
     /// Longest one attempt may run, milliseconds.
@@ -88,7 +88,7 @@ pub struct JobSpec {
     /// The jobs it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Dependency>,
-    /// Whom to tell of it.
+    /// The webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
     /// The batch that it is a line of.
@@ -109,7 +109,7 @@ pub struct JobSpec {
     /// Where its caller is in a trace; its trace is its own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
-    /// How long its caller had been at submitting it when the API took it, milliseconds; absent when it did not say.
+    /// How long its caller had been submitting it when the API received it, milliseconds; absent if not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdk_ms: Option<u64>,
 }
@@ -127,7 +127,7 @@ impl JobSpec {
         SLOT_PARTS.div_ceil(u64::from(self.share.max(1)))
     }
 
-    /// The class that it stands in (see [`crate::reach`]).
+    /// Its class (see [`crate::reach`]).
     #[must_use]
     pub fn class(&self) -> u32 {
         class_of(self.demands, self.vram_class_gib)
@@ -137,7 +137,7 @@ impl JobSpec {
 /// What slots are counted in: jobs that share one take a part of it each.
 pub const SLOT_PARTS: u64 = 1_000_000;
 
-/// Whether a job has a slot of its own, or nobody said.
+/// Whether a job has its own slot, or it is unknown.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub(crate) fn is_unshared(share: &u32) -> bool {
     *share <= 1
@@ -210,7 +210,7 @@ pub enum DependencyOn {
     Completion,
 }
 
-/// Whom to tell of a job, and of what.
+/// The webhook of a job, and its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
     /// Where to POST.
@@ -219,7 +219,7 @@ pub struct Hook {
     pub events: Vec<HookEvent>,
 }
 
-/// What a webhook tells of.
+/// The events of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HookEvent {
     /// An attempt started.
@@ -228,7 +228,7 @@ pub enum HookEvent {
     /// The handler gave an output before its end.
     #[serde(rename = "job.output")]
     JobOutput,
-    /// The handler told of its progress.
+    /// The handler reported progress.
     #[serde(rename = "job.progress")]
     JobProgress,
     /// The job ended, however.
@@ -256,7 +256,7 @@ impl HookEvent {
         }
     }
 
-    /// The event a word stands for.
+    /// The event that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.as_str() == word)

@@ -1,4 +1,4 @@
-//! Endpoints that another one asks before or after a job, and what they say.
+//! Endpoints that decide on a job before or after it runs, and their decisions.
 
 use std::collections::BTreeMap;
 
@@ -49,9 +49,9 @@ pub enum Stage {
 pub struct StepRun {
     /// The job that runs it.
     pub job: JobId,
-    /// Where that job stands, as last seen.
+    /// The state of that job, as last seen.
     pub state: JobState,
-    /// What it said, once it has ended.
+    /// Its decision, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
     /// Why it rejected.
@@ -84,7 +84,7 @@ impl StepRun {
     }
 }
 
-/// What a step says.
+/// The decision of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

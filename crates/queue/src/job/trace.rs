@@ -19,14 +19,14 @@ pub struct TraceId([u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// A place in a trace: what a header `traceparent` says.
+/// A place in a trace: the content of a `traceparent` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
     /// The span in it that what follows is a part of.
     pub span_id: SpanId,
-    /// Whether whoever began the trace has it recorded.
+    /// Whether the caller records the trace.
     pub is_sampled: bool,
 }
 
@@ -56,7 +56,8 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// Of a part of a job, as `job` or `2/run`: always the same, so that whoever tells of it, and however often, tells of one span.
+    /// The span id of a part of a job, e.g. `job` or `2/run`: always the same, so that repeated exports describe the
+    /// same span.
     #[must_use]
     pub fn of(job: JobId, part: &str) -> Self {
         let digest = Sha256::new().chain_update(job.as_bytes()).chain_update(part).finalize();
@@ -83,7 +84,7 @@ impl TraceContext {
         Self { span_id, ..self }
     }
 
-    /// What a header `traceparent` says; `None` when it says nothing that can be used, and whoever reads it begins anew.
+    /// Parses a `traceparent` header; `None` if it is not usable, in which case a new trace begins.
     #[must_use]
     pub fn parse(traceparent: &str) -> Option<Self> {
         let (version, rest) = traceparent.trim().split_once('-')?;
@@ -114,7 +115,7 @@ impl TraceContext {
 
 /// Why a text is no place in a trace.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("a place in a trace is <32 hex digits>-<16 hex digits>-<2 hex digits>, the first two not all zeroes")]
+#[error("a trace context is <32 hex digits>-<16 hex digits>-<2 hex digits>, the first two not all zeroes")]
 pub struct ParseTraceError;
 
 impl FromStr for TraceContext {
@@ -135,7 +136,7 @@ impl FromStr for TraceContext {
     }
 }
 
-/// Lower-case hex digits, exactly so many.
+/// Lower-case hex digits, exactly N bytes of them.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let is_lower = text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));

@@ -1,4 +1,4 @@
-//! As `lua/lib/ends.lua` and `lua/finish.lua`: how jobs leave where they stand, and how they end.
+//! Like `lua/lib/ends.lua` and `lua/finish.lua`: how jobs leave their current place, and how they end.
 
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
@@ -64,7 +64,7 @@ impl Inner {
         }
     }
 
-    /// Takes a job out of whatever it stands in.
+    /// Removes a job from its current place.
     fn depart(&mut self, id: JobId) {
         let record = self.record(id);
         let (state, place, lane, key) =
@@ -281,7 +281,7 @@ impl Inner {
         }
     }
 
-    /// Ends a job wherever it stands, against its will.
+    /// Ends a job in any state.
     fn end(&mut self, id: JobId, event: JobEvent, outcome: AttemptOutcome, error: Option<JobError>) {
         if self.record(id).job.state == JobState::Running {
             self.close_attempt(id, outcome, Timing::default(), None);

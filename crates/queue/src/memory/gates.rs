@@ -1,5 +1,5 @@
-//! As `lua/lib/gates.lua`: limits that jobs pass through one after the other, by the same names. What is said there is not said
-//! again here.
+//! Like `lua/lib/gates.lua`: limits that jobs pass one after the other, by the same names. The Lua file has the
+//! explanations.
 
 use std::collections::HashMap;
 

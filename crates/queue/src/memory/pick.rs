@@ -52,7 +52,8 @@ impl Pull<'_> {
         self.bytes >= self.query.max_bytes
     }
 
-    /// Whether the worker may hold one more job that takes `part` of a slot, of an endpoint whose runs are expected to take so long.
+    /// Whether the worker may hold one more job that takes `part` of a slot, of an endpoint with this expected run
+    /// time.
     fn may_hold(&self, part: u64, expected_ms: f64) -> bool {
         let Some(slots) = self.query.slots else { return true };
         let most = u64::from(slots) * SLOT_PARTS + u64::from(ahead(slots, expected_ms)) * part;
@@ -246,7 +247,8 @@ impl Inner {
         Some((best, rival - tag))
     }
 
-    /// The first lane of what the worker has loaded, of this class or of any, that stands on its shelf, and whose model takes more.
+    /// The first lane of the worker's loaded models, of this class or of any, that is in its class queue and whose
+    /// model takes more.
     fn loaded_lane(&self, pull: &Pull<'_>, priority: u8, class: Option<u32>) -> Option<String> {
         let is_open = |lane: &String| {
             let (shelf, tenant, _) = parts_of(lane);
@@ -258,7 +260,8 @@ impl Inner {
         taking.map(|(place, _)| format!("{priority}:{place}")).find(is_open)
     }
 
-    /// A lane of what the worker has loaded that may go before whoever's turn it is, or the only one there that can go.
+    /// A lane of the worker's loaded models that may go before the job whose turn it is, or the only lane there that
+    /// can go.
     fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
         if pull.query.only.is_some() {
             return None;
@@ -397,7 +400,7 @@ impl Inner {
         taken
     }
 
-    /// Whether this worker could take a job of this lane now, as far as the lane's class and endpoint say.
+    /// Whether this worker could take a job of this lane now, by the lane's class and endpoint.
     fn serves(&self, pull: &Pull<'_>, lane: &str) -> bool {
         let (shelf, tenant, endpoint) = parts_of(lane);
         let fits = match pull.query.only {

@@ -11,7 +11,7 @@ use crate::id::Fence;
 use crate::job::{Job, JobResult, JobState, NewJob};
 use crate::queue::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT};
 
-/// Where a queued job stands.
+/// The place of a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Front,

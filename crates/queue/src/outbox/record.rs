@@ -9,7 +9,7 @@ use crate::job::HookEvent;
 /// What a list reads of a record: all but its body and its claim.
 pub(super) const SHOWN: [&str; 9] = ["event", "subject", "tenant", "url", "created", "state", "tries", "held", "log"];
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
@@ -19,7 +19,7 @@ pub enum DeliveryState {
     Delivered,
     /// The last try failed. `replay` makes it pending again, here and below.
     Exhausted,
-    /// The receiver said that it wants no more of it.
+    /// The receiver answered that it does not want it.
     Disabled,
 }
 
@@ -38,7 +38,7 @@ impl DeliveryState {
         }
     }
 
-    /// The state a word stands for.
+    /// The state that a word stands for.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
@@ -66,7 +66,7 @@ pub struct Try {
 pub struct Delivery {
     /// The webhook-id of every try: `msg_...`.
     pub id: String,
-    /// What it tells of.
+    /// The event.
     pub event: HookEvent,
     /// The job or the batch.
     pub subject: String,
@@ -76,7 +76,7 @@ pub struct Delivery {
     pub url: String,
     /// When the event happened, unix milliseconds.
     pub created_ms: u64,
-    /// Where it stands.
+    /// The state.
     pub state: DeliveryState,
     /// When it is tried next, or taken from who tries it now, unix milliseconds; `None` after its end.
     pub next_try_ms: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Delivery {
 pub struct Message {
     /// The body.
     pub body: String,
-    /// Where it stands in a trace; none of what is of no job.
+    /// Its place in a trace; none if it is not about a job.
     pub traceparent: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Which leases a worker holds: to whom a fence belongs, what its holder may see, and how all of them come back.
+//! Which leases a worker holds: the owner of a fence, what its holder may see, and how all of them are released.
 
 use redis::AsyncCommands;
 
@@ -20,7 +20,7 @@ pub struct Holding {
     pub worker_id: String,
     /// For how long it has been held, milliseconds by the queue's own clock.
     pub held_ms: u64,
-    /// Jobs that share a slot with it, itself among them, as its spec says; `None` where nobody said.
+    /// Jobs that share a slot with it, including itself, from its spec; `None` if unknown.
     pub share: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ impl RedisQueue {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let step = "ask who holds leases";
+        let step = "read who holds leases";
         let mut jobs = redis::pipe();
         for lease in leases {
             jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
@@ -70,7 +70,7 @@ impl RedisQueue {
     pub(crate) async fn taken(&self, worker_id: &str) -> Result<u64, Error> {
         let mut redis = self.connection.redis();
         let parts: Vec<String> =
-            redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("add up a worker's leases"))?;
+            redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("count a worker's leases"))?;
         Ok(parts.iter().filter_map(|part| part.parse::<u64>().ok()).sum())
     }
 
@@ -102,13 +102,13 @@ impl RedisQueue {
         Ok(false)
     }
 
-    /// Hands all leases of a worker back, at no cost to their jobs, and says how many. A lease that is being granted at this moment may be
-    /// missed: call again when the worker can ask for no more.
+    /// Releases all leases of a worker, at no cost to their jobs, and returns their number. A lease that is being
+    /// granted at this moment may be missed: call again once the worker can no longer lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: some may have been handed back; repeat.
+    /// [`Error::Unavailable`]: some may have been released; repeat.
     pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
-        let (mut redis, step) = (self.connection.redis(), "look through the leases");
+        let (mut redis, step) = (self.connection.redis(), "scan the leases");
         let (mut cursor, mut released) = (0_u64, 0);
         loop {
             let (next, page): (u64, Vec<(String, f64)>) = redis::cmd("ZSCAN")

@@ -40,7 +40,7 @@ pub struct Change {
     pub object: String,
     /// Where they ask from; empty when that is not known.
     pub address: String,
-    /// What their answer's `x-request-id` says; empty of what came by no request.
+    /// The response's `x-request-id`; empty for a change without a request.
     pub request_id: String,
     /// How it ended; `None` while it is open.
     pub end: Option<ChangeEnd>,
@@ -55,7 +55,7 @@ pub struct Actor {
     pub token_id: String,
     /// What the token is called.
     pub token_name: String,
-    /// Who uses it, as far as it says.
+    /// The user that the token names, if any.
     pub user: String,
 }
 
@@ -69,7 +69,7 @@ pub enum ChangeEnd {
     Refused,
     /// It may have been made in part, or wholly: something behind the API failed.
     Failed,
-    /// It may have been made: whoever was to end it did not live to.
+    /// It may have been made: the replica died before it could record the outcome.
     Unknown,
 }
 
@@ -120,7 +120,7 @@ impl Registry {
     /// [`Error::Unavailable`]: unknown, and the change must not be made.
     pub async fn begin_change(&self, change: &Change) -> Result<bool, Error> {
         let mut call = scripts::CHANGE_BEGIN.call(&[&self.keys.changes()]);
-        call.arg(&change.id).arg(to_json("write a change down", change)?).arg(OPEN_MAX);
+        call.arg(&change.id).arg(to_json("record a change in the audit log", change)?).arg(OPEN_MAX);
         self.connection.eval(&scripts::CHANGE_BEGIN, &call).await
     }
 
@@ -138,7 +138,7 @@ impl Registry {
     /// [`Error::Unavailable`]: as of [`Self::end_change`].
     pub async fn drop_change(&self, id: &str) -> Result<(), Error> {
         let mut redis = self.connection.redis();
-        redis.hdel(self.keys.changes(), id).await.map_err(Error::redis("strike out a change"))
+        redis.hdel(self.keys.changes(), id).await.map_err(Error::redis("remove a change from the audit log"))
     }
 
     /// Ends what began before `before_ms` and is open still, its outcome unknown. How many that were.
@@ -163,7 +163,7 @@ impl Registry {
     async fn keep(&self, change: &Change, only: &str) -> Result<bool, Error> {
         let logs = [self.keys.audit(Some(&change.tenant)), self.keys.audit(None)];
         let mut call = scripts::CHANGE_END.call(&[&self.keys.changes(), &logs[0], &logs[1]]);
-        call.arg(&change.id).arg(to_json("end a change", change)?).arg(only);
+        call.arg(&change.id).arg(to_json("record the outcome of a change", change)?).arg(only);
         call.arg(OF_TENANT_MAX).arg(OF_ALL_MAX).arg(MAX_AGE_MS);
         self.connection.eval(&scripts::CHANGE_END, &call).await
     }
@@ -173,7 +173,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn audit(&self, tenant: Option<&str>, which: Which<'_>, limit: u32) -> Result<AuditPage, Error> {
-        let (key, step, mut redis) = (self.keys.audit(tenant), "read the log of changes", self.connection.redis());
+        let (key, step, mut redis) = (self.keys.audit(tenant), "read the audit log", self.connection.redis());
         // One more tells whether there is another page.
         let count = limit as usize + 1;
         let read: Result<StreamRangeReply, _> = match which {

@@ -17,7 +17,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn bills(&self) -> Result<BTreeMap<String, MachineBill>, Error> {
-        let (step, mut redis) = ("read the machines' bills", self.connection.redis());
+        let (step, mut redis) = ("read the bills of the instances", self.connection.redis());
         let (mut bills, mut cursor) = (BTreeMap::new(), 0_u64);
         loop {
             let (next, page): (u64, HashMap<String, String>) = redis::cmd("HSCAN")
@@ -45,7 +45,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn bill(&self, machine: &str) -> Result<Option<MachineBill>, Error> {
-        let step = "read a machine's bill";
+        let step = "read an instance's bill";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.bills(), machine).await.map_err(Error::redis(step))?;
         text.map(|text| from_json(step, &text)).transpose()
@@ -56,7 +56,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn put_bill(&self, term: Term, bill: &MachineBill) -> Result<bool, Error> {
-        let text = to_json("write a machine's bill", bill)?;
+        let text = to_json("store an instance's bill", bill)?;
         self.lead_write(term, &self.keys.bills(), &bill.machine, &text).await
     }
 

@@ -177,8 +177,8 @@ impl Registry {
         text.filter(|text| !text.is_empty()).map(|text| from_json("read a version", &text)).transpose()
     }
 
-    /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
-    /// there are too many such endpoints already, of the tenant or of all; nothing has changed then.
+    /// Sets how many workers keep this version loaded without jobs; other versions are not kept; 0 keeps none. `false`
+    /// if there are already too many such endpoints, of the tenant or in total; then nothing changed.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -200,12 +200,12 @@ impl Registry {
         Ok(true)
     }
 
-    /// The models that are to be loaded, jobs or not, and by how many workers.
+    /// The models to keep loaded without jobs, and by how many workers.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn floors(&self) -> Result<Vec<(ModelRef, u32)>, Error> {
-        let step = Error::redis("read which models stay loaded");
+        let step = Error::redis("read which models must stay loaded");
         let all: HashMap<String, String> = self.connection.redis().hgetall(self.keys.floors()).await.map_err(step)?;
         let parsed = |(field, text): (String, String)| {
             let ((tenant, endpoint), (version, workers)) = (field.split_once(':')?, text.split_once(' ')?);
@@ -278,7 +278,9 @@ impl Registry {
         for (name, pointer) in current.iter().take(LIST_MAX) {
             match parsed(pointer) {
                 Ok(traffic) => drop(pipe.hget(self.keys.versions(tenant, name), traffic.current)),
-                Err(error) => tracing::error!(endpoint = name, %error, "skipped an endpoint of a list"),
+                Err(error) => {
+                    tracing::error!(endpoint = name, %error, "an endpoint cannot be read; leaving it out of a list")
+                }
             }
         }
         if pipe.is_empty() {
@@ -293,7 +295,7 @@ impl Registry {
 }
 
 pub(super) fn parsed(pointer: &str) -> Result<Traffic, Error> {
-    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} points at no version") };
+    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} names no version") };
     pointer.parse().map_err(|_| corrupt())
 }
 

@@ -46,7 +46,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn evict(&self, eviction: &Eviction) -> Result<(), Error> {
-        let step = "put a worker out";
+        let step = "evict a worker";
         let mut redis = self.connection.redis();
         let _: u64 = redis
             .hset(self.keys.evicted(), &eviction.worker_id, to_json(step, eviction)?)
@@ -68,7 +68,7 @@ impl Registry {
         if workers.is_empty() {
             return Ok(());
         }
-        let step = "read who was put out";
+        let step = "read the evicted workers";
         let mut ask = redis::cmd("HMGET");
         ask.arg(self.keys.evicted());
         for worker in workers.iter() {
@@ -86,7 +86,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn evictions(&self) -> Result<Vec<Eviction>, Error> {
-        let step = "read who was put out";
+        let step = "read the evicted workers";
         let all: HashMap<String, String> =
             self.connection.redis().hgetall(self.keys.evicted()).await.map_err(Error::redis(step))?;
         Ok(all.values().filter_map(|text| readable(step, text)).collect())

@@ -1,5 +1,5 @@
-//! The machines that the autoscaler has, or is about to have: written down before anybody is asked for them, so that whoever comes after
-//! a crash finds each, and ends it. One autoscaler leads; what another writes in an older term is refused.
+//! The instances that the autoscaler has, or is about to have: recorded before any provider is asked for them, so that
+//! a successor finds each after a crash and ends it. One autoscaler leads; writes of an older term are refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,29 +16,29 @@ use crate::scripts;
 pub enum Wanted {
     /// It is to run.
     Running,
-    /// Its cards are to be given back, its disk kept.
+    /// Its GPUs should be released, its disk kept.
     Stopped,
-    /// It is to be given back for good. Its record stays until its provider has no more of it.
+    /// It should be released for good. Its record stays until its provider has nothing of it.
     Gone,
 }
 
 /// A machine that the autoscaler has, or is about to have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineRecord {
-    /// Ours of it: its worker's name, and what its provider is told to call it.
+    /// Our id: its worker's name, and its name at the provider.
     pub id: String,
     /// Whose it is.
     pub provider: String,
     /// Its provider's id of it, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rental: Option<String>,
-    /// The offer that it was, as it was then; what the autoscaler says of one.
+    /// The offer at the time of renting, in the autoscaler's own format.
     pub offer: serde_json::Value,
     /// What is wanted of it.
     pub wanted: Wanted,
     /// Since when, unix milliseconds. It boots, or resumes, since then.
     pub wanted_ms: u64,
-    /// Whether its provider has said that it is being done; asked again until then.
+    /// Whether its provider has confirmed the request; it is repeated until then.
     pub is_done: bool,
     /// When it was rented, unix milliseconds.
     pub rented_ms: u64,
@@ -50,7 +50,7 @@ pub struct MachineRecord {
     pub then: Option<Wanted>,
     /// What an hour of it costs while it runs, all in all: what its provider charges, once that is known.
     pub usd_micros_per_hour: u64,
-    /// What its offer said, or what was bid, when it was rented.
+    /// The price in its offer, or the bid, when it was rented.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed_usd_micros_per_hour: Option<u64>,
     /// What it costs until it runs, where that is less.
@@ -174,11 +174,11 @@ pub struct Eta {
     pub endpoint: String,
     /// Of which priority: 0 is interactive, 2 batch.
     pub priority: u8,
-    /// In so many seconds; `None`: no machine that could run it is here, or comes.
+    /// In this many seconds; `None`: no instance that could run it exists or is coming.
     pub seconds: Option<u64>,
 }
 
-/// What the autoscaler that leads says of itself.
+/// The status of the leading autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoscalerStatus {
     /// When, unix milliseconds.
@@ -230,11 +230,11 @@ pub enum Granted {
     Yes,
     /// Another autoscaler leads by now.
     Stale,
-    /// There are so many machines already.
+    /// This many instances exist already.
     Machines(u64),
     /// They cost so much already, millionths of a dollar per hour.
     Spend(u64),
-    /// So many were rented lately.
+    /// This many were rented recently.
     Rents(u64),
 }
 
@@ -255,7 +255,7 @@ impl Registry {
         let mut call = scripts::RENT.call(&[&lead, &machines, &rents]);
         call.arg(term.0)
             .arg(&machine.id)
-            .arg(to_json("write a machine down", machine)?)
+            .arg(to_json("store an instance", machine)?)
             .arg(machine.counted_usd_micros_per_hour());
         call.arg(caps.machines).arg(caps.usd_micros_per_hour).arg(caps.rents).arg(caps.window_ms);
         call.arg(now_ms.map_or(String::new(), |now_ms| now_ms.to_string()));
@@ -291,7 +291,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn machines(&self) -> Result<BTreeMap<String, MachineRecord>, Error> {
-        let step = "read the machines";
+        let step = "list the instances";
         let texts: HashMap<String, String> =
             self.connection.redis().hgetall(self.keys.machines()).await.map_err(Error::redis(step))?;
         texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
@@ -302,7 +302,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn machine(&self, id: &str) -> Result<Option<MachineRecord>, Error> {
-        let step = "read a machine";
+        let step = "read an instance";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.machines(), id).await.map_err(Error::redis(step))?;
         text.map(|text| from_json(step, &text)).transpose()
@@ -313,7 +313,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn put_machine(&self, term: Term, machine: &MachineRecord) -> Result<bool, Error> {
-        let text = to_json("write a machine down", machine)?;
+        let text = to_json("store an instance", machine)?;
         self.lead_write(term, &self.keys.machines(), &machine.id, &text).await
     }
 
@@ -330,21 +330,21 @@ impl Registry {
         Ok(true)
     }
 
-    /// Writes down what the autoscaler says of itself.
+    /// Stores the autoscaler's status.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn put_autoscaler(&self, term: Term, status: &AutoscalerStatus) -> Result<bool, Error> {
-        let text = to_json("write down how the autoscaler is", status)?;
+        let text = to_json("store the autoscaler's status", status)?;
         self.lead_write(term, &self.keys.autoscaler(), "status", &text).await
     }
 
-    /// What the autoscaler last said of itself; `None` where there never was one.
+    /// The autoscaler's last status; `None` if there never was one.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn autoscaler(&self) -> Result<Option<AutoscalerStatus>, Error> {
-        let step = "read how the autoscaler is";
+        let step = "read the autoscaler's status";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.autoscaler(), "status").await.map_err(Error::redis(step))?;
         text.map(|text| from_json(step, &text)).transpose()
@@ -364,7 +364,11 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn drains(&self) -> Result<HashMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.drains()).await.map_err(Error::redis("read who is drained"))
+        self.connection
+            .redis()
+            .hgetall(self.keys.drains())
+            .await
+            .map_err(Error::redis("read which workers are draining"))
     }
 
     /// Nothing is rented of this host, or this offer, until then; with 0 it may be again.
@@ -381,7 +385,11 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn shunned(&self) -> Result<HashMap<String, u64>, Error> {
-        self.connection.redis().hgetall(self.keys.shunned()).await.map_err(Error::redis("read who is left alone"))
+        self.connection
+            .redis()
+            .hgetall(self.keys.shunned())
+            .await
+            .map_err(Error::redis("read which hosts and offers to avoid"))
     }
 
     pub(super) async fn lead_write(&self, term: Term, key: &str, field: &str, value: &str) -> Result<bool, Error> {

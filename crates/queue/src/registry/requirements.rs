@@ -45,7 +45,7 @@ pub enum RequirementNumber {
 pub struct RequirementUse {
     /// The number of the set.
     pub number: u32,
-    /// The tenant; `*` stands for tenants that are not known, of a set numbered by the release before.
+    /// The tenant; `*` for unknown tenants, in a set numbered by the previous release.
     pub tenant: String,
 }
 
@@ -66,7 +66,7 @@ impl Registry {
         }
         let keys = [self.keys.demands(), self.keys.demands_of(), self.keys.demand_users()];
         let mut call = scripts::DEMAND.call(&keys.each_ref().map(String::as_str));
-        call.arg(to_json("number a requirement set", demands)?).arg(tenant);
+        call.arg(to_json("assign a number to a requirement set", demands)?).arg(tenant);
         call.arg(REQUIREMENT_SETS_MAX).arg(REQUIREMENT_SETS_OF_TENANT_MAX).arg(u8::from(deploys)).arg(NOTE_EVERY_MS);
         call.arg(SETS_RESERVED);
         let (word, number): (String, u32) = self.connection.eval(&scripts::DEMAND, &call).await?;
@@ -95,7 +95,7 @@ impl Registry {
             match serde_json::from_str::<Demands>(&text) {
                 Ok(demands) if is_unused(&demands) => {}
                 Ok(demands) => drop(all.insert(number, demands)),
-                Err(error) => tracing::error!(number, %error, "requirement set cannot be read, its jobs wait"),
+                Err(error) => tracing::error!(number, %error, "a requirement set cannot be read; its jobs wait"),
             }
         }
         Ok(all)
@@ -176,8 +176,8 @@ impl Registry {
     }
 }
 
-/// Whether this stands for a number that nothing uses (demand.lua). No tenant can ask for such a set: a region's name has no control
-/// character.
+/// Whether this is the marker of an unused number (demand.lua). No tenant can request such a set: a region's name has
+/// no control character.
 fn is_unused(demands: &Demands) -> bool {
     demands.regions.iter().any(|region| region.starts_with('\0'))
 }

@@ -1,4 +1,4 @@
-//! Tenants' secrets in the registry: sealed, by whoever has the keys. Nothing here can read one.
+//! Tenants' secrets in the registry: sealed by the API, which has the keys. Nothing here can read one.
 
 use std::collections::HashMap;
 
@@ -87,7 +87,7 @@ impl Registry {
     pub async fn secret_tenants(&self) -> Result<Vec<String>, Error> {
         let mut redis = self.connection.redis();
         let tenants: Vec<String> =
-            redis.smembers(self.keys.secret_tenants()).await.map_err(Error::redis("list who has secrets"))?;
+            redis.smembers(self.keys.secret_tenants()).await.map_err(Error::redis("list the tenants with secrets"))?;
         Ok(tenants.into_iter().take(LIST_MAX).collect())
     }
 
@@ -103,7 +103,7 @@ impl Registry {
         new: &SealedSecret,
     ) -> Result<bool, Error> {
         let mut call = scripts::SECRET_SWAP.call(&[&self.keys.secrets(tenant)]);
-        call.arg(name).arg(to_json("swap a secret", old)?).arg(to_json("swap a secret", new)?);
+        call.arg(name).arg(to_json("replace a secret", old)?).arg(to_json("replace a secret", new)?);
         self.connection.eval(&scripts::SECRET_SWAP, &call).await
     }
 }

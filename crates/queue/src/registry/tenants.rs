@@ -1,5 +1,5 @@
-//! Tenants in the registry: whether they are disabled, and what the API itself holds them to. What jobs may take is the queue's
-//! ([`crate::queue::Limits`]). A tenant that nobody made is as one without a limit: those of before are no others.
+//! Tenants in the registry: whether they are disabled, and the limits that the API itself enforces. The queue has the
+//! limits of jobs ([`crate::queue::Limits`]). A tenant without a record has no limits, like those of earlier releases.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -61,11 +61,11 @@ impl Registry {
             .sadd(self.keys.tenants(), name)
             .query_async(&mut self.connection.redis())
             .await
-            .map_err(Error::redis("make a tenant"))?;
+            .map_err(Error::redis("create a tenant"))?;
         Ok(created)
     }
 
-    /// A tenant, also one that nobody made.
+    /// A tenant, including one without a record.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -151,7 +151,7 @@ impl Registry {
     /// [`Error::Unavailable`]: unknown; what was added goes with its hour.
     pub async fn announce(&self, tenant: &str, (minute, bytes): (u64, i64), since: u64) -> Result<u64, Error> {
         let (key, step, mut redis) =
-            (self.keys.announced(tenant), "note what will be uploaded", self.connection.redis());
+            (self.keys.announced(tenant), "reserve storage for an upload", self.connection.redis());
         let (by_minute,): (HashMap<u64, i64>,) = redis::pipe()
             .atomic()
             .hincr(&key, minute, bytes)

@@ -32,7 +32,7 @@ pub struct TokenRecord {
     pub scopes: Vec<String>,
     /// What its owner calls it.
     pub name: String,
-    /// Who uses it; empty when nobody says.
+    /// The user of the token; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// When it was made, unix milliseconds.
@@ -43,10 +43,10 @@ pub struct TokenRecord {
     /// Good for one use.
     #[serde(default)]
     pub single_use: bool,
-    /// Of a join token: whose machines join with it, and where they stand.
+    /// For a join token: the owner and the region of the machines that join with it.
     #[serde(default = "owned")]
     pub trust: Trust,
-    /// See `trust`; empty when nobody says.
+    /// See `trust`; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
     /// Of the tokens of a rented machine: which one, by its id in the ledger of machines. Good for as long as that wants it.
@@ -57,8 +57,8 @@ pub struct TokenRecord {
     pub spent: Option<SpentToken>,
 }
 
-/// The token before this one, which is good for a while yet: that of a machine which may not have heard of the next one, or of whoever
-/// still uses the one before a rotation.
+/// The previous token, which stays valid for a while: for an instance that may not have received the next one, or for
+/// clients that still use the one before a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentToken {
     /// As [`TokenRecord::hash`].
@@ -71,7 +71,7 @@ impl TokenRecord {
     /// The public part of the one join token that a rented machine has at a time.
     #[must_use]
     pub fn id_of_machine(machine: &str) -> String {
-        let digest = Sha256::digest(format!("join token of machine {machine}"));
+        let digest = Sha256::digest(format!("join token of instance {machine}"));
         hex::encode(&digest[..8])
     }
 }
@@ -132,7 +132,7 @@ impl Registry {
     /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
     pub async fn swap_token(&self, hash: &str, next: &TokenRecord) -> Result<bool, Error> {
         let mut call = scripts::TOKEN_SWAP.call(&[&self.keys.token(&next.id)]);
-        call.arg(hash).arg(to_json("put a token in another's place", next)?);
+        call.arg(hash).arg(to_json("replace a token", next)?);
         call.arg(next.expires_ms.map_or(String::new(), |expires_ms| expires_ms.to_string()));
         self.connection.eval(&scripts::TOKEN_SWAP, &call).await
     }
@@ -207,7 +207,7 @@ impl Registry {
             let () = pipe
                 .query_async(&mut self.connection.redis())
                 .await
-                .map_err(Error::redis("note when tokens were used"))?;
+                .map_err(Error::redis("record when tokens were last used"))?;
         }
         Ok(())
     }
@@ -220,7 +220,8 @@ impl Registry {
         let (mut redis, mut uses) = (self.connection.redis(), HashMap::new());
         for tokens in tokens.chunks(RECORDS_AT_ONCE) {
             let keys: Vec<String> = tokens.iter().map(|token| self.keys.used(&token.id)).collect();
-            let used: Vec<Option<u64>> = redis.mget(&keys).await.map_err(Error::redis("read when tokens were used"))?;
+            let used: Vec<Option<u64>> =
+                redis.mget(&keys).await.map_err(Error::redis("read when tokens were last used"))?;
             uses.extend(tokens.iter().zip(used).filter_map(|(token, used)| Some((token.id.clone(), used?))));
         }
         Ok(uses)

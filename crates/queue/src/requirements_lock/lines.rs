@@ -38,19 +38,19 @@ pub(super) fn logical(text: &str) -> Result<Vec<Logical>, LockError> {
         }
     }
     if let Some(open) = open {
-        return Err(LockError { line: open.number, why: "ends in a \\ that nothing follows".to_owned() });
+        return Err(LockError { line: open.number, why: "ends in a \\ without a next line".to_owned() });
     }
     Ok(lines)
 }
 
-/// A line without its end and its comment. Authors' names stand in comments, so only there is more than ASCII.
+/// A line without its end and its comment. Comments contain authors' names, so only they may have more than ASCII.
 fn written(line: &str) -> Result<&str, String> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.len() > LINE_BYTES_MAX {
-        return Err(format!("is longer than {LINE_BYTES_MAX} bytes; put each hash on a line of its own, after a \\"));
+        return Err(format!("is longer than {LINE_BYTES_MAX} bytes; put each hash on its own line, after a \\"));
     }
     if let Some(control) = line.chars().find(|c| c.is_control() && *c != '\t') {
-        return Err(format!("holds the control character {}", control.escape_unicode()));
+        return Err(format!("contains the control character {}", control.escape_unicode()));
     }
     let blank = |byte: u8| byte == b' ' || byte == b'\t';
     let comment = line.bytes().enumerate().find_map(|(at, byte)| {
@@ -59,7 +59,7 @@ fn written(line: &str) -> Result<&str, String> {
     });
     let line = line.get(..comment.unwrap_or(line.len())).unwrap_or_default().trim_end_matches([' ', '\t']);
     match line.chars().find(|c| !c.is_ascii()) {
-        Some(c) => Err(format!("holds {c:?} ({}), which is no character of a lock", c.escape_unicode())),
+        Some(c) => Err(format!("contains {c:?} ({}), which is not allowed in a lock", c.escape_unicode())),
         None => Ok(line),
     }
 }

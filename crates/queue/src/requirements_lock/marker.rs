@@ -41,7 +41,10 @@ pub(super) fn normalised(text: &str) -> Result<String, String> {
 }
 
 fn wrong(text: &str) -> String {
-    format!("{} is no marker; write one as ; python_version >= '3.11' and sys_platform == 'linux'", quoted(text.trim()))
+    format!(
+        "{} is not a marker; write one such as ; python_version >= '3.11' and sys_platform == 'linux'",
+        quoted(text.trim())
+    )
 }
 
 /// Names, comparisons, parentheses and texts with their quotes.

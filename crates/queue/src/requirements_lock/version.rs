@@ -6,7 +6,7 @@ const VERSION_BYTES_MAX: usize = 128;
 
 /// `==1.17.0`, without blanks. Ranges are refused: a lock that meant another version on each worker would be none.
 pub(super) fn pinned(name: &str, text: &str) -> Result<String, String> {
-    let lock = "lock with `uv pip compile`, which `stoke deploy` does with a requirements.txt";
+    let lock = "create the lock with `uv pip compile`, as `stoke deploy` does for a requirements.txt";
     let Some(version) = text.strip_prefix("==") else {
         return Err(match text {
             "" => format!("{name} has no version; write {name}==VERSION, or {lock}"),
@@ -17,7 +17,7 @@ pub(super) fn pinned(name: &str, text: &str) -> Result<String, String> {
     let is_file = ARCHIVES.iter().any(|end| version.to_ascii_lowercase().ends_with(end));
     if version.len() > VERSION_BYTES_MAX || is_file || !is_version(version) {
         return Err(format!(
-            "{} is no version; write {name}==VERSION with one exact version, or {lock}",
+            "{} is not a version; write {name}==VERSION with one exact version, or {lock}",
             quoted(version)
         ));
     }

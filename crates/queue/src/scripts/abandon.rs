@@ -19,7 +19,7 @@ impl Abandon<'_> {
             let mut scan = redis::cmd("ZSCAN");
             scan.arg(self.keys.leases()).arg(cursor).arg("COUNT").arg(PAGE);
             let (next, page): (u64, Vec<(String, f64)>) =
-                scan.query_async(&mut connection.redis()).await.map_err(Error::redis("look through the leases"))?;
+                scan.query_async(&mut connection.redis()).await.map_err(Error::redis("scan the leases"))?;
             if !page.is_empty() {
                 let mut call = ABANDON.call(&[self.keys.root()]);
                 call.arg(self.worker_id);

@@ -3,7 +3,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::Verdict;
 
-/// For so long a verdict is known to have been counted without asking the caller: 90 days.
+/// For this long a counted verdict is remembered, so that it can be replaced without asking the caller: 90 days.
 const JUDGED_TTL_MS: u64 = 90 * 24 * 60 * 60 * 1000;
 
 /// Call of `feedback.lua`.

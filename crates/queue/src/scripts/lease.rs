@@ -60,11 +60,11 @@ impl TakeLeases<'_> {
             match decode(&id, parts.by_ref().take(LEASE_PARTS).collect()) {
                 Ok(lease) => leases.push(lease),
                 Err(why) => {
-                    tracing::error!(job.id = %id, why, "a leased job cannot be read, and goes to the quarantine");
+                    tracing::error!(job.id = %id, why, "a leased job cannot be read; moving it to the quarantine");
                     let put = Put { keys: self.keys, clock: self.clock, id: &id, why: &why };
                     // The others must reach the worker; this one's lease runs out, and it is met again.
                     if let Err(error) = put.run(connection).await {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "it stays where it is for now");
+                        tracing::warn!(error = &error as &dyn std::error::Error, "it stays in place for now");
                     }
                 }
             }
@@ -78,7 +78,7 @@ const LEASE_PARTS: usize = 7;
 
 fn decode(id: &str, parts: Vec<String>) -> Result<Lease, String> {
     let [lane, spec, input, attempt, fence, queued_ms, behind] =
-        <[String; LEASE_PARTS]>::try_from(parts).map_err(|parts| format!("{} parts are no lease", parts.len()))?;
+        <[String; LEASE_PARTS]>::try_from(parts).map_err(|parts| format!("{} parts are not a lease", parts.len()))?;
     Ok(Lease {
         job_id: id.parse().map_err(|_| "its id cannot be read".to_owned())?,
         spec: stored_spec::decode(&lane, &spec).map_err(|why| format!("the field \"spec\" cannot be read: {why}"))?,
@@ -86,6 +86,6 @@ fn decode(id: &str, parts: Vec<String>) -> Result<Lease, String> {
         attempt: attempt.parse().map_err(|_| "the field \"attempt\" cannot be read".to_owned())?,
         fence: Fence(fence),
         queued_ms: queued_ms.parse().map_err(|_| "the field \"entry\" cannot be read".to_owned())?,
-        behind: behind.parse().map_err(|_| "what is left in its lane cannot be read".to_owned())?,
+        behind: behind.parse().map_err(|_| "the number of jobs left in its lane cannot be read".to_owned())?,
     })
 }

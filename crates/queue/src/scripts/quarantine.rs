@@ -58,7 +58,8 @@ pub(crate) struct Discard<'a> {
 
 impl Discard<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Discarded, Error> {
-        let error = JobError::new(ErrorCode::Infra, "its record could not be read, and an operator has ended it");
+        let error =
+            JobError::new(ErrorCode::Infra, "the job's record could not be read, and an operator ended the job");
         let mut call = DISCARD.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(self.retention_ms).arg(self.id.to_string()).arg(json(&error)?);
         call.arg(if self.delete { "1" } else { "" });

@@ -39,7 +39,7 @@ impl TakeDue<'_> {
         let known = |member: &String| {
             due(member).or_else(|| {
                 // It comes back with every claim; the others go on.
-                tracing::error!(member, "what is to be settled cannot be read, and is left alone");
+                tracing::error!(member, "a waiting job cannot be read; skipping it");
                 None
             })
         };

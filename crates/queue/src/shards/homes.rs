@@ -1,5 +1,5 @@
-//! Where each tenant lives. It is drawn once and then kept in the registry: more shards take new tenants and move nobody, since a
-//! tenant's limits, schedules, batches and idempotency keys would have to move with it.
+//! The shard of each tenant. It is drawn once and then kept in the registry: added shards take new tenants and move no
+//! existing ones, because a tenant's limits, schedules, batches and idempotency keys would have to move as well.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -27,7 +27,7 @@ impl Homes {
         let before = registry.raise_shards(shards).await?;
         if before > shards {
             return Err(Error::Unfit(format!(
-                "this queue has {before} shards and shards = {shards} (STOKE_REDIS_SHARDS): shards can be added, not taken away"
+                "this queue has {before} shards, but shards is {shards} (STOKE_REDIS_SHARDS); shards can be added but not removed"
             )));
         }
         Ok(Self { registry, shards, known: RwLock::default() })

@@ -169,7 +169,7 @@ async fn a_replica_that_goes_closes_admission_before_calls_run_into_it() {
     queue.look().await.unwrap();
     assert_eq!(queue.health().refusal, Some(Refusal::Replicas { there: 0, wanted: 1 }));
     let refused = queue.submit(vec![job("echo")]).await.unwrap_err();
-    assert!(refused.to_string().contains("0 replicas in step and waits for 1"), "{refused}");
+    assert!(refused.to_string().contains("0 replicas in sync and requires 1"), "{refused}");
     // Nothing was decided of the waiting: once there was a replica, fewer are never waited for.
     assert_eq!(queue.health().replicas_to_wait, 1);
 }
