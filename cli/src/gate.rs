@@ -24,8 +24,8 @@ use verdict::{Limits, Measured, Verdict};
 
 /// Run a file of lines on one version of an endpoint, and fail unless it is good enough
 ///
-/// A line is passed when its job succeeded and, with --check, what came of it was accepted. Ends with an error when a limit is not
-/// met, so that a pipeline stops there.
+/// A line is passed when its job succeeded and, with --check, what came of it was accepted. Ends with an error when a
+/// limit is not met, so that a pipeline stops there.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke deploy greet --traffic 0
@@ -50,8 +50,8 @@ pub(crate) struct GateArgs {
     /// The most that 1,000 lines may cost
     #[arg(long, value_name = "USD", value_parser = money::micros)]
     max_usd_per_1000: Option<u64>,
-    /// A command that judges results: it gets lines of {"line", "custom_id", "job_id", "case", "result"} and answers lines of
-    /// {"line", "accepted", "score"?, "comment"?}; what it says is kept as feedback on the jobs
+    /// A command that judges results: it gets lines of {"line", "custom_id", "job_id", "case", "result"} and answers
+    /// lines of {"line", "accepted", "score"?, "comment"?}; what it says is kept as feedback on the jobs
     #[arg(long, value_name = "COMMAND")]
     check: Option<String>,
     /// Send all new jobs to the version when it is good enough

@@ -23,10 +23,11 @@ pub(crate) use uninstall::{UninstallArgs, run as uninstall};
 
 /// Set this machine up: Redis, an object store, the API, TLS in front of them, monitoring
 ///
-/// Installs what is missing of redis-server, caddy and prometheus with apt-get; makes the user stokehold, secrets, settings and hardened services of systemd; starts
-/// them, checks them with `stoke doctor` and says what to do next. Again with other options changes them; again without keeps the last ones, and every
-/// secret. A Redis or an S3 server of your own is used when STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys, are set (sudo -E);
-/// every other setting of `stoke api` that is in the environment is kept too.
+/// Installs what is missing of redis-server, caddy and prometheus with apt-get; makes the user stokehold, secrets,
+/// settings and hardened services of systemd; starts them, checks them with `stoke doctor` and says what to do next.
+/// Again with other options changes them; again without keeps the last ones, and every secret. A Redis or an S3 server
+/// of your own is used when STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys, are set (sudo
+/// -E); every other setting of `stoke api` that is in the environment is kept too.
 #[derive(Args)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]

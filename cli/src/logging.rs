@@ -36,8 +36,8 @@ fn lines() -> SubscriberBuilder<OneLine> {
     tracing_subscriber::fmt().fmt_fields(OneLine)
 }
 
-/// Whatever an event says is one line of the log: handlers, hosts and clients choose parts of it, and must not write lines of their own, nor
-/// commands to a terminal.
+/// Whatever an event says is one line of the log: handlers, hosts and clients choose parts of it, and must not write
+/// lines of their own, nor commands to a terminal.
 struct OneLine;
 
 impl<'writer> FormatFields<'writer> for OneLine {

@@ -56,8 +56,8 @@ fn may_obey<S: anstream::stream::RawStream>(stream: &anstream::AutoStream<S>) ->
     stream.is_terminal() || stream.current_choice() != anstream::ColorChoice::Never
 }
 
-/// Whether a terminal obeys it or lets it change the order of what is read: C0, DEL and C1 but for line ends and tabs, and the Unicode
-/// controls of direction.
+/// Whether a terminal obeys it or lets it change the order of what is read: C0, DEL and C1 but for line ends and tabs,
+/// and the Unicode controls of direction.
 fn is_control(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,
@@ -108,8 +108,8 @@ fn colour(text: &str) -> Option<usize> {
     (is_known && rest.starts_with('m')).then_some("\x1b[m".len() + end)
 }
 
-/// JSON with the control characters that it may hold as they are (DEL, C1 and those of direction) as its own escapes: another spelling of the
-/// same document.
+/// JSON with the control characters that it may hold as they are (DEL, C1 and those of direction) as its own escapes:
+/// another spelling of the same document.
 fn escape_json(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);

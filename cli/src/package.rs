@@ -33,7 +33,8 @@ pub(crate) struct Package {
     pub(crate) source: PathBuf,
     pub(crate) kind: Kind,
     pub(crate) name: Option<String>,
-    /// What Python is asked about: a folder, a `.py` file, or `file.py:object`. `None` where there is no handler that could be asked.
+    /// What Python is asked about: a folder, a `.py` file, or `file.py:object`. `None` where there is no handler that
+    /// could be asked.
     target: Option<String>,
     /// As `3.11`.
     pub(crate) python: Option<String>,

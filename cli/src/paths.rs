@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// What can be made again: environments, downloads, tools. `STOKE_CACHE_DIR`, else where workers keep theirs, so that what was built
-/// for a deploy is there for the first job.
+/// What can be made again: environments, downloads, tools. `STOKE_CACHE_DIR`, else where workers keep theirs, so that
+/// what was built for a deploy is there for the first job.
 pub(crate) fn cache_dir() -> Result<PathBuf> {
     Ok(std::path::absolute(set("STOKE_CACHE_DIR").unwrap_or_else(stokehold_worker::user_cache_dir))?)
 }
 
-/// Where the CLI and the SDKs look for an address and a token: `STOKE_CREDENTIALS`, else one place in the home directory.
+/// Where the CLI and the SDKs look for an address and a token: `STOKE_CREDENTIALS`, else one place in the home
+/// directory.
 pub(crate) fn credentials() -> Result<PathBuf> {
     if let Some(path) = set("STOKE_CREDENTIALS") {
         return Ok(path);

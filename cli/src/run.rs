@@ -41,7 +41,8 @@ pub(crate) struct RunArgs {
     /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
-    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
+    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml
+    /// says]
     #[arg(long, value_name = "FILE[:OBJECT]")]
     handler: Option<String>,
     /// Python to run it with, as 3.11 [default: what stoke.toml says, else the python3 on PATH]

@@ -20,8 +20,8 @@ const VALUE_BYTES_MAX: u64 = 32 << 10;
 
 /// Set secrets that endpoints name, and list and delete them
 ///
-/// An endpoint names its secrets in stoke.toml, as secrets = ["HF_TOKEN"], and finds them among its variables. They are sealed before they
-/// are stored, and never shown again.
+/// An endpoint names its secrets in stoke.toml, as secrets = ["HF_TOKEN"], and finds them among its variables. They are
+/// sealed before they are stored, and never shown again.
 #[derive(Args)]
 pub(crate) struct SecretArgs {
     #[command(subcommand)]

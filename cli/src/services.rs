@@ -42,7 +42,8 @@ pub(crate) fn unit(text: &str, program: &Path) -> Result<String> {
     Ok(text.replace(UNIT_PROGRAM, program))
 }
 
-/// Settings as systemd reads a file of variables, and a shell too: in double quotes, where four characters need a backslash.
+/// Settings as systemd reads a file of variables, and a shell too: in double quotes, where four characters need a
+/// backslash.
 pub(crate) fn variables<'a>(by: &str, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String> {
     let mut text = format!("# Written by `{by}`.\n");
     for (name, value) in settings {

@@ -16,8 +16,8 @@ use crate::{Global, output};
 
 /// Simulate the autoscaler over a trace of jobs: what it costs, and who waits
 ///
-/// The decision, the queue with its lanes, and the packing of models onto cards are those of the product; machines, loads and runs are numbers.
-/// Without --trace, one is made up: see --shape.
+/// The decision, the queue with its lanes, and the packing of models onto cards are those of the product; machines,
+/// loads and runs are numbers. Without --trace, one is made up: see --shape.
 #[derive(Args)]
 pub(crate) struct SimulateArgs {
     /// Jobs: a CSV, gzipped or not, with the columns arrival_s,endpoint,service_s,vram_gb,priority
@@ -26,11 +26,13 @@ pub(crate) struct SimulateArgs {
     /// Make a trace up: day, busy-day, rush, many-small, tasks or bursts
     #[arg(long, value_name = "NAME", default_value = "day")]
     shape: String,
-    /// What can be rented: a CSV with name,vram_gb,speed,od_usd_h,spot_usd_h,spot_preempt_per_h,boot_lo_s,boot_hi_s,max_count [default: six
-    /// kinds of card at prices of 2026]
+    /// What can be rented: a CSV with
+    /// name,vram_gb,speed,od_usd_h,spot_usd_h,spot_preempt_per_h,boot_lo_s,boot_hi_s,max_count [default: six kinds of
+    /// card at prices of 2026]
     #[arg(long, value_name = "FILE")]
     offers: Option<PathBuf>,
-    /// Who decides: stokehold, step, keda, kpa, queue-delay, load-target (the last four also as keda-tuned ...), or static-N
+    /// Who decides: stokehold, step, keda, kpa, queue-delay, load-target (the last four also as keda-tuned ...), or
+    /// static-N
     #[arg(long, value_name = "NAME", default_value = compare::OWN)]
     policy: String,
     /// Change a setting of our policy, as late_share=0.05; may be given several times
@@ -45,7 +47,8 @@ pub(crate) struct SimulateArgs {
     /// Leave the jobs of the first seconds out of the figures on waits [default: what suits the shape, else 0]
     #[arg(long, value_name = "SECONDS")]
     skip: Option<f64>,
-    /// Jobs run side by side on a card while their models sum to so much [default: what suits the shape, else one at a time]
+    /// Jobs run side by side on a card while their models sum to so much [default: what suits the shape, else one at a
+    /// time]
     #[arg(long, value_name = "GB")]
     share_gb: Option<f64>,
     /// Offer interruptible machines, at this part of the price and with so many losses an hour, as 0.7,0.3

@@ -17,8 +17,9 @@ const SECRET_BYTES_MIN: usize = 32;
 
 /// Serve an S3 store on this machine's disk
 ///
-/// What `stoke dev` and `stoke install` keep results, files and packages in, where no other S3 server is named: durable, one machine, one key. It is read
-/// from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It speaks no TLS: listen on loopback, behind a proxy that does.
+/// What `stoke dev` and `stoke install` keep results, files and packages in, where no other S3 server is named:
+/// durable, one machine, one key. It is read from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It speaks no
+/// TLS: listen on loopback, behind a proxy that does.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
     /// Where to keep the objects; one process serves a folder at a time

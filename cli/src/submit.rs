@@ -83,7 +83,8 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     Ok(())
 }
 
-/// What CI systems and shells that are part of a trace hand on. The API ignores what is no place in a trace; what cannot be sent stays here.
+/// What CI systems and shells that are part of a trace hand on. The API ignores what is no place in a trace; what
+/// cannot be sent stays here.
 fn traceparent() -> Option<String> {
     std::env::var("TRACEPARENT").ok().filter(|place| place.bytes().all(|byte| byte.is_ascii_graphic()))
 }

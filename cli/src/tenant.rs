@@ -12,7 +12,8 @@ const TENANTS: &str = "/v1/tenants";
 
 /// Make, list, disable and enable tenants (for operators)
 ///
-/// A tenant is never deleted, for what it did is history: it is disabled, and then nobody of it is served and none of its jobs starts.
+/// A tenant is never deleted, for what it did is history: it is disabled, and then nobody of it is served and none of
+/// its jobs starts.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke tenant create acme

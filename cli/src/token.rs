@@ -24,8 +24,8 @@ const OVERLAP: &str = "24h";
 
 /// Make, list, rotate and revoke tokens
 ///
-/// With --url or --token over the API: that is for a tenant's admins. Else in the API's Redis, which is for operators: the one that --redis
-/// names, or that of a `stoke dev` on this machine.
+/// With --url or --token over the API: that is for a tenant's admins. Else in the API's Redis, which is for operators:
+/// the one that --redis names, or that of a `stoke dev` on this machine.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke token create --name app --role submit --ttl 90d
@@ -85,7 +85,8 @@ struct CreateArgs {
     /// Whose it is [default: over the API your own, in Redis that of `stoke dev`]
     #[arg(long)]
     tenant: Option<String>,
-    /// What it may do: submit, read, cancel, deploy, admin, operator; worker makes a join token [default in Redis: everything]
+    /// What it may do: submit, read, cancel, deploy, admin, operator; worker makes a join token [default in Redis:
+    /// everything]
     #[arg(long = "role", value_delimiter = ',', value_name = "ROLE,...")]
     roles: Vec<Role>,
     /// What it may do beside that, as jobs:read,files:write
@@ -265,7 +266,8 @@ fn from_now(at_ms: u64) -> String {
     output::millis(at_ms.saturating_sub(now_ms()))
 }
 
-/// What an API token may do, as a role where it is just that; whose machines join with a join token, and where they stand.
+/// What an API token may do, as a role where it is just that; whose machines join with a join token, and where they
+/// stand.
 fn good_for(token: &Value) -> String {
     if token["kind"] == "join" {
         let words = [&token["trust"], &token["region"]].map(|word| word.as_str().unwrap_or_default());

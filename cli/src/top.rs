@@ -17,7 +17,8 @@ const BAR: usize = 40;
 
 /// Show cards and what is on them, what runs, and what waits for what, again and again
 ///
-/// A card is drawn as what models hold and use (#), what they hold besides (=), what others use (x), and what is free (.).
+/// A card is drawn as what models hold and use (#), what they hold besides (=), what others use (x), and what is free
+/// (.).
 #[derive(Args)]
 pub(crate) struct TopArgs {
     /// Look this often

@@ -65,7 +65,8 @@ pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
     Ok(id)
 }
 
-/// PUTs a file, called `name` in messages, to its place; again when that fails in passing, which is safe: the place takes these bytes and no others.
+/// PUTs a file, called `name` in messages, to its place; again when that fails in passing, which is safe: the place
+/// takes these bytes and no others.
 pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
     let timeout = UPLOAD_TIMEOUT_MIN + Duration::from_secs(size_bytes / BYTES_PER_S_MIN);
     for tried in 1.. {

@@ -1,4 +1,5 @@
-//! Weights: where an endpoint has them from, pinned to what they are. What is fetched is in `weights.lock`, for workers to compare.
+//! Weights: where an endpoint has them from, pinned to what they are. What is fetched is in `weights.lock`, for workers
+//! to compare.
 
 mod hub;
 mod lock;

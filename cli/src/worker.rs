@@ -18,8 +18,8 @@ use crate::{Global, logging};
 
 /// Join a gateway and run its jobs on this machine
 ///
-/// Every setting can be given by an environment variable as well; the join token by a file or by STOKE_JOIN_TOKEN, never as an argument:
-/// those are seen by every user of a machine.
+/// Every setting can be given by an environment variable as well; the join token by a file or by STOKE_JOIN_TOKEN,
+/// never as an argument: those are seen by every user of a machine.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct WorkerArgs {

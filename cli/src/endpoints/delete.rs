@@ -13,8 +13,8 @@ use crate::{Global, output};
 
 /// Delete an endpoint with all its versions, or one version
 ///
-/// Jobs that have ended stay, with their results and costs. A version that new jobs run on is not deleted alone, nor is anything that has
-/// open jobs, unless you say --force. Numbers of deleted versions are not given again.
+/// Jobs that have ended stay, with their results and costs. A version that new jobs run on is not deleted alone, nor is
+/// anything that has open jobs, unless you say --force. Numbers of deleted versions are not given again.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke endpoints delete greet@3   one version
@@ -29,7 +29,8 @@ pub(super) struct DeleteArgs {
 
 /// Delete the versions of an endpoint that get no new jobs, except the newest ones
 ///
-/// The version that was current before stays too, for `stoke endpoints rollback`. A version with open jobs is left alone.
+/// The version that was current before stays too, for `stoke endpoints rollback`. A version with open jobs is left
+/// alone.
 #[derive(Args)]
 pub(super) struct PruneArgs {
     /// The endpoint

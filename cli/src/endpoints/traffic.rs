@@ -28,7 +28,8 @@ pub(super) struct TrafficArgs {
 
 /// Send new jobs back to the version that was current before
 ///
-/// A version that is tried on a part of them loses those; without one, the current version makes way for the one before it.
+/// A version that is tried on a part of them loses those; without one, the current version makes way for the one before
+/// it.
 #[derive(Args)]
 pub(super) struct RollbackArgs {
     /// The endpoint

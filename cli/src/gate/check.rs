@@ -42,8 +42,8 @@ struct Done<'a> {
     job_id: &'a str,
 }
 
-/// Has the command judge every result. A line that it rejects has not passed; one that it says nothing of is an error, as is a
-/// command that fails or is not done within `patience`.
+/// Has the command judge every result. A line that it rejects has not passed; one that it says nothing of is an error,
+/// as is a command that fails or is not done within `patience`.
 pub(super) async fn judge(
     client: &Client,
     command: &str,

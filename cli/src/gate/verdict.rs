@@ -81,7 +81,8 @@ impl Measured {
         self.passed.len() + self.others.len()
     }
 
-    /// The run time that 95 of 100 lines that passed do not exceed: the nearest rank, so that it is one that was measured.
+    /// The run time that 95 of 100 lines that passed do not exceed: the nearest rank, so that it is one that was
+    /// measured.
     fn p95_ms(&self) -> Option<u64> {
         let mut run_ms: Vec<u64> = self.passed.values().copied().collect();
         let rank = (run_ms.len() * 95).div_ceil(100);

@@ -170,7 +170,8 @@ fn redis_conf(memory_bytes: u64) -> String {
     format!("# Written by `{BY}`.\n{everywhere}\n{host}\ninclude /etc/stokehold/redis.local.conf\n")
 }
 
-/// TLS, then by path: what is in the bucket to the object store, the rest to the API. What Prometheus asks for is asked for within the machine.
+/// TLS, then by path: what is in the bucket to the object store, the rest to the API. What Prometheus asks for is asked
+/// for within the machine.
 fn caddyfile(answers: &Answers, has_store: bool) -> String {
     let email = answers.email.as_ref().map_or(String::new(), |email| format!("\temail {email}\n"));
     let tls = match answers.tls {

@@ -19,7 +19,8 @@ pub(super) struct Machine {
 /// The user that owns jobs and objects.
 pub(super) const USER: &str = "stokehold";
 
-/// What the units start, the package of Debian and Ubuntu that brings it, and the unit that needs it; without one, every worker.
+/// What the units start, the package of Debian and Ubuntu that brings it, and the unit that needs it; without one,
+/// every worker.
 const PROGRAMS: [(&str, &str, Option<&str>); 5] = [
     ("/usr/bin/redis-server", "redis-server", Some("stoke-redis.service")),
     ("/usr/bin/caddy", "caddy", Some("stoke-proxy.service")),

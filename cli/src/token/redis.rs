@@ -1,4 +1,5 @@
-//! Tokens in the API's own Redis, by operators: the way to the first one there is. What is done here is in the log of changes, too.
+//! Tokens in the API's own Redis, by operators: the way to the first one there is. What is done here is in the log of
+//! changes, too.
 
 use std::path::{Path, PathBuf};
 

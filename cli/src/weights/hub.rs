@@ -188,7 +188,8 @@ impl Hub {
     }
 }
 
-/// Those to have, and the names of those left out: pickles and the formats of other frameworks, where there are safetensors.
+/// Those to have, and the names of those left out: pickles and the formats of other frameworks, where there are
+/// safetensors.
 fn wanted(files: Vec<Listed>) -> (Vec<Listed>, Vec<String>) {
     let has_safetensors = files.iter().any(|one| one.path.ends_with(".safetensors"));
     let is_other = |path: &str| {

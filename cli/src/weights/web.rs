@@ -43,8 +43,8 @@ async fn size(path: &str, url: &str, headers: &[(&'static str, String)]) -> Resu
     total(&answer).with_context(|| format!("weights: nobody says how large {path} is; leave its sha256 out"))
 }
 
-/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke, of a file that says which version it is; else
-/// it begins anew, for as long as each beginning but a few comes further than all before.
+/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke, of a file that says
+/// which version it is; else it begins anew, for as long as each beginning but a few comes further than all before.
 pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<(String, u64)> {
     let http = http()?;
     let (mut hash, mut done, mut etag) = (Sha256::new(), 0_u64, None::<String>);

@@ -9,8 +9,9 @@ use crate::{Global, findings};
 
 /// Say what this machine can do as a worker, and what it lacks
 ///
-/// Looks at glibc, Python, uv, the runner's wheel, the sandbox, the cards with their driver, and the disk; fails where something is not as whoever set the
-/// machine up wanted it. A worker says the same when it starts. Reads the variables that `stoke worker` reads, and needs no join token.
+/// Looks at glibc, Python, uv, the runner's wheel, the sandbox, the cards with their driver, and the disk; fails where
+/// something is not as whoever set the machine up wanted it. A worker says the same when it starts. Reads the variables
+/// that `stoke worker` reads, and needs no join token.
 #[derive(Args)]
 pub(crate) struct CheckArgs {
     /// Ask this gateway too [default: STOKE_GATEWAY_URL, else none]

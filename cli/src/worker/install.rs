@@ -31,9 +31,10 @@ const TOKEN_FILE: &str = "STOKE_JOIN_TOKEN_FILE";
 
 /// Have systemd run a worker on this machine, from now on
 ///
-/// Writes the unit and, readable by root alone, /etc/stokehold/worker.env with the join token and every other setting of `stoke worker` that is in the
-/// environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts it. Again with other settings changes them; again without a token keeps the old ones. The
-/// token is read from STOKE_JOIN_TOKEN or a file, never from an argument: those are seen by every user of a machine.
+/// Writes the unit and, readable by root alone, /etc/stokehold/worker.env with the join token and every other setting
+/// of `stoke worker` that is in the environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts it. Again with other
+/// settings changes them; again without a token keeps the old ones. The token is read from STOKE_JOIN_TOKEN or a file,
+/// never from an argument: those are seen by every user of a machine.
 #[derive(Args)]
 pub(crate) struct InstallArgs {
     /// Where the gateway answers [STOKE_GATEWAY_URL]
