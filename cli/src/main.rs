@@ -29,6 +29,7 @@ mod fleet;
 mod gate;
 mod get;
 mod guard;
+mod help;
 mod init;
 mod install;
 mod job;
@@ -69,7 +70,7 @@ mod workers;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 /// Serverless GPU jobs on hardware you own and hardware you rent by the minute.
@@ -155,7 +156,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let matches = help::command().get_matches();
+    let Cli { global, command } = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     if global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
