@@ -1,5 +1,5 @@
-//! `stoke bench load`: an open-loop load. Requests are due at fixed times, and every latency counts from the due time of its request, so
-//! that a stall of the server shows in every request that it delayed (no coordinated omission).
+//! `stoke bench load`: an open-loop load. Requests are due at fixed times, and every latency counts from the due time
+//! of its request, so that a stall of the server shows in every request that it delayed (no coordinated omission).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
