@@ -15,16 +15,16 @@ use crate::{logging, output};
 /// Serve the API and the worker gateway
 #[derive(Args)]
 pub(crate) struct ApiArgs {
-    /// Settings as TOML; the environment overrides them
+    /// TOML file with settings; environment variables override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen [default: 127.0.0.1:7070]
+    /// Address and port to listen on [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Print every setting with its default, and end
+    /// Print every setting with its default, then exit
     #[arg(long)]
     print_config: bool,
-    /// Print the OpenAPI document, and end
+    /// Print the OpenAPI document, then exit
     #[arg(long)]
     print_openapi: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ApiArgs) -> Result<()> {
         done = &mut serving => return done,
         () = stop.recv() => shutdown.cancel(),
     }
-    tracing::info!("stopping once the requests under way are answered; once more stops at once");
+    tracing::info!("finishing the requests in progress before stopping; a second signal stops immediately");
     tokio::select! {
         done = &mut serving => done,
         () = stop.recv() => Ok(()),

@@ -10,31 +10,32 @@ use tokio::time::sleep;
 use crate::client::{Client, query};
 use crate::{Global, output};
 
-/// Between two looks with --follow.
+/// Polling interval of `--follow`.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// As many as the API answers at once.
+/// Maximum page size of the API.
 const PAGE: u32 = 100;
 
-/// Where every log begins.
+/// Cursor of the start of a log.
 const BEGINNING: &str = "0-0";
 
-/// See who has changed what
+/// Show the audit log: who changed what
 ///
-/// Every change but jobs and batches, which are records of themselves. The last 10,000 changes of 400 days are kept.
+/// The log has every change except jobs and batches, which have records of their own. It keeps the last 10,000 changes
+/// of the past 400 days.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke audit
   stoke audit --follow --json >> changes.jsonl
-  stoke audit --tenant '*' --limit 1000          every tenant's (for operators)")]
+  stoke audit --tenant '*' --limit 1000          all tenants (operator only)")]
 pub(crate) struct AuditArgs {
-    /// Another tenant's, * for all (for operators) [default: your own]
+    /// Tenant, or * for all tenants (operator only) [default: yours]
     #[arg(long)]
     tenant: Option<String>,
-    /// The newest so many
+    /// Number of changes to print, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     limit: u32,
-    /// Then print each change as it happens, until interrupted; with --json a line for each
+    /// Keep printing new changes until interrupted; with --json, one JSON document per line
     #[arg(long)]
     follow: bool,
 }
@@ -47,18 +48,18 @@ pub(crate) async fn run(global: &Global, args: AuditArgs) -> Result<()> {
         if global.json {
             return output::json(&serde_json::json!({"changes": changes}));
         }
-        let mut table = output::table(["when", "tenant", "who", "what", "of", "outcome", "from"]);
+        let mut table = output::table(["when", "tenant", "actor", "action", "object", "outcome", "address"]);
         for change in &changes {
             table.add_row(cells(change, output::ago(&change["at"])));
         }
-        return output::print_table(&table, "nothing has been changed");
+        return output::print_table(&table, "the audit log is empty");
     }
     changes.reverse();
     changes.iter().try_for_each(|change| told(global, change))?;
     follow(global, &client, tenant, newest).await
 }
 
-/// The newest changes, the newest first, and where what comes later begins.
+/// Returns the newest changes, newest first, and the cursor after which later ones begin.
 async fn latest(client: &Client, tenant: Option<&str>, most: u32) -> Result<(Vec<Value>, String)> {
     let (mut changes, mut newest, mut cursor) = (Vec::new(), None, None::<String>);
     while changes.len() < most as usize {

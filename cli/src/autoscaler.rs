@@ -21,7 +21,7 @@ use stokehold_autoscaler::providers::vast::{DEFAULT_URL, Vast};
 
 use crate::Global;
 
-/// Get machines when there is work for them, and give them back
+/// Add machines when jobs wait, and release them when they are idle
 #[derive(Args)]
 pub(crate) struct AutoscalerArgs {
     #[command(subcommand)]
@@ -35,10 +35,10 @@ enum Verb {
     Bootstrap(bootstrap::BootstrapArgs),
 }
 
-/// Where the settings come from.
+/// The source of the settings.
 #[derive(Args)]
 struct From {
-    /// Settings as TOML; the environment overrides them
+    /// TOML file with settings; environment variables override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ impl From {
     }
 }
 
-/// The providers that the settings name.
+/// Builds the providers that the settings configure.
 async fn providers(config: &Config) -> Result<Providers> {
     let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
     if !config.hosts.hosts.is_empty() {
@@ -90,20 +90,20 @@ async fn providers(config: &Config) -> Result<Providers> {
     Ok(providers.into_iter().collect())
 }
 
-/// Machines at Vast.ai, which must be able to get what makes them workers.
+/// Builds the Vast.ai provider. Its machines must be able to reach the gateway and download the worker.
 async fn vast(config: &Config) -> Result<Vast> {
     let gateway = Some(config.vast.gateway_url.as_str()).filter(|url| !url.is_empty()).unwrap_or(&config.gateway_url);
     if config.vast.url.trim_end_matches('/') == DEFAULT_URL {
         ensure!(
             gateway.starts_with("https://"),
-            "rented machines are to reach the gateway over the internet, with tokens: gateway_url (or vast.gateway_url) is {gateway:?}, \
-             make it an https:// address"
+            "rented machines send tokens to the gateway over the internet, so gateway_url (or vast.gateway_url) must be an \
+             https:// URL; it is {gateway:?}"
         );
     }
     let script = bootstrap::script(config.worker_dist.clone()).await?;
     ensure!(
         script.contains("archive=") || config.vast.url.trim_end_matches('/') != DEFAULT_URL,
-        "there is no archive of the worker for rented machines: `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder"
+        "no worker archive found for rented machines; build one with `make worker-dist` and set STOKE_WORKER_DIST to its folder"
     );
     let http = Http::new(&config.vast.url, &config.vast.api_key)?;
     Ok(Vast::new(config.vast.clone(), &config.settings.policy, &config.gateway_url, script, Arc::new(http))?)

@@ -1,4 +1,4 @@
-//! `stoke backup`: what Redis holds, sealed in S3, and back.
+//! `stoke backup`: encrypted backups of Redis in S3.
 
 mod drill;
 mod settings;
@@ -16,18 +16,20 @@ use stokehold_queue::now_ms;
 use self::settings::{Settings, SettingsArgs};
 use crate::{Global, logging, output, progress};
 
-/// Shorter than the API waits for Redis (`limits.queue_timeout_ms`): nobody is told 503 because of it.
+/// Default write pause. It is shorter than the API's Redis timeout (`limits.queue_timeout_ms`), so that no request
+/// fails with 503.
 const PAUSE_MS: u64 = 2_500;
 
-/// Back up an installation into S3, and restore it
+/// Back up an installation to S3, and restore it
 ///
-/// A backup has what Redis has: jobs with their small results, endpoints, schedules, limits, token hashes, sealed secrets, machines, costs. It is
-/// sealed with STOKE_BACKUP_KEY before it leaves this process. Results, files and packages lie in S3 already and are not copied.
+/// A backup contains everything in Redis: jobs with their small results, endpoints, schedules, limits, token hashes,
+/// encrypted secrets, machines and costs. It is encrypted with STOKE_BACKUP_KEY before it leaves this process. Results,
+/// files and packages are already in S3 and are not copied.
 #[derive(Args)]
-#[command(after_help = "Keep three keys, and none of them beside the backups:
-  STOKE_BACKUP_KEY    opens the backup
-  STOKE_TOKEN_KEY     without it no token is known, and secrets stay sealed
-  STOKE_SECRET_KEYS   opens secrets, where it is set")]
+#[command(after_help = "Keep these keys, and store them apart from the backups:
+  STOKE_BACKUP_KEY    decrypts the backup
+  STOKE_TOKEN_KEY     verifies tokens and, without STOKE_SECRET_KEYS, decrypts secrets
+  STOKE_SECRET_KEYS   decrypts secrets, if set")]
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     settings: SettingsArgs,
@@ -38,39 +40,40 @@ pub(crate) struct BackupArgs {
 #[derive(Subcommand)]
 enum Verb {
     Create(CreateArgs),
-    /// List the backups that there are, the newest first
+    /// List backups, newest first
     List,
     Restore(RestoreArgs),
     Drill(drill::DrillArgs),
 }
 
-/// Make a backup, then delete those that are too many
+/// Create a backup, then delete old ones
 ///
-/// Kept are all of the last 24 hours, the last of each day for 7 days, of each week for 5 weeks, of each month for 12 months.
+/// Keeps every backup of the last 24 hours, and the last backup of each day for 7 days, of each week for 5 weeks and of
+/// each month for 12 months.
 #[derive(Args)]
 #[command(after_help = "Example, hourly by cron:
   7 * * * *  set -a; . /etc/stokehold/backup.env; stoke backup create")]
 struct CreateArgs {
-    /// How long writers of Redis may be made to wait for each shard, so that the copy is of one moment; 0: never
+    /// Longest time in milliseconds to pause writes to each shard for a consistent copy; 0 never pauses
     #[arg(long, value_name = "MILLISECONDS", default_value_t = PAUSE_MS, value_parser = clap::value_parser!(u64).range(..=60_000))]
     pause_ms: u64,
-    /// Where sealed parts wait until they are sent [default: the system's]
+    /// Folder for encrypted parts before the upload [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
-    /// Delete no older backup
+    /// Do not delete older backups
     #[arg(long)]
     keep_all: bool,
 }
 
-/// Restore a backup into a Redis that holds nothing
+/// Restore a backup into an empty Redis
 ///
-/// Every API and autoscaler of this installation must be stopped. What had ended is as it was; what was open is queued, scheduled or blocked
-/// again, and no lease of before ends anything.
+/// Stop every API and autoscaler of this installation first. Ended jobs are restored unchanged. Open jobs are queued,
+/// scheduled or blocked again, and leases from before the backup are void.
 #[derive(Args)]
 struct RestoreArgs {
-    /// Its name [default: the newest]
+    /// Backup id [default: the newest backup]
     id: Option<BackupId>,
-    /// Look for every result that jobs have in S3
+    /// Check that every job result in S3 still exists
     #[arg(long)]
     verify_objects: bool,
 }
@@ -88,11 +91,11 @@ pub(crate) async fn run(global: &Global, args: BackupArgs) -> Result<()> {
 
 async fn make(global: &Global, settings: &Settings, args: &CreateArgs) -> Result<()> {
     let manifest = copy(settings, args.pause_ms, args.scratch.clone()).await?;
-    // The backup is there: what cannot be deleted now is deleted the next time.
+    // The backup exists; what cannot be deleted now is deleted by the next run.
     let deleted = match args.keep_all {
         true => Vec::new(),
         false => settings.store.thin_out(now_ms()).await.unwrap_or_else(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "older backups were not thinned out");
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot delete old backups");
             Vec::new()
         }),
     };
@@ -103,11 +106,11 @@ async fn make(global: &Global, settings: &Settings, args: &CreateArgs) -> Result
     show::created(&manifest)?;
     match deleted.len() {
         0 => Ok(()),
-        gone => output::line(format_args!("deleted {gone} older: {}", deleted.join(", "))),
+        gone => output::line(format_args!("deleted {gone} old backups: {}", deleted.join(", "))),
     }
 }
 
-/// Makes a backup, with a spinner.
+/// Creates a backup, with a spinner.
 async fn copy(settings: &Settings, pause_ms: u64, scratch: Option<PathBuf>) -> Result<stokehold_backup::Manifest> {
     let spinner = progress::spinner("copying");
     let (redis, store, keys) = (&settings.redis, &settings.store, settings.keys()?);
@@ -132,7 +135,7 @@ async fn bring_back(global: &Global, settings: Settings, args: &RestoreArgs) -> 
         show::restored(&outcome)?;
     }
     if !outcome.is_whole() {
-        bail!("the backup was restored, but not all is as it was: see above");
+        bail!("the backup was restored with differences; see above");
     }
     Ok(())
 }

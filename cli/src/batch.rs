@@ -1,4 +1,4 @@
-//! `stoke batch`: thousands of jobs from the lines of one file.
+//! `stoke batch`: thousands of jobs, one per line of a file.
 
 mod estimate;
 pub(crate) mod lines;
@@ -18,7 +18,7 @@ use crate::{Global, output};
 use lines::Kind;
 use model::Batch;
 
-/// Submit thousands of jobs as the lines of one file, and collect what came of them
+/// Submit thousands of jobs as the lines of one file, and collect the results
 #[derive(Args)]
 pub(crate) struct BatchArgs {
     #[command(subcommand)]
@@ -28,32 +28,32 @@ pub(crate) struct BatchArgs {
 #[derive(Subcommand)]
 enum Verb {
     Submit(Box<submit::SubmitArgs>),
-    /// List batches, the newest first
+    /// List batches, newest first
     List(show::ListArgs),
-    /// Show a batch: its state, its counts, its invalid lines
+    /// Show a batch: state, counts and invalid lines
     Get {
-        /// The batch's id
+        /// Batch id
         id: String,
     },
-    /// Show how far a batch is, until it has ended
+    /// Show the progress of a batch until it ends
     Watch {
-        /// The batch's id
+        /// Batch id
         id: String,
     },
-    /// Print or save the results, at any time
+    /// Print or save the results so far
     Results(LinesArgs),
-    /// Print or save the lines that failed, at any time
+    /// Print or save the lines that failed so far
     Errors(LinesArgs),
-    /// Cancel a batch; results that are there stay
+    /// Cancel a batch (results so far are kept)
     Cancel {
-        /// The batch's id
+        /// Batch id
         id: String,
     },
-    /// Try the failed and expired lines again, as a new batch
+    /// Retry the failed and expired lines as a new batch
     Retry {
-        /// The batch's id
+        /// Batch id
         id: String,
-        /// Show how far the new batch is, until it has ended
+        /// Show the progress of the new batch until it ends
         #[arg(long, short)]
         watch: bool,
     },
@@ -61,9 +61,9 @@ enum Verb {
 
 #[derive(Args)]
 struct LinesArgs {
-    /// The batch's id
+    /// Batch id
     id: String,
-    /// Save them in this file [default: standard output]
+    /// Save the lines to this file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -93,11 +93,11 @@ pub(crate) async fn run(global: &Global, args: BatchArgs) -> Result<()> {
 }
 
 async fn retry(global: &Global, client: &Client, id: &str, watch: bool) -> Result<()> {
-    // Sent twice, it would make two batches.
+    // Not idempotent: a second request would create a second batch.
     let accepted = client.once(Method::POST, &format!("/v1/batches/{}/retry-failed", segment(id)), None).await?;
     let batch = Batch::decode(&accepted)?;
     if watch {
-        output::note(output::dim(format_args!("batch {} tries the lines of {id} again", batch.id)));
+        output::note(output::dim(format_args!("batch {} retries the lines of {id}", batch.id)));
         let ended = watch::until_ended(client, &batch.id).await?;
         return show::show_ended(&ended, global.json);
     }

@@ -1,4 +1,4 @@
-//! `stoke bench`: measuring a running stack from outside.
+//! `stoke bench`: load tests of a running stack.
 
 mod arrivals;
 mod demo;
@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use crate::Global;
 
-/// Measure a running stack from outside
+/// Measure the performance of a running stack
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]

@@ -9,7 +9,7 @@ use crate::filter::{self, FilterArgs};
 use crate::job::Job;
 use crate::{Global, output, progress};
 
-/// Cancel jobs: by id, or with --all every one that a filter finds
+/// Cancel jobs by id, or every job that a filter matches (--all)
 #[derive(Args)]
 #[command(
     arg_required_else_help = true,
@@ -18,12 +18,12 @@ use crate::{Global, output, progress};
   stoke cancel --endpoint render --state queued --all"
 )]
 pub(crate) struct CancelArgs {
-    /// The jobs' ids
+    /// Job ids
     #[arg(value_name = "JOB", conflicts_with_all = [
         "all", "endpoint", "state", "batch", "schedule", "priority", "metadata",
     ])]
     ids: Vec<String>,
-    /// Cancel every job that the filter finds
+    /// Cancel every job that the filter matches
     #[arg(long)]
     all: bool,
     /// Only jobs of this endpoint
@@ -63,7 +63,7 @@ async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()>
                 }
                 jobs.push(cancelled);
             }
-            // The others are still meant.
+            // Continue with the remaining jobs.
             Err(error) => {
                 output::note(format_args!("job {id}: {error:#}"));
                 failed += 1;
@@ -81,9 +81,11 @@ async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result
     let filter = args.filter.members(&[("endpoint", args.endpoint.as_deref()), ("state", args.state.as_deref())])?;
     match (args.all, filter.is_empty()) {
         (true, false) => (),
-        (false, false) => bail!("this cancels every job that the filter finds; say so with --all"),
+        (false, false) => bail!("this would cancel every job that the filter matches; add --all to confirm"),
         (_, true) => {
-            bail!("say which jobs: by id, or with --endpoint, --state, --batch, --schedule, --priority or --metadata")
+            bail!(
+                "no jobs given: pass job ids, or filter with --endpoint, --state, --batch, --schedule, --priority or --metadata"
+            )
         }
     }
     let spinner = progress::spinner("cancelling");
@@ -93,10 +95,7 @@ async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result
     if global.json {
         return output::json(&json!({"cancelled": cancelled}));
     }
-    output::line(format_args!(
-        "{} jobs cancelled; workers have been told to stop those that run",
-        output::count(cancelled)
-    ))
+    output::line(format_args!("{} jobs cancelled; workers are stopping those that run", output::count(cancelled)))
 }
 
 async fn cancel(client: &Client, id: &str) -> Result<Value> {
@@ -104,7 +103,7 @@ async fn cancel(client: &Client, id: &str) -> Result<Value> {
 }
 
 fn said(job: &Job) -> String {
-    let told = if job.has_ended() { "" } else { "; its worker has been told to stop it" };
+    let told = if job.has_ended() { "" } else { "; its worker is stopping it" };
     format!("job {} is {}{told}", job.id, job.state)
 }
 

@@ -1,4 +1,5 @@
-//! That docs/metrics.md has every metric. Here, because only the binary knows all who tell any.
+//! Test that docs/metrics.md lists every metric. It is here because only this crate depends on every crate that has
+//! metrics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use stokehold_metrics::Metric;
 
 const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
 
-/// Who tells what, in the order of the page.
+/// The sources of metrics, in the order of the page.
 fn tellers() -> [(&'static str, &'static [Metric]); 7] {
     [
         ("Each API replica", stokehold_api::METRICS),
@@ -43,10 +44,7 @@ fn metrics_are_documented() {
         fs::write(path, format!("{head}{expected}")).unwrap();
         return;
     }
-    assert!(
-        format!("{BEGIN}{written}") == expected,
-        "docs/metrics.md is not what the code says: `make bless` writes it"
-    );
+    assert!(format!("{BEGIN}{written}") == expected, "docs/metrics.md is out of date: run `make bless`");
 }
 
 #[test]
@@ -54,7 +52,7 @@ fn no_metric_is_told_by_two() {
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for (teller, metric) in tellers().iter().flat_map(|(teller, metrics)| metrics.iter().map(move |it| (teller, it))) {
         let before = known.insert(metric.name, teller);
-        assert_eq!(before, None, "{} is told by {teller} too", metric.name);
+        assert_eq!(before, None, "{} is reported by {teller} too", metric.name);
         assert!(metric.name.starts_with("stokehold_") && metric.help.ends_with('.'), "{metric:?}");
     }
 }

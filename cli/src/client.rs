@@ -1,4 +1,4 @@
-//! The public API as the subcommands see it: JSON in, JSON out, a problem as an error that says what to do.
+//! A client of the public API: JSON requests and responses, and API problems as errors with advice.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::{Global, retry};
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For an answer that the API is not asked to hold back.
+/// Timeout of a response without long polling.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two pieces of a body; the event stream sends a comment every 15 s.
+/// Timeout between two chunks of a body. The event stream sends a comment every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the API answers: as was asked for, else as was written down.
+/// The URL of the API: the given one, else the saved one, else the default.
 pub(crate) fn address(global: &Global, saved: Option<&Credentials>) -> String {
     let url = global.url.as_deref().or(saved.map(|saved| &*saved.url)).unwrap_or(DEFAULT_URL);
     url.trim_end_matches('/').to_owned()
 }
 
-/// The API, and who asks.
+/// The API, and the token to use.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    /// For what this side sends piece by piece.
+    /// Client for streamed uploads.
     uploads: reqwest::Client,
     url: String,
     token: String,
 }
 
-/// What the API says of a request it does not fulfil.
+/// A problem response of the API.
 #[derive(Debug, Deserialize, thiserror::Error)]
 pub(crate) struct Problem {
     #[serde(default)]
@@ -59,10 +59,10 @@ struct FieldProblem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.detail.as_str() {
-            "" => write!(f, "the API answered {}", self.status)?,
+            "" => write!(f, "the API returned status {}", self.status)?,
             detail => f.write_str(detail)?,
         }
-        // With one error the detail is all of it.
+        // A single error is already part of the detail.
         for FieldProblem { path, message } in self.errors.iter().filter(|error| !self.detail.contains(&error.message)) {
             match path.as_str() {
                 "" => write!(f, "\n  {message}")?,
@@ -71,15 +71,15 @@ impl fmt::Display for Problem {
         }
         match self.code.as_str() {
             "unauthorized" => {
-                f.write_str("\nGive a token with --token or STOKE_TOKEN; `stoke token create` makes one.")
+                f.write_str("\nPass a token with --token or STOKE_TOKEN; create one with `stoke token create`.")
             }
-            "unknown_endpoint" => f.write_str("\n`stoke endpoints` lists what is deployed."),
+            "unknown_endpoint" => f.write_str("\nRun `stoke endpoints` to list the endpoints."),
             "not_retryable" => f.write_str(
-                "\nOnly jobs that failed, expired or were cancelled are tried again; `stoke dlq` lists them.",
+                "\nOnly failed, expired or cancelled jobs can be retried; `stoke dlq` lists failed and expired ones.",
             ),
-            "storage_exceeded" | "rate_limited" => f.write_str("\n`stoke limits` shows what you may take."),
-            "nothing_to_retry" => f.write_str("\nNo line of the batch failed or expired."),
-            "forbidden" => f.write_str("\n`stoke token create --role ROLE,...` makes a token that may."),
+            "storage_exceeded" | "rate_limited" => f.write_str("\nRun `stoke limits` to see your limits and usage."),
+            "nothing_to_retry" => f.write_str("\nThe batch has no failed or expired lines."),
+            "forbidden" => f.write_str("\nCreate a token with more rights: `stoke token create --role ROLE,...`."),
             _ => Ok(()),
         }
     }
@@ -91,37 +91,38 @@ pub(crate) struct Call<'a> {
     pub(crate) path: &'a str,
     pub(crate) body: Option<&'a Value>,
     pub(crate) headers: &'a [(&'static str, &'a str)],
-    /// How long the API is asked to hold its answer back.
+    /// Long-poll duration of the request.
     pub(crate) hold: Duration,
 }
 
-/// Why a request was not fulfilled, and what that means for the next try.
+/// Why a request failed, and whether it can be retried.
 pub(crate) struct Failure {
     pub(crate) error: anyhow::Error,
-    /// It may go well when it is tried again.
+    /// Whether the failure is transient.
     pub(crate) passing: bool,
-    /// The API certainly did nothing.
+    /// Whether the API certainly did not act on the request.
     refused: bool,
-    /// How long the API asked to wait.
+    /// The delay that the API asked for (`Retry-After`).
     pub(crate) asked: Option<Duration>,
-    /// What it answered, if it did.
+    /// The status of the response, if there was one.
     pub(crate) status: Option<StatusCode>,
 }
 
 impl Failure {
-    /// Nobody answered for as long as was waited.
+    /// A request without a response within its timeout.
     pub(crate) fn silence(elapsed: tokio::time::error::Elapsed) -> Self {
         Self { error: elapsed.into(), passing: true, refused: false, asked: None, status: None }
     }
 }
 
-/// Whether what failed may go well later: the API was not reached, or had other troubles than the request.
+/// Whether the error is transient: the API was unreachable, or the cause is not the request.
 pub(crate) fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Problem>().is_none_or(|problem| problem.status == 429 || problem.status >= 500)
 }
 
 impl Client {
-    /// To where the arguments, the environment or `stoke dev` say. The saved token is only for the server that wrote it.
+    /// Connects to the API named by arguments, environment or `stoke dev`. The saved token is used only for the URL it
+    /// was saved with.
     pub(crate) fn connect(global: &Global) -> Result<Self> {
         let saved = Credentials::load()?;
         let url = address(global, saved.as_ref());
@@ -129,32 +130,32 @@ impl Client {
         let token = global.token.clone().filter(|token| !token.is_empty()).or(saved.map(|saved| saved.token));
         let Some(token) = token else {
             bail!(
-                "there is no token for {url}: start `stoke dev` on this machine, or make one with `stoke token create` and give \
-                 it with --token or STOKE_TOKEN"
+                "no token for {url}: start `stoke dev` on this machine, or create a token with `stoke token create` and pass it \
+                 with --token or STOKE_TOKEN"
             );
         };
         Self::new(url, token)
     }
 
-    /// To where [`Client::connect`] goes, for what asks for no token.
+    /// Connects to the same API as [`Client::connect`], for requests without a token.
     pub(crate) fn without_token(global: &Global) -> Result<Self> {
         let saved = Credentials::load()?;
         Self::new(address(global, saved.as_ref()), String::new())
     }
 
-    /// To `url`, with `token`.
+    /// Connects to `url` with `token`.
     pub(crate) fn new(url: String, token: String) -> Result<Self> {
         let parsed =
             reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         if parsed.is_none() {
-            bail!("{url:?} is not the URL of an API; it looks like {DEFAULT_URL} (--url or STOKE_URL)");
+            bail!("{url:?} is not a valid API URL; expected e.g. {DEFAULT_URL} (--url or STOKE_URL)");
         }
         let builder = || {
             let agent = concat!("stoke/", env!("CARGO_PKG_VERSION"));
             reqwest::Client::builder().user_agent(agent).connect_timeout(CONNECT_TIMEOUT)
         };
         let http = builder().read_timeout(SILENCE_TIMEOUT).build()?;
-        // A read timeout counts from the start of a request until its answer begins, and would end a long upload.
+        // No read timeout: it would include the time of the upload.
         let uploads = builder().build()?;
         Ok(Self { http, uploads, url, token })
     }
@@ -163,17 +164,17 @@ impl Client {
         &self.url
     }
 
-    /// Who asks: for `stoke doctor`, which asks whose it is.
+    /// The token, which `stoke doctor` inspects.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The client for other questions than those to the public API; they get no token.
+    /// HTTP client for requests without a token.
     pub(crate) fn http(&self) -> &reqwest::Client {
         &self.http
     }
 
-    /// The client for uploads to presigned URLs, which get no token. Each request needs a timeout of its own.
+    /// HTTP client for uploads to presigned URLs, without a token. Each request must set its own timeout.
     pub(crate) fn uploads(&self) -> &reqwest::Client {
         &self.uploads
     }
@@ -182,7 +183,7 @@ impl Client {
         self.hold(path, Duration::ZERO).await
     }
 
-    /// A GET that the API may hold back for `hold`.
+    /// Sends a GET that the API may long-poll for `hold`.
     pub(crate) async fn hold(&self, path: &str, hold: Duration) -> Result<Value> {
         let call = Call { method: Method::GET, path, body: None, headers: &[], hold };
         Ok(self.call(&call).await?.1)
@@ -192,12 +193,12 @@ impl Client {
         self.call(&Call { method: Method::POST, path, body, headers: &[], hold: Duration::ZERO }).await
     }
 
-    /// Sends a call until it is answered, a few times at most: what it asks for is idempotent, or carries a key.
+    /// Sends a call, with retries. The call must be idempotent or carry an idempotency key.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<(StatusCode, Value)> {
         self.tries(call, true).await
     }
 
-    /// Sends a call that must not be done twice: again only where it was certainly not done.
+    /// Sends a call that is not idempotent. It is retried only if the API certainly did not act on it.
     pub(crate) async fn once(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let call = Call { method, path, body, headers: &[], hold: Duration::ZERO };
         Ok(self.tries(&call, false).await?.1)
@@ -210,14 +211,14 @@ impl Client {
                 Err(failure) => failure,
             };
             if !idempotent && failure.passing && !failure.refused {
-                return Err(failure.error.context("it may have been done all the same; look before you do it again"));
+                return Err(failure.error.context("the request may have taken effect; check before you repeat it"));
             }
             if tried >= retry::TRIES || !failure.passing {
                 return Err(failure.error);
             }
             tokio::time::sleep(retry::pause(tried, failure.asked)).await;
         }
-        bail!("never answered")
+        bail!("no response")
     }
 
     /// Sends a call once.
@@ -234,20 +235,24 @@ impl Client {
             |error: anyhow::Error, passing| Failure { error, passing, refused: false, asked: None, status: None };
         let status = answer.status();
         let body = answer.bytes().await.map_err(|error| {
-            broken(anyhow::Error::new(error.without_url()).context("the API's answer broke off"), true)
+            broken(
+                anyhow::Error::new(error.without_url())
+                    .context("the connection to the API closed before the end of the response"),
+                true,
+            )
         })?;
-        // 204 has none.
+        // A 204 has no body.
         let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
-        let body = body.context("the API's answer is not JSON").map_err(|error| broken(error, false))?;
+        let body = body.context("the API's response is not valid JSON").map_err(|error| broken(error, false))?;
         Ok((status, body))
     }
 
-    /// A POST whose body is sent piece by piece. It has no timeout: the caller watches how the body moves.
+    /// Builds a POST with a streamed body. It has no timeout; the caller must watch the progress.
     pub(crate) fn upload(&self, path: &str) -> RequestBuilder {
         self.uploads.post(format!("{}{path}", self.url)).bearer_auth(&self.token).header(ACCEPT, "application/json")
     }
 
-    /// What came of a request.
+    /// Turns a response or transport error into a response or a [`Failure`].
     pub(crate) async fn answer(&self, sent: reqwest::Result<Response>) -> Result<Response, Failure> {
         match sent {
             Ok(answer) if answer.status().is_success() => Ok(answer),
@@ -264,7 +269,7 @@ impl Client {
         }
     }
 
-    /// A GET whose body is read piece by piece. Redirects to the object store lose the token on the way.
+    /// Sends a GET whose body is streamed. Redirects to the object store do not carry the token.
     pub(crate) async fn stream(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Response> {
         let mut request = self.request(Method::GET, path);
         for (name, value) in headers {
@@ -284,17 +289,17 @@ impl Client {
     fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
         let what = if error.is_connect() {
             format!(
-                "nothing answers at {}: start it with `stoke dev`, or say where it is with --url or STOKE_URL",
+                "cannot connect to the API at {}: start it with `stoke dev`, or set its address with --url or STOKE_URL",
                 self.url
             )
         } else {
-            format!("{} did not answer", self.url)
+            format!("no response from {}", self.url)
         };
         anyhow::Error::new(error.without_url()).context(what)
     }
 }
 
-/// A part of a path that came from outside.
+/// Percent-encodes one segment of a path.
 pub(crate) fn segment(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
         match byte {
@@ -305,7 +310,7 @@ pub(crate) fn segment(text: &str) -> String {
     })
 }
 
-/// A path with the members of its query that are given.
+/// Appends the query parameters that have a value to a path.
 pub(crate) fn query(path: &str, members: &[(&str, Option<&str>)]) -> String {
     let mut query = path.to_owned();
     for (name, value) in members {
@@ -329,7 +334,9 @@ async fn problem(answer: Response) -> anyhow::Error {
     let status = answer.status();
     match answer.json::<Problem>().await {
         Ok(problem) => problem.into(),
-        Err(_) => anyhow::anyhow!("the API answered {status} without saying why; is this a Stokehold API?"),
+        Err(_) => anyhow::anyhow!(
+            "the server returned {status} without an error message; check that the URL is a Stokehold API"
+        ),
     }
 }
 
@@ -374,7 +381,7 @@ mod tests {
             let routes = axum::Router::new().route("/v1/x", axum::routing::post(answer));
             let done = crate::stub::serve(routes).await.once(Method::POST, "/v1/x", None).await;
             assert_eq!((done.is_ok(), *count.lock().expect("is whole")), (first == 429, tries), "{first}");
-            let unsure = done.is_err_and(|error| error.to_string().contains("look before"));
+            let unsure = done.is_err_and(|error| error.to_string().contains("may have taken effect"));
             assert_eq!(unsure, first == 503);
         }
     }

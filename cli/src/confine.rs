@@ -1,14 +1,14 @@
-//! `stoke confine`: how a worker starts a runner. Shuts itself in, then becomes it.
+//! `stoke confine`: applies a sandbox policy to itself, then executes a runner. Used by workers.
 
 use anyhow::Result;
 use clap::Args;
 
-/// Become a program that may do no more than a policy says
+/// Apply a sandbox policy, then run a program
 #[derive(Args)]
 pub(crate) struct ConfineArgs {
-    /// JSON
+    /// Sandbox policy as JSON
     policy: String,
-    /// What to run
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
     program: Vec<String>,
 }

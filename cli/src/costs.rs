@@ -10,39 +10,39 @@ use time::{Date, Duration, OffsetDateTime};
 use crate::client::{Client, segment};
 use crate::{Global, output};
 
-/// Show what jobs cost, and where the money went
+/// Show what jobs cost, and what the money was spent on
 ///
-/// Every job pays for the time in which it ran and its model was loaded, and its part of what the machines cost beside that: coming up,
-/// having nothing to do, disks, bytes. All rows together are what the providers charge. Days are UTC.
+/// A job is charged for its run time and the load time of its model, plus its share of the overhead of the machines:
+/// booting, idle time, disks and traffic. The rows add up to what the providers charge. Days are UTC.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke costs                                  the last seven days, by endpoint
+  stoke costs                                  the last 7 days by endpoint
   stoke costs --by day --from 30d
   stoke costs --by batch --from 2026-11-01 --to 2026-11-30 --csv
-  stoke costs --by job --batch batch_0123      the newest jobs of a batch, one by one")]
+  stoke costs --by job --batch batch_0123      the newest jobs of a batch")]
 pub(crate) struct CostsArgs {
-    /// What to tell it by; machines are for operators
+    /// Group by this; machine is operator only
     #[arg(long, value_enum, default_value = "endpoint")]
     by: By,
-    /// The first day, or how many days until the last
+    /// First day, or number of days up to and including the last
     #[arg(long, default_value = "7d", value_name = "DAYS|DATE", value_parser = from)]
     from: From,
-    /// The last day [default: today]
+    /// Last day [default: today]
     #[arg(long, value_name = "DATE", value_parser = date)]
     to: Option<Date>,
-    /// Whose: for operators [default: your own, of operators everybody's]
+    /// Tenant (operator only) [default: yours; operators: all]
     #[arg(long)]
     tenant: Option<String>,
-    /// By job: only of this endpoint
+    /// With --by job: only jobs of this endpoint
     #[arg(long)]
     endpoint: Option<String>,
-    /// By job: only lines of this batch
+    /// With --by job: only jobs of this batch
     #[arg(long)]
     batch: Option<String>,
-    /// The most rows, 1 to 1000
+    /// Maximum number of rows, 1 to 1000
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// Print comma-separated values, in millionths of a dollar
+    /// Print CSV; amounts are in millionths of a US dollar
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
@@ -73,14 +73,14 @@ impl By {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Day(Date),
-    /// So many until the last, which is one of them.
+    /// Number of days up to and including the last.
     Days(i64),
 }
 
 fn date(text: &str) -> Result<Date> {
     match Date::parse(text, &Iso8601::DATE) {
         Ok(date) => Ok(date),
-        Err(_) => bail!("must be a day, as 2026-11-22"),
+        Err(_) => bail!("must be a date, e.g. 2026-11-22"),
     }
 }
 
@@ -90,7 +90,7 @@ fn from(text: &str) -> Result<From> {
         Some(_) => bail!("must be 1d to 800d"),
         None => match date(text) {
             Ok(date) => Ok(From::Day(date)),
-            Err(_) => bail!("must be a number of days, as 30d, or a day, as 2026-11-22"),
+            Err(_) => bail!("must be a number of days, e.g. 30d, or a date, e.g. 2026-11-22"),
         },
     }
 }
@@ -105,7 +105,7 @@ pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
         return output::raw(show::csv(&told).as_bytes());
     }
     if told["rows"].as_array().is_none_or(Vec::is_empty) && told["total"]["total_usd_micros"] == 0 {
-        output::note("nothing was spent, and no job ended");
+        output::note("no costs and no ended jobs in this period");
         return Ok(());
     }
     output::line(show::table(args.by.word(), &told).trim_fmt())?;

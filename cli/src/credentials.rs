@@ -1,4 +1,4 @@
-//! The credentials file: where the API is, and a token for it. `stoke dev` writes it; the CLI and the SDKs read it.
+//! The credentials file: the URL of the API and a token. `stoke dev` writes it; the CLI and the SDKs read it.
 
 use std::fs;
 use std::io::Write;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths;
 
-/// What is in it.
+/// The contents of the credentials file.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Credentials {
-    /// Where the API answers.
+    /// URL of the API.
     pub(crate) url: String,
-    /// A token for it.
+    /// Token for that URL.
     pub(crate) token: String,
     /// The data directory of the `stoke dev` that wrote this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,12 +23,12 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// The saved ones, if there are any.
+    /// Loads the saved credentials, if any.
     pub(crate) fn load() -> Result<Option<Self>> {
         read_json(&paths::credentials()?)
     }
 
-    /// Saves them for this user alone. Returns where.
+    /// Saves the credentials, readable by this user only. Returns the path.
     pub(crate) fn save(&self) -> Result<PathBuf> {
         let path = paths::credentials()?;
         write_secret_json(&path, self)?;
@@ -36,7 +36,7 @@ impl Credentials {
     }
 }
 
-/// A JSON file; `None` when it is not there.
+/// Reads a JSON file; `None` if it does not exist.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -44,15 +44,15 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let value = serde_json::from_slice(&text);
-    value.map(Some).with_context(|| format!("{} cannot be understood; repair it or delete it", path.display()))
+    value.map(Some).with_context(|| format!("cannot parse {}; fix or delete it", path.display()))
 }
 
-/// Writes a file that only this user can read. It is there whole or not at all, power cut included.
+/// Writes a file that only this user can read, atomically and durably.
 pub(crate) fn write_secret_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // Made with mode 0600.
+        // Created with mode 0600.
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         serde_json::to_writer_pretty(&mut file, value)?;
         file.write_all(b"\n")?;

@@ -1,4 +1,4 @@
-//! `stoke dashboard`: an address that logs a browser in, once.
+//! `stoke dashboard`: prints a single-use log-in link.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use crate::dev::secrets::TENANT;
 use crate::token::Place;
 use crate::{Global, client, output};
 
-/// How long the address is good for. It stands on a screen, and in whatever keeps what was there.
+/// Lifetime of the link. It is short because terminals keep what they print.
 const LINK_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// Print the dashboard's address, with a log-in that is good once
+/// Print a single-use log-in link for the dashboard
 ///
-/// For whoever can reach the API's Redis: that of a `stoke dev` on this machine, or the one that --redis names.
+/// Needs access to the API's Redis: the one of `stoke dev` on this machine, or the one that --redis names.
 #[derive(Args)]
 pub(crate) struct DashboardArgs {
     #[command(flatten)]
     place: Place,
-    /// Whose jobs, endpoints and files it shows
+    /// Tenant whose jobs, endpoints and files the dashboard shows
     #[arg(long, default_value = TENANT)]
     tenant: String,
-    /// What may be done there, as jobs:read,workers:read [default: everything]
+    /// Scopes of the session, e.g. jobs:read,workers:read [default: all]
     #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
     scopes: Vec<Scope>,
 }
@@ -43,13 +43,13 @@ pub(crate) async fn run(global: &Global, args: DashboardArgs) -> Result<()> {
     Ok(())
 }
 
-/// What is to be known of such an address.
+/// A note on the lifetime of a link.
 pub(crate) fn about() -> String {
-    format!("It logs in once, within {} minutes; `stoke dashboard` prints another.", LINK_TTL.as_secs() / 60)
+    format!("The link works once, within {} minutes; `stoke dashboard` prints a new one.", LINK_TTL.as_secs() / 60)
 }
 
-/// The dashboard's address at `url`. The log-in is its fragment, which no browser sends and no server logs; the page takes it out of the
-/// address before it asks for anything.
+/// Creates a log-in link for the dashboard at `url`. The token is in the fragment, which browsers do not send and
+/// servers do not log. The page removes it from the address before its first request.
 pub(crate) async fn link(
     url: &str,
     registry: &Registry,
@@ -59,6 +59,6 @@ pub(crate) async fn link(
 ) -> Result<String> {
     let (mut record, token) = mint(TokenKind::Api, tenant, scopes, "dashboard", Some(LINK_TTL), key)?;
     record.single_use = true;
-    registry.put_token(&record).await.context("Redis did not take the log-in")?;
+    registry.put_token(&record).await.context("cannot store the log-in token in Redis")?;
     Ok(format!("{url}/dashboard#{}", token.expose()))
 }

@@ -1,4 +1,4 @@
-//! `stoke demo`: the whole stack for a minute, with real models, from a program that uses the Python SDK.
+//! `stoke demo`: a temporary stack with real models, driven by a program that uses the Python SDK.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::package::Overrides;
 use crate::signals::StopSignals;
 use crate::{Global, logging, output, progress};
 
-/// The program that submits the jobs, and what it needs.
+/// The program that submits the jobs, and its requirements.
 const DRIVER: &str = include_str!("demo/driver.py");
 const DRIVER_LOCK: &str = include_str!("demo/requirements.lock");
 
-/// The endpoints, as they lie in `sdk/examples`.
+/// The example endpoints of `sdk/examples`.
 const EXAMPLES: [(&str, &[(&str, &str)]); 3] = [
     ("echo", &[("main.py", include_str!("../../sdk/examples/echo/main.py"))]),
     (
@@ -39,13 +39,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Start everything, run 12 jobs, show what came out, stop everything
+/// Start a temporary stack, run 12 example jobs, show the results
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Where the pictures go
+    /// Folder for the generated images
     #[arg(long, value_name = "FOLDER", default_value = "demo-output")]
     out: PathBuf,
-    /// Keep everything running on what was done, for the dashboard to show, until Ctrl-C
+    /// Keep the stack running afterwards until Ctrl-C, e.g. to look at the dashboard
     #[arg(long)]
     stay: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
     let mut stop = StopSignals::new()?;
     let mut stack = tokio::select! {
         done = Box::pin(show(global, &args, folder.path(), log_file)) => done.map_err(|error| with_log(error, &log))?,
-        () = stop.recv() => anyhow::bail!("stopped before it had finished"),
+        () = stop.recv() => anyhow::bail!("stopped before the demo finished"),
     };
     let ended =
         if args.stay { stay(&mut stack, &mut stop).await.map_err(|error| with_log(error, &log)) } else { Ok(()) };
@@ -67,20 +67,20 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
     ended
 }
 
-/// Until Ctrl-C, or until something breaks.
+/// Waits for Ctrl-C or for the failure of a part.
 async fn stay(stack: &mut Stack, stop: &mut StopSignals) -> Result<()> {
-    // The link of the beginning may have been used, or be over.
+    // The first link may have been used or have expired.
     if let Some(link) = stack.dashboard().await? {
         output::note(format!("{} {link}", output::bold("dashboard")));
     }
-    output::note(output::dim("Everything runs on until Ctrl-C."));
+    output::note(output::dim("The stack keeps running until Ctrl-C."));
     tokio::select! {
         broken = stack.supervise() => Err(broken),
         () = stop.recv() => Ok(()),
     }
 }
 
-/// The stack, with all that the demo did; stopped where it fails.
+/// Starts the stack and runs the demo on it. Stops the stack if the demo fails.
 async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Result<Stack> {
     let say = |text: String| {
         if !global.json {
@@ -90,7 +90,7 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
     let mut stack = start(folder, log).await?;
     say(format!("{} {}", output::bold("started "), output::dim(format_args!("{}, {}", stack.url, stack.about.redis))));
     if let Some(link) = stack.dashboard().await? {
-        let lasts = if args.stay { "" } else { " (for as long as this runs; DEMO_STAY=1 keeps it)" };
+        let lasts = if args.stay { "" } else { " (until the demo ends; DEMO_STAY=1 keeps it running)" };
         say(format!("{} {link}{}", output::bold("dashboard"), output::dim(lasts)));
     }
 
@@ -106,8 +106,8 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         command.arg(&driver).arg(&args.out).args(global.json.then_some("--json"));
         command.env("STOKE_URL", &url).env("STOKE_TOKEN", &token).env_remove("PYTHONPATH");
         let status =
-            command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("the driver cannot be run")?;
-        ensure!(status.success(), "the program that submits the jobs failed ({status})");
+            command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("cannot run the demo program")?;
+        ensure!(status.success(), "the demo program failed ({status})");
         anyhow::Ok(())
     };
     let done = tokio::select! {
@@ -123,7 +123,7 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
     }
 }
 
-/// Starts a stack whose data lies in `folder`.
+/// Starts a stack with its data in `folder`.
 pub(crate) async fn start(folder: &Path, log: File) -> Result<Stack> {
     let bar = progress::spinner("starting Redis, the object store, the API and a worker");
     let options = StackOptions {
@@ -143,7 +143,7 @@ pub(crate) async fn start(folder: &Path, log: File) -> Result<Stack> {
     Ok(stack)
 }
 
-/// Deploys the examples, and says so.
+/// Deploys the examples.
 pub(crate) async fn deploy_examples(
     client: &Client,
     builder: &Builder,
@@ -163,10 +163,10 @@ pub(crate) async fn deploy_examples(
     Ok(())
 }
 
-/// What went wrong, with the stack's last words.
+/// Adds the last lines of the stack's log to an error.
 pub(crate) fn with_log(error: anyhow::Error, log: &Path) -> anyhow::Error {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(15)..].join("\n");
-    if last.is_empty() { error } else { anyhow::anyhow!("{error:#}\nThe stack's last lines:\n{last}") }
+    if last.is_empty() { error } else { anyhow::anyhow!("{error:#}\nLast log lines of the stack:\n{last}") }
 }

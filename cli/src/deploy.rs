@@ -1,4 +1,4 @@
-//! `stoke deploy`: from a folder to a version of an endpoint.
+//! `stoke deploy`: creates a version of an endpoint from a folder.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,36 +18,36 @@ use crate::{Global, output, paths, progress, schema, weights};
 /// Deploy a folder or a .py file as the next version of its endpoint
 #[derive(Args)]
 pub(crate) struct DeployArgs {
-    /// A folder, a .py file, or FILE.py:OBJECT
+    /// Folder, .py file, or FILE.py:OBJECT
     path: String,
-    /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
+    /// Kind of endpoint [default: from stoke.toml, else cog if there is a cog.yaml, else python]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
-    /// The part of new jobs that this version gets; the current one keeps the rest
+    /// Percentage of new jobs for this version; the current version keeps the rest
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100))]
     traffic: u32,
-    /// Let it reach the network that its workers do [default: what stoke.toml or the handler says]
+    /// Give the handler network access [default: from stoke.toml or the handler]
     #[arg(long)]
     network: bool,
-    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
+    /// Handler in the folder, e.g. main.py:Greet, or handler.py for a RunPod script [default: from stoke.toml]
     #[arg(long, value_name = "FILE[:OBJECT]")]
     handler: Option<String>,
-    /// The endpoint's name [default: what the handler says]
+    /// Endpoint name [default: from stoke.toml or the handler, else the name of the folder or file]
     #[arg(long)]
     name: Option<String>,
-    /// Python to run it with, as 3.11 [default: the python3 on PATH]
+    /// Python version, e.g. 3.11 [default: from stoke.toml, else the python3 on PATH]
     #[arg(long, value_name = "VERSION")]
     python: Option<String>,
-    /// GPU memory that it needs, GiB; 0 runs on the CPU [default: what the handler says]
+    /// GPU memory in GiB; 0 runs on the CPU [default: from stoke.toml or the handler]
     #[arg(long, value_name = "GIB")]
     vram_gib: Option<f64>,
 }
 
-/// What was deployed.
+/// The result of a deploy.
 pub(crate) struct Deployed {
-    /// The version, as the API shows it.
+    /// The version as API JSON.
     pub(crate) version: Value,
-    /// Whether it is a new one; else the current one is the same.
+    /// Whether the version is new. If not, it is identical to the current one.
     pub(crate) is_new: bool,
 }
 
@@ -58,14 +58,14 @@ impl Deployed {
     }
 }
 
-/// An environment that is ready on this machine.
+/// An environment that is installed on this machine.
 pub(crate) struct Prepared {
     pub(crate) environment: Environment,
     /// The exact requirements.
     pub(crate) lock: String,
 }
 
-/// Locks, builds and checks handlers on this machine.
+/// Locks requirements, builds environments and deploys packages on this machine.
 pub(crate) struct Builder {
     uv: Uv,
     environments: Environments,
@@ -86,7 +86,7 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
         return output::json(&deployed.version);
     }
     let (version, name) = (&deployed.version, deployed.name());
-    let news = if deployed.is_new { "" } else { " (nothing has changed)" };
+    let news = if deployed.is_new { "" } else { " (unchanged)" };
     output::line(format_args!("{}{news}", output::bold(format_args!("deployed {name}"))))?;
     output::line(format_args!("  input   {}", schema::summary(&version["input_schema"])))?;
     output::line(format_args!("  result  {}", schema::type_of(&version["output_schema"])))?;
@@ -98,7 +98,7 @@ impl Builder {
     pub(crate) async fn open() -> Result<Self> {
         let dir = paths::cache_dir()?;
         std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create {}; STOKE_CACHE_DIR names another", dir.display()))?;
+            .with_context(|| format!("cannot create {}; set STOKE_CACHE_DIR to use another folder", dir.display()))?;
         let uv = ensure_uv(None, &dir).await?;
         let environments = Environments::open(EnvironmentsConfig {
             dir,
@@ -110,7 +110,7 @@ impl Builder {
         Ok(Self { uv, environments })
     }
 
-    /// An environment with these requirements, built if there is none. A bar tells `what` it is for.
+    /// Returns an environment with these requirements, building it if needed. A spinner shows `what` it is for.
     pub(crate) async fn environment(&self, what: &str, lock: &str, python: &str) -> Result<Environment> {
         let bar = progress::spinner(what.to_owned());
         let (told, prefix) = (bar.clone(), what.to_owned());
@@ -122,14 +122,14 @@ impl Builder {
         Ok(environment?)
     }
 
-    /// A package's environment, and the lock that it was built from.
+    /// Returns a package's environment and the lock that it was built from.
     pub(crate) async fn prepare(&self, package: &Package) -> Result<Prepared> {
         let what = format!("environment of {}", package.shown());
         let wanted = package.python.as_deref().unwrap_or_default();
         match self.prepare_with(package, &what, wanted).await {
             Err(error) if package.is_python_a_wish && is_python_missing(&error) => {
                 let prepared = self.prepare_with(package, &what, "").await?;
-                output::note(format_args!("{error:#}; the Python at hand is used instead"));
+                output::note(format_args!("{error:#}; using the installed Python instead"));
                 Ok(prepared)
             }
             prepared => prepared,
@@ -149,8 +149,8 @@ impl Builder {
         Ok(Prepared { environment, lock })
     }
 
-    /// Describes, locks and packs on this machine, then sends what the API does not have yet.
-    /// The version gets this part of new jobs, percent.
+    /// Describes, locks and packs a package on this machine, then uploads what the API does not have. The version gets
+    /// `traffic_percent` of new jobs.
     pub(crate) async fn deploy(
         &self,
         client: &Client,
@@ -177,7 +177,7 @@ impl Builder {
         }
         weights::upload(client, &pinned).await?;
 
-        let archive = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+        let archive = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
         let (path, source) = (archive.path().to_owned(), package.source.clone());
         let uploaded: Vec<_> = pinned.iter().filter_map(|one| one.file.clone()).collect();
         let packed = tokio::task::spawn_blocking(move || pack(&source, &uploaded, archive.as_file()).map(|()| archive));
@@ -186,7 +186,8 @@ impl Builder {
         let wanted = json!({"sha256": measured.sha256, "size_bytes": measured.size_bytes});
         let (_, place) = client.post("/v1/packages", Some(&wanted)).await?;
         if place["exists"] != true {
-            let place: Place = serde_json::from_value(place).context("the API gave the package no place")?;
+            let place: Place =
+                serde_json::from_value(place).context("the API's response has no upload URL for the package")?;
             upload::put(client, &shown, &path, measured.size_bytes, &place).await?;
         }
         drop(archive);
@@ -202,7 +203,7 @@ impl Builder {
     }
 }
 
-/// Whether there is no such Python, and none could be installed.
+/// Whether the error is a missing Python that could not be installed.
 fn is_python_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(stokehold_worker::environment::Error::PythonMissing { .. }))
 }

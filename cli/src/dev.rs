@@ -1,4 +1,4 @@
-//! `stoke dev`: everything on this machine, from one command.
+//! `stoke dev`: a complete stack on this machine.
 
 mod children;
 mod fake_vast;
@@ -24,54 +24,53 @@ use crate::credentials::Credentials;
 use crate::signals::StopSignals;
 use crate::{Global, dashboard, logging, output};
 
-/// Run the API, Redis, an object store and a worker on this machine
+/// Run a complete stack on this machine: API, Redis, object store, worker
 ///
-/// What is accepted survives: the same data directory again brings the same stack back, with its jobs, results and tokens.
+/// The stack is persistent: starting it again with the same data directory restores its jobs, results and tokens.
 #[derive(Args)]
 pub(crate) struct DevArgs {
-    /// Where jobs, results and secrets are kept
+    /// Data directory for jobs, results and secrets
     #[arg(long, value_name = "FOLDER", default_value = ".stoke")]
     data: PathBuf,
-    /// Where the API listens; port 0 takes a free one, the same again next time if it is still free
+    /// Address and port of the API; port 0 picks a free port and tries to keep it on the next start
     #[arg(long, value_name = "ADDRESS:PORT", env = "STOKE_LISTEN", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// A Redis that runs already: redis://, rediss://, redis+unix://, redis+sentinel://host:port,.../service or
-    /// redis+cluster://host:port,... [default: one of our own, with its data under the data directory]
+    /// Use this Redis: redis://, rediss://, redis+unix://, redis+sentinel://host:port,.../service or
+    /// redis+cluster://host:port,... [default: start one with its data in the data directory]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// An S3 server that runs already; STOKE_S3_BUCKET, STOKE_S3_ACCESS_KEY_ID ... say more of it [default: our own store]
+    /// Use this S3 server, configured by STOKE_S3_BUCKET, STOKE_S3_ACCESS_KEY_ID etc. [default: the built-in store]
     #[arg(long, value_name = "URL", env = "STOKE_S3_ENDPOINT_URL")]
     s3: Option<String>,
-    /// What an accepted job survives
+    /// When Redis writes accepted jobs to disk
     #[arg(long, value_enum, default_value_t = Durability::Strict)]
     durability: Durability,
-    /// Accept a Redis (--redis) that forgets everything when it restarts
+    /// Accept a Redis (--redis) without persistence
     #[arg(long, env = "STOKE_EPHEMERAL")]
     ephemeral: bool,
-    /// Workers to run: a number, or a range as 0..4, within which they come with the work and go when it is done
-    /// [default: 1; with --fake-vast 0..4, which are rented]
+    /// Number of workers, or a range such as 0..4 to scale with the load [default: 1; with --fake-vast: 0..4]
     #[arg(long, value_name = "N|LEAST..MOST")]
     workers: Option<WorkerRange>,
-    /// Rent the workers from a fake Vast.ai, drawn from this seed: its offers, prices and bill are made up, and its machines are processes of
-    /// this one with pretended cards. To see how renting goes, without an account
+    /// Rent the workers from a simulated Vast.ai with this random seed. Offers, prices and bills are simulated, and the
+    /// machines are child processes with simulated GPUs. Use it to try renting without an account
     #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     fake_vast: Option<u64>,
-    /// Jobs at once in each worker [STOKE_SLOTS; default: one per core, at least 2]
+    /// Concurrent jobs per worker [STOKE_SLOTS; default: one per core, at least 2]
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// Make this file once everything is up; it holds the API's address
+    /// Create this file with the API's address once the stack is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
 
-/// How many workers there are, at least and at most.
+/// Minimum and maximum number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkerRange {
     pub(crate) least: u32,
     pub(crate) most: u32,
 }
 
-/// More processes than a machine could make use of.
+/// Maximum number of workers on one machine.
 const WORKERS_MAX: u32 = 64;
 
 impl WorkerRange {
@@ -87,7 +86,7 @@ impl FromStr for WorkerRange {
         let number = |text: &str| text.parse().ok().filter(|number| *number <= WORKERS_MAX);
         match (number(least), number(most)) {
             (Some(least), Some(most)) if least <= most => Ok(Self { least, most }),
-            _ => Err(format!("give a number up to {WORKERS_MAX}, or a range of such as 0..4")),
+            _ => Err(format!("use a number up to {WORKERS_MAX}, or a range such as 0..4")),
         }
     }
 }
@@ -101,16 +100,16 @@ impl fmt::Display for WorkerRange {
     }
 }
 
-/// How soon our own Redis brings to disk what it accepted.
+/// When the stack's Redis writes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
-    /// Every accepted job is on disk before it is acknowledged: nothing is lost, not even by a power cut
+    /// Before a job is acknowledged: a power failure loses nothing
     Strict,
-    /// Written at once, on disk within two seconds: faster, and a power cut can lose those
+    /// Within 2 seconds: faster, but a power failure can lose the last 2 seconds
     Standard,
 }
 
-/// What a Redis on this machine may take: a quarter of its memory.
+/// Memory limit of a Redis on this machine: a quarter of its memory, bytes.
 pub(crate) fn redis_memory_bytes() -> u64 {
     redis_server::memory()
 }
@@ -132,7 +131,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
     };
     let mut stack = tokio::select! {
         stack = Box::pin(Stack::start(options)) => stack?,
-        // What was started goes with it.
+        // Dropping the future stops the started parts.
         () = stop.recv() => return Ok(()),
     };
     let credentials =
@@ -147,7 +146,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
         broken = stack.supervise() => Err(broken),
         () = stop.recv() => Ok(()),
     };
-    tracing::info!("stopping: jobs under way may end; Ctrl-C once more stops at once");
+    tracing::info!("stopping after running jobs finish; press Ctrl-C again to stop immediately");
     stack.stop(stop.recv()).await;
     ended
 }
@@ -171,7 +170,7 @@ async fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> 
     }
     let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
     table.add_row(["API", &stack.url]);
-    table.add_row(["dashboard", link.as_deref().unwrap_or("not in this program; `make dashboard` builds it")]);
+    table.add_row(["dashboard", link.as_deref().unwrap_or("not included in this build; `make dashboard` builds it")]);
     table.add_row(["token", &format!("in {}", credentials.display())]);
     table.add_row(["data", &stack.data.display().to_string()]);
     table.add_row(["durability", &about.durability]);
@@ -179,9 +178,9 @@ async fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> 
     table.add_row(["objects", &about.objects]);
     table.add_row(["workers", &about.workers.to_string()]);
     if let Some(url) = &about.fake_vast {
-        table.add_row(["fake Vast.ai", &format!("{url}, with the key {}", stokehold_fake_vast::KEY)]);
+        table.add_row(["fake Vast.ai", &format!("{url}, API key {}", stokehold_fake_vast::KEY)]);
     }
-    table.add_row(["next", "stoke deploy PATH, in another terminal"]);
+    table.add_row(["next", "run `stoke deploy PATH` in another terminal"]);
     output::note(table.trim_fmt());
     if link.is_some() {
         output::note(output::dim(dashboard::about()));

@@ -10,15 +10,15 @@ use crate::filter::{self, FilterArgs};
 use crate::job::Job;
 use crate::{Global, output, pages, progress};
 
-/// Jobs end here by failing or by expiring; a cancelled job was not wanted any more.
+/// States of dead letters. Cancelled jobs are not included.
 const DEAD: [&str; 2] = ["failed", "expired"];
 
 const LIST_DEFAULT: u32 = 20;
 
-/// The longest list that one command prints; without --limit, tries again as many as there are.
+/// Maximum number of jobs that one command lists. `retry` has no limit by default.
 const LIST_MAX: u32 = 10_000;
 
-/// List jobs that failed or expired and were not tried again, or try them again
+/// List or retry dead letters: failed or expired jobs that were not retried
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke dlq --endpoint render
@@ -27,28 +27,28 @@ const LIST_MAX: u32 = 10_000;
 pub(crate) struct DlqArgs {
     #[command(subcommand)]
     verb: Option<Verb>,
-    // These stand before or after the verb, and mean the same: a filter must never get lost on the way to `retry`.
+    // Global, so that they work before and after the verb: `retry` must never ignore a filter.
     /// Only jobs of this endpoint
     #[arg(long, global = true)]
     endpoint: Option<String>,
-    /// Only jobs that ended with this error, as handler_error or timeout
+    /// Only jobs that ended with this error code, e.g. handler_error or timeout
     #[arg(long, global = true, value_name = "CODE")]
     error_code: Option<String>,
-    /// At most so many [default: 20 to list, all to retry]
+    /// Maximum number of jobs [default: 20 for list, all for retry]
     #[arg(long, short, global = true, value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List them, the newest first
+    /// List dead letters, newest first
     List,
-    /// Try them again, each as a new job
+    /// Retry dead letters, each as a new job
     Retry {
-        /// Every one of them
+        /// Retry all dead letters
         #[arg(long)]
         all: bool,
-        /// On the version of the endpoint on which each ran, rather than on the current one
+        /// Use the endpoint version on which each job ran, instead of the current one
         #[arg(long)]
         same_version: bool,
         #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
             let chosen = filter.members(&given)?;
             ensure!(
                 *all || !chosen.is_empty(),
-                "say which jobs: --all, or --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
+                "no jobs given: use --all, or filter with --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
             );
             let limit = args.limit.unwrap_or(u32::MAX);
             let retried = retry(&client, filter, &given, *same_version, limit).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
                 let pairs: Vec<Value> = retried.iter().map(|[old, new]| json!({"id": old, "new_id": new})).collect();
                 return output::json(&json!({"retried": pairs}));
             }
-            output::line(format_args!("{} jobs are tried again, as new jobs", output::count(retried.len() as u64)))
+            output::line(format_args!("retried {} jobs as new jobs", output::count(retried.len() as u64)))
         }
     }
 }
@@ -89,13 +89,13 @@ async fn retry(
     same_version: bool,
     limit: u32,
 ) -> Result<Vec<[String; 2]>> {
-    let spinner = progress::spinner("trying again");
+    let spinner = progress::spinner("retrying");
     let (mut retried, mut left) = (Vec::new(), limit);
-    // One state after the other: without a state the filter would also find what was cancelled on purpose.
+    // One call per state: without a state, the filter would also match cancelled jobs.
     for state in DEAD {
         let members = [given, &[("state", Some(state))]].concat();
         let before = retried.len() as u64;
-        let seen = |n| spinner.set_message(format!("{} tried again", output::count(before + n)));
+        let seen = |n| spinner.set_message(format!("{} retried", output::count(before + n)));
         let done = filter::retry_all(client, &filter.members(&members)?, same_version, left, seen).await?;
         left = left.saturating_sub(u32::try_from(done.len()).unwrap_or(u32::MAX));
         retried.extend(done);
@@ -108,10 +108,10 @@ fn list(global: &Global, jobs: &[Value]) -> Result<()> {
     if global.json {
         return output::json(&json!({"jobs": jobs}));
     }
-    output::print_table(&table(jobs)?, "there are none: no job failed or expired that was not tried again")?;
+    output::print_table(&table(jobs)?, "no dead letters")?;
     if !jobs.is_empty() {
         output::note(output::dim(
-            "`stoke get JOB` shows why, `stoke retry JOB` tries one again, `stoke dlq retry --all` all",
+            "`stoke get JOB` shows the error, `stoke retry JOB` retries one job, `stoke dlq retry --all` retries all",
         ));
     }
     Ok(())

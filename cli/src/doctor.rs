@@ -1,4 +1,4 @@
-//! `stoke doctor`: what this machine has, what it lacks, and what to do about it.
+//! `stoke doctor`: checks this machine and the services that it uses.
 
 mod api;
 mod network;
@@ -21,19 +21,20 @@ use plan::{Load, Plan};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Check this machine and what it reaches: the API, its token and its clock, Redis, the object store, Python, uv, GPUs
+/// Check this machine and its services: API, token, clock, Redis, S3, Python, uv, GPUs
 ///
-/// With the API's own settings in the environment (STOKE_REDIS_URL, STOKE_S3_...) it also tries what the API may do there.
+/// With the API's settings in the environment (STOKE_REDIS_URL, STOKE_S3_...), it also checks the API's rights in Redis
+/// and S3.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// Check this Redis [default: that of `stoke dev`, if one runs]
+    /// Redis to check [default: the Redis of a running `stoke dev`]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// Check that webhooks may go to this URL, and that it answers from here
+    /// Check that webhooks may be sent to this URL and that it responds
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
-    /// Check nothing, but say how much Redis a load takes: jobs_per_s=, payload_bytes= [result_bytes=1000 retention_s=86400 run_s=1
-    /// backlog=0]
+    /// Only estimate the Redis resources of a load: jobs_per_s= and payload_bytes= are required; defaults are
+    /// result_bytes=1000 retention_s=86400 run_s=1 backlog=0
     #[arg(long, value_name = "NAME=NUMBER", num_args = 1..)]
     plan: Vec<String>,
 }
@@ -69,16 +70,18 @@ async fn redis_server() -> Finding {
     const WHAT: &str = "Redis to run";
     match provision::present().await {
         Ok(Some(found)) => Finding::ok(WHAT, format!("{} {}", found.path.display(), found.version)),
-        Ok(None) => Finding::ok(WHAT, "none here; `stoke dev` gets one by itself"),
-        Err(error) => Finding::fail(WHAT, format!("{error:#}"), "Name another with STOKE_REDIS_SERVER, or unset it."),
+        Ok(None) => Finding::ok(WHAT, "not installed; `stoke dev` downloads one"),
+        Err(error) => {
+            Finding::fail(WHAT, format!("{error:#}"), "Set STOKE_REDIS_SERVER to another program, or unset it.")
+        }
     }
 }
 
 async fn redis(url: Option<&str>) -> Option<Finding> {
     const WHAT: &str = "Redis settings";
-    const FIX: &str = "The API refuses to start on it.";
-    const STANDARD: &str = "The API starts on it with STOKE_DURABILITY=standard, and not without.";
-    const NOTES: &str = "The API starts on it all the same.";
+    const FIX: &str = "The API does not start with this Redis.";
+    const STANDARD: &str = "The API starts with this Redis only with STOKE_DURABILITY=standard.";
+    const NOTES: &str = "The API starts with this Redis anyway.";
     let config = match url {
         Some(url) => RedisConfig { url: url.to_owned(), ..RedisConfig::default() },
         None => {
@@ -91,18 +94,18 @@ async fn redis(url: Option<&str>) -> Option<Finding> {
         Ok(Ok((fitness, None))) => {
             let notes = fitness.notes.iter().map(|note| format!("\n{note}"));
             let (class, replicas) = (fitness.durability.as_str(), fitness.replicas_to_wait);
-            let found = format!("fit for {class}, replicas waited for: {replicas}{}", notes.collect::<String>());
+            let found = format!("meets durability {class}, waits for {replicas} replicas{}", notes.collect::<String>());
             Some(if fitness.notes.is_empty() { Finding::ok(WHAT, found) } else { Finding::warn(WHAT, found, NOTES) })
         }
-        Ok(Ok((_, Some(why)))) => Some(Finding::warn(WHAT, format!("fit for standard only: {why}"), STANDARD)),
-        // A `stoke dev` that was stopped is nothing to complain about.
+        Ok(Ok((_, Some(why)))) => Some(Finding::warn(WHAT, format!("meets durability standard only: {why}"), STANDARD)),
+        // A stopped `stoke dev` is not a problem.
         _ if url.is_none() => None,
         Ok(Err(error)) => Some(Finding::fail(WHAT, error.to_string(), FIX)),
-        Err(_) => Some(Finding::fail(WHAT, "does not answer", FIX)),
+        Err(_) => Some(Finding::fail(WHAT, "no response", FIX)),
     }
 }
 
-/// What a Redis can keep; with the reason why it is not `strict` when it is not.
+/// Returns the durability that a Redis can provide and, if that is not `strict`, the reason.
 async fn fitness(config: RedisConfig) -> Result<(Fitness, Option<String>), QueueError> {
     let check = async |durability| {
         let queue = RedisQueue::connect(RedisConfig { durability, ..config.clone() }).await?;

@@ -13,11 +13,11 @@ use serde_json::Value;
 use crate::client::{Client, segment};
 use crate::{Global, output, schema};
 
-/// List what is deployed, or every version of one endpoint
+/// List endpoints, or all versions of one endpoint
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct EndpointsArgs {
-    /// Show the versions of this endpoint, the newest first
+    /// Show the versions of this endpoint, newest first
     name: Option<String>,
     #[command(subcommand)]
     what: Option<What>,
@@ -61,7 +61,7 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
         Some(name) => traffic::of(client, name).await?.versions,
         None => Vec::new(),
     };
-    let mut table = output::table(["endpoint", "jobs", "input", "result", "vram", "package", "deployed"]);
+    let mut table = output::table(["endpoint", "traffic", "input", "result", "vram", "package", "deployed"]);
     for version in found[member].as_array().into_iter().flatten() {
         let part = traffic.iter().find(|part| Some(part.version) == version["version"].as_u64());
         table.add_row([
@@ -75,12 +75,12 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
         ]);
     }
     if name.is_none() {
-        // Each line is what is current.
+        // Without a name, each row is a current version, and traffic has no meaning.
         if let Some(column) = table.column_mut(1) {
             column.set_constraint(ColumnConstraint::Hidden);
         }
     }
-    output::print_table(&table, "nothing is deployed yet; `stoke deploy PATH` does it")
+    output::print_table(&table, "no endpoints; deploy one with `stoke deploy PATH`")
 }
 
 fn vram(gib: &Value) -> String {

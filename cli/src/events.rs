@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// Far above the largest event, a `done` with the job's whole input; more is not this protocol.
+/// Maximum size of an event: far above the largest valid one, a `done` with the whole input of the job.
 const EVENT_BYTES_MAX: usize = 32 << 20;
 
 /// One event.
@@ -15,7 +15,7 @@ const EVENT_BYTES_MAX: usize = 32 << 20;
 pub(crate) struct Event {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     pub(crate) kind: String,
-    /// What `Last-Event-ID` resumes after; kept from earlier events when it has none.
+    /// Id for `Last-Event-ID`; an event without an id keeps the previous one.
     pub(crate) id: String,
     pub(crate) data: Value,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens the stream of a job, after the event `last_id` (empty: from its start).
+    /// Opens the event stream of a job after the event `last_id` (empty: from the start).
     pub(crate) async fn open(client: &Client, job: &str, last_id: &str) -> Result<Self> {
         let after = [("last-event-id", last_id)];
         let headers = if last_id.is_empty() { &[] } else { &after[..] };
@@ -35,21 +35,21 @@ impl Events {
         Ok(Self { body: answer.bytes_stream().boxed(), parser: Parser { id: last_id.to_owned(), ..Parser::default() } })
     }
 
-    /// The next event; `None` when the stream ended.
+    /// Returns the next event, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some(event) = self.parser.event()? {
                 return Ok(Some(event));
             }
             match self.body.next().await {
-                Some(piece) => self.parser.feed(&piece.context("the event stream broke off")?)?,
+                Some(piece) => self.parser.feed(&piece.context("the connection closed in the middle of the event stream")?)?,
                 None => return Ok(None),
             }
         }
     }
 }
 
-/// Server-sent events, as far as this API uses them: one line of data each.
+/// A parser for server-sent events with one `data` line each.
 #[derive(Default)]
 struct Parser {
     buffer: Vec<u8>,
@@ -60,7 +60,7 @@ struct Parser {
 
 impl Parser {
     fn feed(&mut self, piece: &[u8]) -> Result<()> {
-        ensure!(self.buffer.len() + piece.len() <= EVENT_BYTES_MAX, "an event is too large");
+        ensure!(self.buffer.len() + piece.len() <= EVENT_BYTES_MAX, "an event is larger than {EVENT_BYTES_MAX} bytes");
         self.buffer.extend_from_slice(piece);
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Parser {
                 if data.is_empty() {
                     continue;
                 }
-                let data = serde_json::from_str(&data).context("an event is not JSON")?;
+                let data = serde_json::from_str(&data).context("an event is not valid JSON")?;
                 return Ok(Some(Event { kind, id: self.id.clone(), data }));
             }
             let (field, value) = line.split_once(':').unwrap_or((line, ""));

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use crate::client::{Client, query, segment};
 use crate::{Global, job, output, progress};
 
-/// Say how good a job's result is, see how good an endpoint's are, and export a sample
+/// Rate job results, show ratings by endpoint, and export a sample
 #[derive(Args)]
 #[command(
     arg_required_else_help = true,
@@ -25,7 +25,7 @@ use crate::{Global, job, output, progress};
 pub(crate) struct FeedbackArgs {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// The job's id, as of `give`
+    /// Job id, short for `give JOB`
     #[arg(value_name = "JOB")]
     job: Option<String>,
     #[command(flatten)]
@@ -34,17 +34,17 @@ pub(crate) struct FeedbackArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Say how good a job's result is; again replaces what was said
+    /// Rate the result of a job; a second rating replaces the first
     Give {
-        /// The job's id
+        /// Job id
         #[arg(value_name = "JOB")]
         job: String,
         #[command(flatten)]
         rating: Rating,
     },
-    /// Show how good the results are, version by version
+    /// Show ratings by endpoint version
     Stats {
-        /// Only this endpoint's
+        /// Only this endpoint
         #[arg(long)]
         endpoint: Option<String>,
     },
@@ -53,48 +53,48 @@ enum Verb {
 
 #[derive(Args, Debug, Default, PartialEq)]
 struct Rating {
-    /// The result was good enough
+    /// Accept the result
     #[arg(long, conflicts_with = "rejected")]
     accepted: bool,
-    /// The result was not good enough
+    /// Reject the result
     #[arg(long)]
     rejected: bool,
-    /// How good it was, from 1 to 5
+    /// Score from 1 (worst) to 5 (best)
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
     score: Option<u8>,
-    /// A word for it; may be repeated
+    /// Label of the rating; may be repeated
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
-    /// What else there is to say
+    /// Free-text comment
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
 
-/// Print or save a random sample of rated jobs, with their inputs and results, as lines of JSON
+/// Print or save a random sample of rated jobs, with inputs and results, as JSON lines
 #[derive(Args)]
 struct ExportArgs {
-    /// Only this endpoint's, or those of one version as NAME@VERSION
+    /// Only this endpoint, or one version as NAME@VERSION
     #[arg(long)]
     endpoint: Option<String>,
-    /// How many
+    /// Number of jobs
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sample: u32,
-    /// Save them in this file [default: standard output]
+    /// Save the sample to this file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
     let (job, rating) = match (args.verb, args.job) {
-        (Some(_), Some(job)) => bail!("give {job:?} after the verb, as in `stoke feedback give {job} --accepted`"),
+        (Some(_), Some(job)) => bail!("put the job {job:?} after the verb, e.g. `stoke feedback give {job} --accepted`"),
         (Some(_), None) if args.rating != Rating::default() => {
-            bail!("a rating belongs to a job, as in `stoke feedback give JOB --accepted`")
+            bail!("a rating needs a job, e.g. `stoke feedback give JOB --accepted`")
         }
         (Some(Verb::Give { job, rating }), None) => (job, rating),
         (Some(Verb::Stats { endpoint }), None) => return stats(global, &Client::connect(global)?, endpoint).await,
         (Some(Verb::Export(args)), None) => return export(global, &Client::connect(global)?, &args).await,
         (None, Some(job)) => (job, args.rating),
-        (None, None) => bail!("name the job, as in `stoke feedback JOB --accepted`"),
+        (None, None) => bail!("no job given; use e.g. `stoke feedback JOB --accepted`"),
     };
     give(global, &job, &rating).await
 }
@@ -103,14 +103,14 @@ async fn give(global: &Global, job: &str, rating: &Rating) -> Result<()> {
     let body = rating.body();
     ensure!(
         !body.is_empty(),
-        "say how good the result of job {job} is: with --accepted or --rejected, --score, --label or --comment"
+        "no rating given for job {job}: use --accepted or --rejected, --score, --label or --comment"
     );
     let client = Client::connect(global)?;
     let (_, given) = client.post(&format!("/v1/jobs/{}/feedback", segment(job)), Some(&body.into())).await?;
     if global.json {
         return output::json(&given);
     }
-    output::line(format_args!("job {job} is rated: {}", said(&given)))
+    output::line(format_args!("rated job {job}: {}", said(&given)))
 }
 
 impl Rating {
@@ -144,7 +144,7 @@ async fn stats(global: &Global, client: &Client, endpoint: Option<String>) -> Re
     if global.json {
         return output::json(&found);
     }
-    output::print_table(&table(&found), "no job has been rated; `stoke feedback JOB --accepted` does it")
+    output::print_table(&table(&found), "no rated jobs; rate one with `stoke feedback JOB --accepted`")
 }
 
 fn table(stats: &Value) -> Table {
@@ -167,11 +167,11 @@ async fn export(global: &Global, client: &Client, args: &ExportArgs) -> Result<(
     let Some(to) = &args.output else {
         let mut body = client.stream(&path, &[]).await?.bytes_stream();
         while let Some(piece) = body.next().await {
-            output::raw(&piece.context("the answer broke off; what was printed is not all")?)?;
+            output::raw(&piece.context("the connection to the API closed before the end of the response; the printed lines are incomplete")?)?;
         }
         return Ok(());
     };
-    save(client, &path, to).await.with_context(|| format!("the sample was not saved in {}", to.display()))?;
+    save(client, &path, to).await.with_context(|| format!("cannot save the sample to {}", to.display()))?;
     if global.json {
         return output::json(&json!({"path": to}));
     }
@@ -183,7 +183,7 @@ async fn save(client: &Client, path: &str, to: &Path) -> Result<()> {
     let mut body = client.stream(path, &[]).await?.bytes_stream();
     let (mut place, bar) = (job::Beside::create(to).await?, progress::bytes(format!("saving {}", to.display())));
     while let Some(piece) = body.next().await {
-        let piece = piece.context("the answer broke off")?;
+        let piece = piece.context("the connection to the API closed before the end of the response")?;
         place.file.write_all(&piece).await?;
         bar.inc(piece.len() as u64);
     }
@@ -199,7 +199,7 @@ fn export_path(args: &ExportArgs) -> Result<String> {
             None => (None, None),
         };
     if let Some(version) = version {
-        version.parse::<u32>().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
+        version.parse::<u32>().with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
     }
     let sample = args.sample.to_string();
     Ok(query("/v1/feedback/export", &[("endpoint", endpoint), ("version", version), ("sample", Some(&sample))]))

@@ -1,4 +1,4 @@
-//! Which jobs are meant, when they are not named one by one.
+//! Filters that select jobs, and bulk operations on them.
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 use crate::client::Client;
 use crate::submit::options::{self, Priority};
 
-/// The most that the API does in one call.
+/// Maximum number of jobs per call.
 const PAGE: u32 = 1_000;
 
-/// Calls of one command: ten million jobs. More is an API that does not get ahead.
+/// Maximum number of calls per command. It allows ten million jobs.
 const CALLS_MAX: u32 = 10_000;
 
-/// Calls in a row that found nothing and still said that there is more.
+/// Maximum number of consecutive calls that do nothing although the API reports more jobs.
 const EMPTY_MAX: u32 = 100;
 
-/// The filter's arguments that belong to no subcommand alone.
+/// Filter options that several subcommands share.
 #[derive(Args, Debug, Default, PartialEq)]
 pub(crate) struct FilterArgs {
     /// Only jobs of this batch
@@ -30,13 +30,13 @@ pub(crate) struct FilterArgs {
     /// Only jobs of this priority
     #[arg(long, value_enum)]
     pub(crate) priority: Option<Priority>,
-    /// Only jobs with this label; may be repeated
+    /// Only jobs with this label; repeat to require several
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<String>,
 }
 
 impl FilterArgs {
-    /// As the API takes it, with what else was given.
+    /// The filter as an API object, with the other given members.
     pub(crate) fn members(&self, others: &[(&str, Option<&str>)]) -> Result<Map<String, Value>> {
         let given = [
             ("batch", self.batch.as_deref()),
@@ -53,12 +53,12 @@ impl FilterArgs {
     }
 }
 
-/// Cancels every job that `filter` finds, and tells `seen` how many they are so far.
+/// Cancels every job that `filter` matches. Calls `seen` with the number of jobs so far.
 pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, seen: impl Fn(u64)) -> Result<u64> {
     let (mut total, mut pages) = (0, Pages::default());
     loop {
         let answer = page(client, "/v1/jobs/cancel", &json!({"filter": filter, "limit": PAGE})).await?;
-        let cancelled = answer["cancelled"].as_u64().context("the API did not say how many it cancelled")?;
+        let cancelled = answer["cancelled"].as_u64().context("the API's response has no number of cancelled jobs")?;
         total += cancelled;
         seen(total);
         if !pages.goes_on(&answer, cancelled == 0)? {
@@ -67,8 +67,8 @@ pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, see
     }
 }
 
-/// Tries every job again that `filter` finds, `limit` at most. Returns `[old, new]` ids, and tells `seen` how many they
-/// are so far.
+/// Retries jobs that `filter` matches, at most `limit`. Returns `[old, new]` ids. Calls `seen` with the number of jobs
+/// so far.
 pub(crate) async fn retry_all(
     client: &Client,
     filter: &Map<String, Value>,
@@ -80,7 +80,7 @@ pub(crate) async fn retry_all(
     let mut left = limit;
     let body = |limit: u32| {
         let mut body = json!({"filter": filter, "limit": limit});
-        // Only where it is asked for: an API of the release before knows no such member.
+        // Sent only if set: an API of the previous release rejects the member.
         if same_version {
             body["same_version"] = true.into();
         }
@@ -88,10 +88,10 @@ pub(crate) async fn retry_all(
     };
     while left > 0 {
         let answer = page(client, "/v1/jobs/retry", &body(left.min(PAGE))).await?;
-        let found = answer["retried"].as_array().context("the API did not say what it tried again")?;
+        let found = answer["retried"].as_array().context("the API's response has no list of retried jobs")?;
         let mut again = None;
         for pair in found {
-            let id = |name: &str| pair[name].as_str().map(str::to_owned).context("the API gave a job no id");
+            let id = |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
             let (old, new) = (id("id")?, id("new_id")?);
             if made.contains(&old) {
                 again = Some(old.clone());
@@ -101,10 +101,10 @@ pub(crate) async fn retry_all(
         }
         left = left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         seen(retried.len() as u64);
-        // Jobs that fail as fast as they are tried again would keep this loop, and their workers, busy for ever.
+        // Jobs that fail as fast as they are retried would keep this loop and their workers busy forever.
         if let Some(id) = again {
             bail!(
-                "{} jobs were tried again, and they fail again already; stopped at job {id}: `stoke get {id}` shows why",
+                "stopped after {} jobs, because retried jobs are failing again, e.g. job {id}: see `stoke get {id}`",
                 retried.len()
             );
         }
@@ -119,7 +119,7 @@ async fn page(client: &Client, path: &str, body: &Value) -> Result<Value> {
     Ok(client.post(path, Some(body)).await?.1)
 }
 
-/// What bounds a loop that the API ends.
+/// Bounds of a loop that ends when the API reports no more jobs.
 #[derive(Default)]
 struct Pages {
     read: u32,
@@ -133,7 +133,7 @@ impl Pages {
         let more = answer["more"] == true;
         ensure!(
             !more || (self.read < CALLS_MAX && self.empty < EMPTY_MAX),
-            "the API says that there are more after {} calls, and does not get ahead; run the same command again to go on",
+            "the API still reports more jobs after {} calls without progress; run the same command again to continue",
             self.read
         );
         Ok(more)

@@ -1,4 +1,4 @@
-//! `stoke find-redis`: the server that `stoke dev` would run, for tests that start their own.
+//! `stoke find-redis`: prints the Redis server that `stoke dev` would run. Used by tests.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +9,7 @@ use crate::output;
 /// Print the path of the Redis that `stoke dev` would run
 #[derive(Args)]
 pub(crate) struct FindRedisArgs {
-    /// Pass over what is on PATH: the pinned Valkey, installed if need be
+    /// Ignore servers on PATH and print the pinned Valkey, installing it if needed
     #[arg(long)]
     pinned: bool,
 }

@@ -1,4 +1,4 @@
-//! What was found about a machine, as a table and as a verdict.
+//! Output of checks: a table, and an error if a check failed.
 
 use anyhow::{Result, bail};
 use comfy_table::Cell;
@@ -7,12 +7,12 @@ use stokehold_worker::machine::{Finding, Verdict};
 
 use crate::{Global, output};
 
-/// Prints them; an error when one of them fails.
+/// Prints the findings. Returns an error if one of them is a failure.
 pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
     if global.json {
         output::json(&json!({"checks": findings}))?;
     } else {
-        let mut table = output::table(["", "check", "found"]);
+        let mut table = output::table(["", "check", "result"]);
         for Finding { what, verdict, found, fix } in findings {
             let word = match verdict {
                 Verdict::Ok => "ok",
@@ -30,7 +30,7 @@ pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
     }
 }
 
-/// How many fail.
+/// The number of failures.
 pub(crate) fn failed(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count()
 }

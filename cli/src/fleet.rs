@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::{Global, output};
 
-/// List the machines: where each is in its life, what it costs, what it runs
+/// List machines: state, running jobs, loaded models and price
 #[derive(Args)]
 pub(crate) struct FleetArgs {}
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
         return output::json(&found);
     }
     let mut table =
-        output::table(["machine", "from", "kind", "state", "since", "running", "idle", "loaded", "$/h", "paid since"]);
+        output::table(["machine", "provider", "kind", "state", "since", "running", "idle", "loaded", "$/h", "rented"]);
     let machines = found["machines"].as_array().map(Vec::as_slice).unwrap_or_default();
     for machine in machines {
         let loaded: Vec<String> = machine["loaded"].as_array().into_iter().flatten().map(output::cell).collect();
@@ -39,14 +39,14 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
     }
     output::print_table(
         &table,
-        "there is no machine; `stoke worker` starts one, `stoke autoscaler run` those that are wanted",
+        "no machines; start a worker with `stoke worker`, or the autoscaler with `stoke autoscaler run`",
     )?;
     for notice in found["notices"].as_array().into_iter().flatten() {
         let text = output::cell(&notice["text"]);
         output::note(output::bold(format_args!("{text} (since {})", output::ago(&notice["since"]))));
     }
     if !machines.is_empty() {
-        output::note(format_args!("all together ${} per hour", dollars(&found["usd_micros_per_hour"])));
+        output::note(format_args!("total ${} per hour", dollars(&found["usd_micros_per_hour"])));
     }
     Ok(())
 }

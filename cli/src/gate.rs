@@ -1,4 +1,4 @@
-//! `stoke gate`: whether a version of an endpoint is good enough, by a file of lines that it runs.
+//! `stoke gate`: tests a version of an endpoint with a file of lines.
 
 mod check;
 mod junit;
@@ -22,51 +22,52 @@ use crate::upload::lines::{Lines, send};
 use crate::{Global, money, output};
 use verdict::{Limits, Measured, Verdict};
 
-/// Run a file of lines on one version of an endpoint, and fail unless it is good enough
+/// Test one version of an endpoint with a file of lines, and fail if it misses a limit
 ///
-/// A line is passed when its job succeeded and, with --check, what came of it was accepted. Ends with an error when a limit is not
-/// met, so that a pipeline stops there.
+/// A line passes if its job succeeds and, with --check, the check accepts the result. The command exits with status 1
+/// if a limit is missed, which stops a CI pipeline.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke deploy greet --traffic 0
   stoke gate --endpoint greet --version 8 --batch cases.jsonl --min-success 0.98 --max-p95-ms 900 --promote
   stoke gate --endpoint greet --version 8 --batch cases.jsonl --check 'python3 judge.py' --junit gate.xml --roll-back")]
 pub(crate) struct GateArgs {
-    /// The endpoint
+    /// Endpoint name
     #[arg(long, value_name = "NAME")]
     endpoint: String,
-    /// The version to be judged; it needs no traffic
+    /// Version to test; it needs no traffic
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     version: u32,
-    /// The file of lines, as `stoke batch submit` takes it
+    /// File of lines in the format of `stoke batch submit`
     #[arg(long, value_name = "FILE")]
     batch: PathBuf,
-    /// The least part of the lines that must pass, 0 to 1
+    /// Minimum fraction of lines that pass, 0 to 1
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = verdict::part)]
     min_success: f64,
-    /// The longest that 95 of 100 passed lines may run, milliseconds; waiting and loading are not counted
+    /// Maximum 95th percentile of the run time of passed lines in milliseconds, without waiting and loading [default:
+    /// no limit]
     #[arg(long, value_name = "MS")]
     max_p95_ms: Option<u64>,
-    /// The most that 1,000 lines may cost
+    /// Maximum cost of 1,000 lines in US dollars [default: no limit]
     #[arg(long, value_name = "USD", value_parser = money::micros)]
     max_usd_per_1000: Option<u64>,
-    /// A command that judges results: it gets lines of {"line", "custom_id", "job_id", "case", "result"} and answers lines of
-    /// {"line", "accepted", "score"?, "comment"?}; what it says is kept as feedback on the jobs
+    /// Shell command that rates results: it reads lines of {"line", "custom_id", "job_id", "case", "result"} and writes
+    /// lines of {"line", "accepted", "score"?, "comment"?}, which are stored as feedback on the jobs
     #[arg(long, value_name = "COMMAND")]
     check: Option<String>,
-    /// Send all new jobs to the version when it is good enough
+    /// Send all new jobs to the version if it passes
     #[arg(long)]
     promote: bool,
-    /// Send no new job to the version when it is not good enough
+    /// Send no new jobs to the version if it fails
     #[arg(long)]
     roll_back: bool,
-    /// The longest that all of it may take, as 30m; lines that are open then have not passed
+    /// Time limit of the batch and of the check, e.g. 30m; open lines then count as not passed
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// How urgent the lines are [default: batch]
+    /// Priority of the jobs [default: batch]
     #[arg(long, value_enum)]
     priority: Option<Priority>,
-    /// Also write the verdict in this file, as JUnit has it
+    /// Also write the result to this file in JUnit XML format
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 }
@@ -74,15 +75,15 @@ pub(crate) struct GateArgs {
 pub(crate) async fn run(global: &Global, args: GateArgs) -> Result<()> {
     let client = Client::connect(global)?;
     if args.check.is_some() && args.batch.as_os_str() == "-" {
-        bail!("--check reads the lines a second time: give a file, not -");
+        bail!("--check needs a file, not -, because it reads the lines again");
     }
     let batch = submit(&client, &args).await?;
     let ended = watched(&client, &batch).await?;
     if ended.state == "failed" {
-        // Its lines are wrong: that says nothing of the version.
+        // The lines are invalid, which does not concern the version.
         return Err(ended.succeeded().err().unwrap_or_else(|| anyhow::anyhow!("batch {batch} failed")));
     }
-    let files = tempfile::tempdir().context("cannot make a folder for the results")?;
+    let files = tempfile::tempdir().context("cannot create a temporary folder for the results")?;
     let (results, errors) = (files.path().join("results.jsonl"), files.path().join("errors.jsonl"));
     save(&client, Kind::Results, &batch, &results).await?;
     save(&client, Kind::Errors, &batch, &errors).await?;
@@ -109,11 +110,11 @@ pub(crate) async fn run(global: &Global, args: GateArgs) -> Result<()> {
     tell(global, &args, &batch, &verdict, moved.as_ref())?;
     match verdict.passed() {
         true => Ok(()),
-        false => bail!("{}@{} is not good enough: {}", args.endpoint, args.version, verdict.failed()),
+        false => bail!("{}@{} failed the gate: {}", args.endpoint, args.version, verdict.failed()),
     }
 }
 
-/// Hands the lines in, pinned to the version. They expire with the gate's time, should nobody wait for them any more.
+/// Submits the lines on the version. They expire at the gate's timeout, in case the command is interrupted.
 async fn submit(client: &Client, args: &GateArgs) -> Result<String> {
     let lines = Lines::open(&args.batch).await?;
     let (version, deadline_s) = (args.version.to_string(), args.timeout.as_secs().max(1).to_string());
@@ -133,14 +134,14 @@ async fn submit(client: &Client, args: &GateArgs) -> Result<String> {
     Ok(batch.id)
 }
 
-/// Waits for the batch's end. A pipeline that is called off has it cancelled: nobody would read what it costs.
+/// Waits for the end of the batch. An interrupt cancels the batch.
 async fn watched(client: &Client, id: &str) -> Result<Batch> {
     let mut stop = StopSignals::new()?;
     tokio::select! {
         ended = watch::until_ended(client, id) => Batch::decode(&ended?),
         () = stop.recv() => {
             client.post(&format!("/v1/batches/{}/cancel", segment(id)), None).await?;
-            bail!("called off; batch {id} is cancelled");
+            bail!("interrupted; batch {id} was cancelled");
         }
     }
 }

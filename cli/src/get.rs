@@ -15,15 +15,15 @@ use crate::{Global, output, submit, wait};
 /// Show a job: its state, attempts, timing and result
 #[derive(Args)]
 pub(crate) struct GetArgs {
-    /// The job's id
+    /// Job id
     id: String,
-    /// Wait until it has ended and print only its result
+    /// Wait until the job ends and print only its result
     #[arg(long, short)]
     wait: bool,
-    /// Show where its time went, part by part; with --json as OpenTelemetry has it (OTLP)
+    /// Show a trace of the job's time; with --json, in OpenTelemetry format (OTLP/JSON)
     #[arg(long, short, conflicts_with_all = ["wait", "out"])]
     trace: bool,
-    /// Save the files that the result names in this folder
+    /// Save the files of the result to this folder
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
-//! Becoming another program that does not outlive the one that started it.
+//! `stoke guard`: runs a program that is killed when its parent exits.
 //!
-//! `stoke dev` starts its children through this: the signal at the parent's death is a property of the process that survives
-//! `exec`, so that any program can be given it, and a `stoke dev` that was killed with -9 leaves nothing running.
+//! `stoke dev` starts its children through this command. The parent-death signal survives `exec`, so it works for any
+//! program, and a `stoke dev` that is killed with SIGKILL leaves nothing running.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use nix::unistd::getppid;
 
-/// Run a program that ends with its parent
+/// Run a program that is killed when its parent exits
 #[derive(Args)]
 pub(crate) struct GuardArgs {
-    /// The process that must be the parent
+    /// Process id of the parent
     parent: i32,
-    /// What to run
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
     program: Vec<String>,
 }
@@ -24,8 +24,8 @@ pub(crate) fn run(args: &GuardArgs) -> Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
         .context("cannot tie this process to its parent")?;
-    // It may have died before the line above.
-    anyhow::ensure!(getppid().as_raw() == args.parent, "the parent is gone");
+    // The parent may have exited before the call above.
+    anyhow::ensure!(getppid().as_raw() == args.parent, "the parent process has exited");
     let (program, rest) = args.program.split_first().context("no program given")?;
     Err(Command::new(program).args(rest).exec()).with_context(|| format!("cannot run {program}"))
 }

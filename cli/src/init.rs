@@ -1,4 +1,4 @@
-//! `stoke init`: a folder to begin with.
+//! `stoke init`: creates a folder with an example endpoint.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,18 +11,18 @@ use serde_json::json;
 use crate::package::Kind;
 use crate::{Global, output};
 
-/// Write a folder with a working endpoint to begin with
+/// Create a folder with a working example endpoint
 #[derive(Args)]
 pub(crate) struct InitArgs {
-    /// The folder; it is made if there is none
+    /// Folder to create or fill
     #[arg(default_value = ".")]
     folder: PathBuf,
-    /// What the endpoint is
+    /// Kind of endpoint
     #[arg(long, value_name = "KIND", default_value = "python")]
     kind: Kind,
 }
 
-/// A file of a start.
+/// Name and contents of a file.
 type Start = (&'static str, &'static str);
 
 const PYTHON: [Start; 3] = [
@@ -62,10 +62,10 @@ pub(crate) fn run(global: &Global, args: &InitArgs) -> Result<()> {
     output::line(format_args!("deploy it  stoke deploy {shown}"))
 }
 
-/// Writes the files; nothing that is there is touched.
+/// Writes the files. Existing files are never changed.
 fn write(folder: &Path, files: &[Start]) -> Result<Vec<&'static str>> {
     if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
-        bail!("{} is there already; name another folder", folder.join(name).display());
+        bail!("{} already exists; choose another folder", folder.join(name).display());
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, text) in files {
@@ -79,7 +79,7 @@ fn write(folder: &Path, files: &[Start]) -> Result<Vec<&'static str>> {
     Ok(files.iter().map(|(name, _)| *name).collect())
 }
 
-/// What begins with `#!` is meant to be run.
+/// Makes a file executable if it begins with `#!`.
 fn make_executable(file: &fs::File, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     if !text.starts_with("#!") {

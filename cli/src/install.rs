@@ -1,4 +1,4 @@
-//! `stoke install` and `stoke uninstall`: one machine that runs it all, under systemd.
+//! `stoke install` and `stoke uninstall`: a complete server on one machine, run by systemd.
 
 mod answers;
 mod apply;
@@ -21,42 +21,43 @@ use crate::{Global, output, services};
 
 pub(crate) use uninstall::{UninstallArgs, run as uninstall};
 
-/// Set this machine up: Redis, an object store, the API, TLS in front of them, monitoring
+/// Install a server on this machine: Redis, object store, API, TLS proxy, monitoring
 ///
-/// Installs what is missing of redis-server, caddy and prometheus with apt-get; makes the user stokehold, secrets, settings and hardened services of systemd; starts
-/// them, checks them with `stoke doctor` and says what to do next. Again with other options changes them; again without keeps the last ones, and every
-/// secret. A Redis or an S3 server of your own is used when STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys, are set (sudo -E);
-/// every other setting of `stoke api` that is in the environment is kept too.
+/// Installs missing packages (redis-server, caddy, prometheus) with apt-get; creates the user stokehold, secrets,
+/// settings and hardened systemd services; starts them, runs `stoke doctor` and prints the next steps. Run it again
+/// with other options to change them; options that are not given keep their last value, and secrets never change. To
+/// use your own Redis or S3 server, set STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys (with
+/// sudo -E). Other settings of `stoke api` in the environment are saved too.
 #[derive(Args)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     options: answers::Options,
-    /// Have this machine run jobs as well
+    /// Also run a worker on this machine
     #[arg(long, conflicts_with = "root")]
     worker: bool,
-    /// The program that services start [default: this one]
+    /// `stoke` program that the services start [default: this program]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Print every file, without the secrets, and every command, and do nothing
+    /// Print all files (without secrets) and commands, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write below this folder, and install and start nothing: for making an image
+    /// Write files below this folder, and install and start nothing (to build an image)
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     root: PathBuf,
 }
 
-/// What an installation does.
+/// The steps of an installation.
 struct Plan {
-    /// Packages of the distribution that are not there yet.
+    /// Distribution packages to install.
     packages: Vec<&'static str>,
-    /// Whether the user is to be made.
+    /// Whether to create the user.
     lacks_user: bool,
     files: Vec<File>,
-    /// Those of them that are new, or are not as they should be.
+    /// Paths of files to write: missing or different ones.
     changed: Vec<&'static str>,
     /// Units to enable and start.
     services: Vec<&'static str>,
-    /// Units of ours that were started once and are not wanted any more.
+    /// Enabled units to disable.
     idle: Vec<&'static str>,
 }
 
@@ -66,15 +67,15 @@ pub(crate) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
     if is_live && !args.dry_run {
         ensure!(
             nix::unistd::Uid::effective().is_root(),
-            "only root may install services: use sudo -E, or --dry-run to see what would be done"
+            "installing services requires root: use sudo -E, or --dry-run to see the changes"
         );
         ensure!(
             services::has_systemd(),
-            "systemd does not run here: --root FOLDER writes the files, and deploy/compose.yaml is the way with containers"
+            "systemd is not running: use --root FOLDER to only write the files, or deploy/compose.yaml for containers"
         );
         ensure!(
             !["/home", "/root", "/tmp", "/run/user"].iter().any(|hidden| program.starts_with(hidden)),
-            "{} lies where services do not look: unpack the archive below /opt, or name another with --program",
+            "services cannot access {}: unpack the archive below /opt, or use another program with --program",
             program.display()
         );
     }
@@ -124,19 +125,19 @@ impl Plan {
     }
 }
 
-/// The folder of the worker's archives, where docs/deploy.md puts it.
+/// The folder of worker archives that docs/deploy.md describes, if it exists.
 fn archives() -> Option<String> {
     const FOLDER: &str = "/opt/stokehold/dist";
     Path::new(FOLDER).is_dir().then(|| FOLDER.to_owned())
 }
 
-/// `None` for what is not there.
+/// Reads a file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            bail!("only root may read {}: use sudo", path.display())
+            bail!("reading {} requires root: use sudo", path.display())
         }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -156,8 +157,8 @@ fn show(global: &Global, plan: &Plan, root: &Path) -> Result<()> {
     };
     commands(before)?;
     for (file, path, text) in files {
-        let yours = if file.is_yours { ", written once" } else { "" };
-        let stays = if plan.changed.contains(&file.path) { "" } else { ", stays as it is" };
+        let yours = if file.is_yours { ", only written if missing" } else { "" };
+        let stays = if plan.changed.contains(&file.path) { "" } else { ", unchanged" };
         output::line(format_args!("# {} ({:o}{yours}{stays})\n{text}", path.display(), file.mode))?;
     }
     commands(after)
@@ -174,12 +175,12 @@ fn next(answers: &Answers) -> Result<()> {
     let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
     table.add_row(["API", &answers.url()]);
     table.add_row(["dashboard", &format!("{}/dashboard", answers.url())]);
-    table.add_row(["secrets", &format!("/{}: keep a copy elsewhere", files::SETTINGS)]);
+    table.add_row(["secrets", &format!("/{} (keep a copy on another machine)", files::SETTINGS)]);
     if answers.tls == Tls::Internal {
-        table.add_row(["authority", &format!("{}: clients and workers must trust it", apply::TRUSTED)]);
+        table.add_row(["authority", &format!("{} (clients and workers must trust it)", apply::TRUSTED)]);
     }
-    table.add_row(["a token", "sudo stoke-admin token create --name me"]);
-    table.add_row(["a worker", "sudo stoke-admin token create --kind join --name box-1"]);
-    table.add_row(["checks", "sudo stoke-admin doctor"]);
+    table.add_row(["create a token", "sudo stoke-admin token create --name me"]);
+    table.add_row(["add a worker", "sudo stoke-admin token create --kind join --name box-1"]);
+    table.add_row(["check", "sudo stoke-admin doctor"]);
     output::line(table.trim_fmt())
 }

@@ -1,4 +1,4 @@
-//! A job as the API shows it, and what the subcommands make of it.
+//! The job object of the API, and its text forms.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::client::{Client, segment};
 use crate::output;
 use crate::progress;
 
-/// The members that people look at.
+/// A job: the fields that the subcommands use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Job {
     pub(crate) id: String,
@@ -63,14 +63,14 @@ pub(crate) struct Job {
     pub(crate) oom_events: u32,
 }
 
-/// Why it has not started.
+/// Why a job has not started.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// A job that it runs after.
+/// A job that must end first.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) job: String,
@@ -78,7 +78,7 @@ pub(crate) struct Dependency {
     pub(crate) on: String,
 }
 
-/// What runs before or after it.
+/// A pipeline step before or after the job.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Step {
     #[serde(default)]
@@ -97,7 +97,7 @@ pub(crate) struct Step {
     pub(crate) timing: Option<Timing>,
 }
 
-/// How far it is.
+/// Progress reported by the handler.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) fraction: f64,
@@ -105,7 +105,7 @@ pub(crate) struct Progress {
     pub(crate) message: String,
 }
 
-/// One try at it.
+/// An attempt of a job.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Attempt {
     pub(crate) attempt: u32,
@@ -118,7 +118,7 @@ pub(crate) struct Attempt {
     pub(crate) error: Option<Failure>,
 }
 
-/// Where the milliseconds went.
+/// Duration of each phase, ms.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(crate) struct Timing {
@@ -134,7 +134,7 @@ pub(crate) struct Timing {
     pub(crate) upload_ms: u64,
 }
 
-/// Why it failed.
+/// An error of a job or an attempt.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) code: String,
@@ -149,33 +149,33 @@ pub(crate) struct Failure {
 }
 
 impl Job {
-    /// From the API's JSON.
+    /// Decodes the API's JSON.
     pub(crate) fn decode(job: &Value) -> Result<Self> {
-        Self::deserialize(job).context("the API's answer is no job; are `stoke` and the API of the same release?")
+        Self::deserialize(job).context("the API's response is not a job; check that `stoke` and the API have the same version")
     }
 
-    /// Whether it has ended.
+    /// Whether the job has ended.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled" | "expired")
     }
 
-    /// Its endpoint with the version.
+    /// Endpoint with version, `NAME@VERSION`.
     pub(crate) fn endpoint(&self) -> String {
         format!("{}@{}", self.endpoint, output::cell(&self.version))
     }
 
-    /// An error that says how it ended, unless it succeeded.
+    /// Returns an error with the outcome unless the job succeeded.
     pub(crate) fn succeeded(&self) -> Result<()> {
         match (&*self.state, &self.error) {
             ("succeeded", _) => Ok(()),
             (state, Some(error)) => bail!("job {} {state} after {} attempt(s): {error}", self.id, self.attempts.len()),
-            (state, None) => bail!("job {} was not finished: it is {state}", self.id),
+            (state, None) => bail!("job {} is {state}", self.id),
         }
     }
 }
 
 impl Failure {
-    /// As much as fits in a table: its first line.
+    /// The first line of the error, for tables.
     pub(crate) fn in_short(&self) -> String {
         let parts = [self.class.as_deref(), self.message.as_deref().and_then(|message| message.lines().next())];
         parts
@@ -205,23 +205,23 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The result of a job that succeeded, wherever it lies.
+/// Returns the result of a successful job, downloading it if it is not inline.
 pub(crate) async fn result(client: &Client, job: &Job) -> Result<Value> {
     if !job.result.is_null() || job.result_url.is_none() {
         return Ok(job.result.clone());
     }
     let answer = client.stream(&format!("/v1/jobs/{}/result", segment(&job.id)), &[]).await?;
-    answer.json().await.context("the result is not JSON")
+    answer.json().await.context("the result is not valid JSON")
 }
 
-/// Saves the files that a result names below `folder`. Returns their paths.
+/// Downloads the files of a result to `folder`. Returns their paths.
 pub(crate) async fn save_files(client: &Client, result: &Value, folder: &Path) -> Result<Vec<std::path::PathBuf>> {
     let mut files = Vec::new();
     find_files(result, &mut files);
     let mut saved = Vec::with_capacity(files.len());
     for (name, url) in files {
-        // The name is the worker's word: only its last part may choose a place.
-        let name = Path::new(name).file_name().with_context(|| format!("the result names a file {name:?}"))?;
+        // The worker chose the name, so only its last component is used.
+        let name = Path::new(name).file_name().with_context(|| format!("the result has a file with the invalid name {name:?}"))?;
         let path = folder.join(name);
         download(client, url, &path).await.with_context(|| format!("cannot save {}", path.display()))?;
         saved.push(path);
@@ -255,7 +255,7 @@ async fn download(client: &Client, path: &str, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file that is written beside its place first, so that it is there whole or not at all.
+/// A file that is written to a temporary name and then renamed, so that it is never incomplete.
 pub(crate) struct Beside<'a> {
     pub(crate) file: tokio::fs::File,
     beside: tempfile::TempPath,
@@ -266,7 +266,7 @@ impl<'a> Beside<'a> {
     pub(crate) async fn create(to: &'a Path) -> Result<Self> {
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         tokio::fs::create_dir_all(folder).await?;
-        // Results are no secrets: the mode that the user's umask gives, not the private one of temporary files.
+        // Results are not secret: use the user's umask, not the private mode of temporary files.
         let mode = std::fs::Permissions::from_mode(0o666);
         let (file, beside) = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?.into_parts();
         Ok(Self { file: tokio::fs::File::from_std(file), beside, to })

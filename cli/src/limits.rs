@@ -10,18 +10,18 @@ use std::time::Duration;
 use crate::client::{Call, Client, segment};
 use crate::{Global, money, output};
 
-/// Show what a tenant may take at once, or set it
+/// Show or set the limits of a tenant
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke limits                                        your own, and what you use of them
+  stoke limits                                        your limits and usage
   stoke limits acme --weight 2 --max-running 50
   stoke limits acme --endpoint render --starts-per-minute 60 --clear max-open
   stoke limits acme --budget-usd-per-day 5 --at-budget drain
   stoke limits acme --requests-per-minute 600 --max-storage 50GiB")]
 pub(crate) struct LimitsArgs {
-    /// Whose: for operators [default: your own]
+    /// Tenant (operator only) [default: yours]
     tenant: Option<String>,
-    /// At this endpoint only
+    /// Limits at this endpoint only
     #[arg(long)]
     endpoint: Option<String>,
     #[command(flatten)]
@@ -30,34 +30,35 @@ pub(crate) struct LimitsArgs {
 
 #[derive(Args, Debug, Default)]
 struct Change {
-    /// Its share when several tenants wait, 0.01 to 1000: with 2, twice that of one with 1
+    /// Share of the capacity relative to other waiting tenants, 0.01 to 1000 [default: 1]
     #[arg(long, value_name = "W", conflicts_with = "endpoint")]
     weight: Option<f64>,
-    /// Jobs that run at once
+    /// Maximum jobs that run at the same time
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
-    /// Jobs that have not ended
+    /// Maximum jobs that have not ended
     #[arg(long, value_name = "N")]
     max_open: Option<u64>,
-    /// Jobs that start within a minute
+    /// Maximum job starts per minute
     #[arg(long, value_name = "N")]
     starts_per_minute: Option<u64>,
-    /// Dollars that may be spent on a day, UTC; then nothing more starts before midnight
+    /// Budget per UTC day in US dollars; once it is spent, no job starts before midnight
     #[arg(long, value_name = "USD", value_parser = money::micros)]
     budget_usd_per_day: Option<u64>,
-    /// What happens to what runs then: it ends (drain), or goes back to the front of its queue (stop) [default: drain]
+    /// What happens to running jobs when the budget is spent: let them finish (drain) or put them back at the front of
+    /// their queue (stop) [default: drain]
     #[arg(long, value_name = "WHAT", value_parser = ["drain", "stop"])]
     at_budget: Option<String>,
-    /// Requests a minute to each replica of the API
+    /// Maximum requests per minute to each replica of the API
     #[arg(long, value_name = "N", conflicts_with = "endpoint")]
     requests_per_minute: Option<u32>,
-    /// Bytes of uploaded files, packages and weights, as 500MB or 50GiB
+    /// Maximum size of uploaded files, packages and weights, e.g. 500MB or 50GiB
     #[arg(long, value_name = "SIZE", value_parser = bytes_of, conflicts_with = "endpoint")]
     max_storage: Option<u64>,
-    /// Bytes of the queue's memory that its jobs may take, ended ones too until they move to history, as 500MB or 2GiB
+    /// Maximum queue memory of its jobs, including ended ones until they move to history, e.g. 500MB or 2GiB
     #[arg(long, value_name = "SIZE", value_parser = bytes_of, conflicts_with = "endpoint")]
     max_memory: Option<u64>,
-    /// Lift this limit; may be repeated
+    /// Remove this limit; may be repeated
     #[arg(long, value_name = "FIELD", value_enum)]
     clear: Vec<Field>,
 }
@@ -65,7 +66,7 @@ struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Field {
     Weight,
-    // As the option is written, and as JSON has it.
+    // The name of the option; the alias is the JSON name.
     #[value(alias = "max_running")]
     MaxRunning,
     #[value(alias = "max_open")]
@@ -84,7 +85,7 @@ enum Field {
     MaxMemoryBytes,
 }
 
-/// A tenant's, and an endpoint's: whoever has none of an endpoint's own is held by the tenant's.
+/// Fields of a tenant's limits. Limits at an endpoint apply in addition.
 const TENANT_FIELDS: &[Field] = &[
     Field::Weight,
     Field::MaxRunning,
@@ -99,7 +100,7 @@ const TENANT_FIELDS: &[Field] = &[
 const ENDPOINT_FIELDS: &[Field] =
     &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute, Field::BudgetUsdMicrosPerDay, Field::AtBudget];
 
-/// What is shown as a number of its own.
+/// Fields with a table column of their own.
 const SHOWN: &[Field] = &[Field::Weight, Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute];
 
 impl Field {
@@ -137,12 +138,12 @@ impl Change {
         }
     }
 
-    /// What is there, with what was given: the API takes all of it at once.
+    /// Merges the change into the existing limits, because the API replaces all limits at once.
     fn apply(&self, there: &Value, fields: &[Field]) -> Result<Value> {
         let mut limits = Map::new();
         for field in &self.clear {
-            ensure!(fields.contains(field), "an endpoint has no {} of its own to clear", field.name());
-            ensure!(self.given(*field).is_none(), "{} is both given and cleared", field.name());
+            ensure!(fields.contains(field), "cannot clear {}: it is not a limit of an endpoint", field.name());
+            ensure!(self.given(*field).is_none(), "cannot both set and clear {}", field.name());
         }
         let no_budget = self.clear.contains(&Field::BudgetUsdMicrosPerDay);
         for field in fields {
@@ -156,13 +157,13 @@ impl Change {
             );
             let value = match (self.given(*field), self.clear.contains(field), field) {
                 (Some(given), ..) => given,
-                // It always has one.
+                // A tenant always has a weight.
                 (None, true, Field::Weight) => json!(1),
                 (None, true, _) => Value::Null,
                 (None, false, Field::AtBudget) if no_budget => Value::Null,
                 (None, false, _) => there[field.name()].clone(),
             };
-            // An API of an older release does not know of them.
+            // APIs of older releases do not support these fields.
             if !(*field == Field::Weight || is_young) || !value.is_null() {
                 limits.insert(field.name().to_owned(), value);
             }
@@ -174,7 +175,7 @@ impl Change {
 pub(crate) async fn run(global: &Global, args: LimitsArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let Some(tenant) = &args.tenant else {
-        ensure!(!args.change.is_some(), "say whose limits to set, as in `stoke limits TENANT --max-running 50`");
+        ensure!(!args.change.is_some(), "name the tenant whose limits to set, e.g. `stoke limits TENANT --max-running 50`");
         return own(global, &client, args.endpoint.as_deref()).await;
     };
     let (path, fields) = match &args.endpoint {
@@ -215,19 +216,19 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
     }
     output::line(table(&found).trim_fmt())?;
     let used = |name: &str| output::count(found["usage"][name].as_u64().unwrap_or_default());
-    output::line(format_args!("\nnow {} jobs run and {} have not ended", used("running"), used("open")))?;
+    output::line(format_args!("\n{} jobs running, {} not ended", used("running"), used("open")))?;
     if let Some(held) = found["usage"]["memory_bytes"].as_u64() {
-        output::line(format_args!("{} of the queue's memory are theirs, ended jobs among them", output::bytes(held)))?;
+        output::line(format_args!("{} of queue memory in use, including ended jobs", output::bytes(held)))?;
     }
     match found["usage"]["storage_bytes"].as_u64() {
-        Some(stored) => output::line(format_args!("{} are stored", output::bytes(stored))),
+        Some(stored) => output::line(format_args!("{} of storage in use", output::bytes(stored))),
         None => Ok(()),
     }
 }
 
-/// A size as people write it: bytes, or with a unit of thousands (MB) or of 1,024 (MiB).
+/// Parses a size: bytes, or with a decimal (MB) or binary (MiB) unit.
 fn bytes_of(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size; write it as 500MB or 50GiB");
+    let wrong = || format!("{text:?} is not a size; use e.g. 500MB or 50GiB");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let (base, letters) = match unit.strip_suffix("iB") {
@@ -248,7 +249,7 @@ fn table(own: &Value) -> Table {
     table
 }
 
-/// Limits, and what was spent of the budget among them, as one.
+/// Limits and budget usage in one object.
 fn joined(of: &Value) -> Value {
     let mut limits = of["limits"].clone();
     if let Some(limits) = limits.as_object_mut() {
@@ -257,17 +258,17 @@ fn joined(of: &Value) -> Value {
     limits
 }
 
-/// What is to be said of a budget that is nearly spent, or is.
+/// A warning about a budget that is spent or nearly spent.
 fn spent(budget: &Value) -> Option<String> {
     let (spent, of) = (money::cell(&budget["spent_today_usd_micros"]), money::cell(&budget["limit_usd_micros"]));
     match budget["state"].as_str()? {
-        "warned" => Some(format!("{spent} of today's budget of {of} are spent")),
+        "warned" => Some(format!("{spent} of today's budget of {of} is spent")),
         "reached" if budget["limit_usd_micros"] == 0 => {
-            Some("the budget is 0: nothing starts; --budget-usd-per-day raises it".to_owned())
+            Some("the budget is 0, so no job starts; raise it with --budget-usd-per-day".to_owned())
         }
         "reached" => Some(format!(
-            "today's budget of {of} is spent ({spent}): nothing more starts before {}; --budget-usd-per-day raises it",
-            budget["resumes_at"].as_str().unwrap_or("midnight, UTC")
+            "today's budget of {of} is spent ({spent}): no job starts before {}; raise it with --budget-usd-per-day",
+            budget["resumes_at"].as_str().unwrap_or("midnight UTC")
         )),
         _ => None,
     }
@@ -303,7 +304,7 @@ fn add(table: &mut Table, name: &str, limits: &Value) {
         (spent, Some(state @ ("warned" | "reached"))) => format!("{} ({state})", money::cell(spent)),
         (spent, _) => money::cell(spent),
     });
-    // An endpoint has none of its own; neither has an API of an older release.
+    // Absent at an endpoint, and from APIs of older releases.
     row.push(output::cell(&limits["requests_per_minute"]));
     row.push(limits["max_storage_bytes"].as_u64().map_or("-".to_owned(), output::bytes));
     table.add_row(row);
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(set, json!({"max_running": null, "max_open": null, "starts_per_minute": 60}));
         assert!(stub::parse("limits acme --endpoint e --weight 2").is_err());
         let cleared = parse("limits acme --endpoint e --clear weight").change.apply(&Value::Null, ENDPOINT_FIELDS);
-        assert!(cleared.unwrap_err().to_string().contains("no weight"));
+        assert!(cleared.unwrap_err().to_string().contains("cannot clear weight"));
     }
 
     #[test]
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn a_budget_that_is_spent_is_said_to_be() {
         let budget = json!({"limit_usd_micros": 5_000_000, "spent_today_usd_micros": 4_100_000, "state": "warned"});
-        assert_eq!(spent(&budget).unwrap(), "$4.10 of today's budget of $5.00 are spent");
+        assert_eq!(spent(&budget).unwrap(), "$4.10 of today's budget of $5.00 is spent");
         let own = json!({"tenant": "acme", "limits": {"budget_usd_micros_per_day": 5_000_000, "at_budget": "stop"}, "budget": budget});
         let shown = table(&own).trim_fmt();
         assert!(shown.contains("$5.00, then stop") && shown.contains("$4.10 (warned)"), "{shown}");
@@ -397,7 +398,7 @@ mod tests {
         assert!(spent(&reached).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
         assert_eq!(spent(&json!({"state": "within"})), None);
         let nothing = json!({"state": "reached", "limit_usd_micros": 0, "resumes_at": null});
-        assert!(spent(&nothing).unwrap().starts_with("the budget is 0: nothing starts"));
+        assert!(spent(&nothing).unwrap().starts_with("the budget is 0, so no job starts"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::job::Job;
 use crate::submit::options::Priority;
 use crate::{Global, output, pages};
 
-/// List jobs, the newest first
+/// List jobs, newest first
 #[derive(Args)]
 pub(crate) struct ListArgs {
     /// Only jobs in this state
@@ -28,10 +28,10 @@ pub(crate) struct ListArgs {
     /// Only jobs of this priority
     #[arg(long, value_enum)]
     priority: Option<Priority>,
-    /// Only jobs that ended with this error, as handler_error or timeout
+    /// Only jobs that ended with this error code, e.g. handler_error or timeout
     #[arg(long, value_name = "CODE")]
     error_code: Option<String>,
-    /// At most so many
+    /// Maximum number of jobs
     #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
@@ -50,7 +50,7 @@ pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
     if global.json {
         return output::json(&json!({"jobs": jobs}));
     }
-    output::print_table(&table(&jobs)?, "there are no such jobs")
+    output::print_table(&table(&jobs)?, "no jobs found")
 }
 
 fn table(jobs: &[Value]) -> Result<Table> {

@@ -1,4 +1,4 @@
-//! Where log lines go. `STOKE_LOG` filters them, as `RUST_LOG` does elsewhere.
+//! Log output. `STOKE_LOG` filters lines with the syntax of `RUST_LOG`.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
 
 const DEFAULT: &str = "info,aws_config=warn,aws_smithy_runtime=warn,s3s=warn";
 
-/// To standard error; as JSON where that is asked for with `STOKE_LOG_FORMAT=json`.
+/// Logs to standard error; as JSON if `STOKE_LOG_FORMAT=json`.
 pub(crate) fn to_stderr() {
     if std::env::var("STOKE_LOG_FORMAT").is_ok_and(|format| format == "json") {
         let lines = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr);
@@ -23,7 +23,7 @@ pub(crate) fn to_stderr() {
     }
 }
 
-/// To a file.
+/// Logs to a file.
 pub(crate) fn to_file(file: File) {
     lines().with_env_filter(filter()).with_ansi(false).with_writer(Mutex::new(file)).init();
 }
@@ -36,8 +36,8 @@ fn lines() -> SubscriberBuilder<OneLine> {
     tracing_subscriber::fmt().fmt_fields(OneLine)
 }
 
-/// Whatever an event says is one line of the log: handlers, hosts and clients choose parts of it, and must not write lines of their own, nor
-/// commands to a terminal.
+/// Formats each event as one line. Handlers, hosts and clients control parts of it, and must not be able to forge lines
+/// or to send commands to a terminal.
 struct OneLine;
 
 impl<'writer> FormatFields<'writer> for OneLine {
@@ -51,7 +51,7 @@ impl<'writer> FormatFields<'writer> for OneLine {
     }
 }
 
-/// Everything but control characters, line ends of Unicode's own, and what changes the direction of what follows.
+/// Whether a character is printed unescaped: not control characters, Unicode line ends or direction controls.
 fn is_shown(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

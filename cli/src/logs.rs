@@ -10,18 +10,18 @@ use crate::client::Client;
 use crate::events::{Event, Events};
 use crate::{Global, output, retry};
 
-/// What was kept arrives at once; a stream that is silent for this long has said it all so far.
+/// Silence after which the kept events of a stream have been read. They arrive immediately.
 const CAUGHT_UP: Duration = Duration::from_millis(700);
 
-/// Print what a job wrote, its progress and its partial outputs
+/// Print the logs, progress and partial outputs of a job
 #[derive(Args)]
 pub(crate) struct LogsArgs {
-    /// The job's id
+    /// Job id
     id: String,
-    /// Go on until the job has ended
+    /// Keep printing until the job ends
     #[arg(long, short)]
     follow: bool,
-    /// Print control characters as the handler wrote them: without this a terminal gets them as escapes
+    /// Print control characters unescaped; by default they are escaped on a terminal
     #[arg(long)]
     raw: bool,
 }
@@ -32,7 +32,7 @@ pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
     loop {
         let ended = match read(&client, &args, &mut last_id, global.json, &mut failures).await {
             Ok(ended) => ended,
-            // The API restarts, or a proxy cut the line: the stream is taken up again where it broke.
+            // The API restarted or a proxy closed the connection: resume the stream after the last event.
             Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<crate::client::Problem>() => {
                 return Err(error);
             }
@@ -46,7 +46,7 @@ pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
     }
 }
 
-/// Reads one stream as far as it goes. Whether there is nothing more to read.
+/// Reads one stream to its end. Returns whether there is nothing more to read.
 async fn read(client: &Client, args: &LogsArgs, last_id: &mut String, json: bool, failures: &mut u32) -> Result<bool> {
     let mut events = Events::open(client, &args.id, last_id).await?;
     loop {
@@ -74,7 +74,7 @@ fn show(event: &Event, json: bool, raw: bool) -> Result<()> {
     }
     let data = &event.data;
     match event.kind.as_str() {
-        // As the handler wrote it: standard output stays standard output, and can be piped.
+        // Standard output of the handler goes to standard output, so that it can be piped.
         "log" => {
             let text = data["text"].as_str().unwrap_or_default().trim_end_matches('\n');
             match (data["stream"].as_str(), raw) {
@@ -86,7 +86,7 @@ fn show(event: &Event, json: bool, raw: bool) -> Result<()> {
         }
         "output" => output::line(&data["value"])?,
         "gap" => output::note(format_args!(
-            "(outputs {} to {} are missing here; the result has them)",
+            "(outputs {} to {} were skipped; the result contains them)",
             data["from"],
             data["to"].as_u64().unwrap_or_default().saturating_sub(1)
         )),

@@ -1,4 +1,4 @@
-//! The `stoke` command: one file per subcommand. What they do is in the crates they call.
+//! The `stoke` command, with one module per subcommand.
 
 mod api;
 mod audit;
@@ -29,6 +29,7 @@ mod fleet;
 mod gate;
 mod get;
 mod guard;
+mod help;
 mod init;
 mod install;
 mod job;
@@ -69,12 +70,12 @@ mod workers;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 /// Serverless GPU jobs on hardware you own and hardware you rent by the minute.
 ///
-/// Begin with `stoke demo`, or with `stoke dev` in one terminal and `stoke deploy` in another.
+/// Start with `stoke demo`, or with `stoke dev` in one terminal and `stoke deploy` in another.
 #[derive(Parser)]
 #[command(name = "stoke", version, max_term_width = 120, arg_required_else_help = true)]
 struct Cli {
@@ -84,19 +85,19 @@ struct Cli {
     command: Command,
 }
 
-/// What every subcommand understands.
+/// Options of every subcommand.
 #[derive(Args, Clone)]
 struct Global {
     /// Print JSON on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Print without colours, as NO_COLOR=1 does
+    /// Print without colours (same as NO_COLOR=1)
     #[arg(long, global = true)]
     no_color: bool,
-    /// Where the API answers [default: what `stoke dev` wrote down]
+    /// URL of the API [default: the one that `stoke dev` saved, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "STOKE_URL", help_heading = "Connection")]
     url: Option<String>,
-    /// The API token [default: what `stoke dev` wrote down]
+    /// API token [default: the one that `stoke dev` saved for this URL]
     #[arg(long, global = true, env = "STOKE_TOKEN", hide_env_values = true, help_heading = "Connection")]
     token: Option<String>,
 }
@@ -155,12 +156,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let matches = help::command().get_matches();
+    let Cli { global, command } = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     if global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     let done = match command {
-        // They become other programs, and need no runtime.
+        // These replace the process with another program and need no runtime.
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),
         command => match runtime(&command) {
@@ -177,7 +182,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A worker hands jobs from one socket to another: on one thread that costs no wake-ups. What computes has threads of its own.
+/// Builds the async runtime. A worker gets a single thread: it mostly moves jobs between sockets, and one thread avoids
+/// wake-ups. CPU-heavy work has its own threads.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     match command {
         Command::Worker(_) => Builder::new_current_thread().enable_all().build(),
@@ -185,7 +191,8 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
     }
 }
 
-/// On the main thread, which lives as long as the process: the children's parent-death signal is tied to the thread that starts them.
+/// Runs a command on the main thread, which lives as long as the process: the parent-death signal of a child process is
+/// tied to the thread that starts it.
 async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => Box::pin(demo::run(global, args)).await,

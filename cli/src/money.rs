@@ -1,16 +1,16 @@
-//! Dollars as people write them, micro-dollars as the API has them.
+//! Conversion between dollars in text and micro-dollars in the API.
 
 use serde_json::Value;
 pub(crate) use stokehold_queue::costs::dollars;
 
-/// As [`dollars`]; a dash where there is none.
+/// Formats an amount with [`dollars`], or a dash if it is null.
 pub(crate) fn cell(usd_micros: &Value) -> String {
     usd_micros.as_u64().map_or_else(|| "-".to_owned(), dollars)
 }
 
-/// Micro-dollars of `2.50` or `$2.50`.
+/// Parses `2.50` or `$2.50` to micro-dollars.
 pub(crate) fn micros(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no sum of dollars; write it as 2.50");
+    let wrong = || format!("{text:?} is not an amount in US dollars; use e.g. 2.50");
     let (whole, part) = text.trim_start_matches('$').split_once('.').unwrap_or((text.trim_start_matches('$'), ""));
     if part.len() > 6 || whole.is_empty() || !(whole.bytes().chain(part.bytes())).all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());

@@ -1,4 +1,4 @@
-//! What people and programs read: results on standard output, everything else on standard error.
+//! Terminal output: results on standard output, everything else on standard error.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -9,19 +9,19 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-/// One line, or several, on standard output.
+/// Prints text and a line end on standard output.
 pub(crate) fn line(text: impl Display) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     let text = text.to_string();
     let text = if may_obey(&stdout) { visible(&text) } else { Cow::Owned(text) };
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        // The reader has seen enough: `stoke list | head`.
+        // The reader closed the pipe, e.g. `stoke list | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         done => Ok(done?),
     }
 }
 
-/// Bytes on standard output as they are, and on a terminal with every control character as JSON escapes it.
+/// Prints bytes unchanged on standard output; on a terminal, control characters are JSON-escaped.
 pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let done = if stdout.is_terminal() {
@@ -36,7 +36,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Text as it is, also on a terminal that would obey it: for who asks for that.
+/// Prints text without escaping control characters, even on a terminal.
 pub(crate) fn unescaped(mut to: impl Write, text: &str) -> Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         // As above.
@@ -45,19 +45,19 @@ pub(crate) fn unescaped(mut to: impl Write, text: &str) -> Result<()> {
     }
 }
 
-/// Empties the screen of the terminal on standard output.
+/// Clears the screen of the terminal on standard output.
 pub(crate) fn clear_screen() -> Result<()> {
-    // Home, and everything after it cleared: no flicker, and nothing of the last look stays.
+    // Cursor home, then clear to the end: no flicker and no remains of the last screen.
     unescaped(std::io::stdout(), "\x1b[H\x1b[J")
 }
 
-/// Whether what is written there may reach a terminal with its escape sequences.
+/// Whether escape sequences written to the stream may reach a terminal.
 fn may_obey<S: anstream::stream::RawStream>(stream: &anstream::AutoStream<S>) -> bool {
     stream.is_terminal() || stream.current_choice() != anstream::ColorChoice::Never
 }
 
-/// Whether a terminal obeys it or lets it change the order of what is read: C0, DEL and C1 but for line ends and tabs, and the Unicode
-/// controls of direction.
+/// Whether a character controls a terminal or the text direction: C0 (except line ends and tabs), DEL, C1 and Unicode
+/// direction controls.
 fn is_control(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,
@@ -66,7 +66,7 @@ fn is_control(letter: char) -> bool {
     }
 }
 
-/// Text of handlers, hosts and other people, with every control character as an escape: a terminal obeys none of it.
+/// Escapes all control characters of untrusted text from handlers, hosts and other users.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -76,7 +76,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// As [`plain`], but for colours, which this program writes too. The last guard of a terminal, whatever is printed.
+/// Like [`plain`], but keeps colours, which this program writes itself. Applied to everything that goes to a terminal.
 fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -94,7 +94,7 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The length of the colour that a text begins with: `ESC [ numbers m`, of those that hide nothing and do not blink.
+/// Length of the colour sequence at the start of a text: `ESC [ numbers m`, without those that hide text or blink.
 fn colour(text: &str) -> Option<usize> {
     let numbers = text.strip_prefix("\x1b[")?;
     let end = numbers.find(|letter: char| !(letter.is_ascii_digit() || letter == ';'))?;
@@ -108,8 +108,8 @@ fn colour(text: &str) -> Option<usize> {
     (is_known && rest.starts_with('m')).then_some("\x1b[m".len() + end)
 }
 
-/// JSON with the control characters that it may hold as they are (DEL, C1 and those of direction) as its own escapes: another spelling of the
-/// same document.
+/// Escapes the control characters that JSON allows unescaped (DEL, C1, direction controls). The result is an equal
+/// document.
 fn escape_json(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -119,12 +119,12 @@ fn escape_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// A JSON document on standard output.
+/// Prints a JSON document on standard output.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     json_text(&serde_json::to_string_pretty(value)?)
 }
 
-/// One JSON document on one line: for streams of them.
+/// Prints a JSON document on one line.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
     json_text(&serde_json::to_string(value)?)
 }
@@ -134,31 +134,31 @@ fn json_text(text: &str) -> Result<()> {
     line(escaped)
 }
 
-/// Something a person wants to know, on standard error, out of the way of results.
+/// Prints a note on standard error.
 pub(crate) fn note(text: impl Display) {
     let mut stderr = anstream::stderr().lock();
     let text = text.to_string();
     let text = if may_obey(&stderr) { visible(&text) } else { Cow::Owned(text) };
-    // A person who cannot be reached is no reason to stop.
+    // A failure to print a note must not stop the command.
     let _ = writeln!(stderr, "{text}");
 }
 
-/// Why the command failed.
+/// Prints the error of a failed command.
 pub(crate) fn error(error: &anyhow::Error) {
     note(format_args!("\x1b[31;1merror\x1b[0m: {error:#}"));
 }
 
-/// Dimmed on a terminal.
+/// Text that is dimmed on a terminal.
 pub(crate) fn dim(text: impl Display) -> String {
     format!("\x1b[2m{text}\x1b[0m")
 }
 
-/// Bold on a terminal.
+/// Text that is bold on a terminal.
 pub(crate) fn bold(text: impl Display) -> String {
     format!("\x1b[1m{text}\x1b[0m")
 }
 
-/// A table with these headings.
+/// Creates a table with these headings.
 pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -169,7 +169,7 @@ pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
     table
 }
 
-/// A job's or a worker's state, in the colour of how good it is.
+/// A cell with a state, coloured by its severity.
 pub(crate) fn state_cell(state: &str) -> Cell {
     let cell = Cell::new(state);
     match state {
@@ -181,7 +181,7 @@ pub(crate) fn state_cell(state: &str) -> Cell {
     }
 }
 
-/// Prints a table, or what to say when it is empty.
+/// Prints a table, or a note if it is empty.
 pub(crate) fn print_table(table: &Table, when_empty: &str) -> Result<()> {
     if table.is_empty() {
         note(when_empty);
@@ -190,7 +190,7 @@ pub(crate) fn print_table(table: &Table, when_empty: &str) -> Result<()> {
     line(table.trim_fmt())
 }
 
-/// Milliseconds as a person says them.
+/// Formats a duration in milliseconds.
 pub(crate) fn millis(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -201,18 +201,18 @@ pub(crate) fn millis(ms: u64) -> String {
     }
 }
 
-/// How long ago an RFC 3339 time was. Clocks differ: what lies ahead is said to be now.
+/// Formats an RFC 3339 time as its age. A time in the future counts as now, because clocks differ.
 pub(crate) fn ago(at: &Value) -> String {
     let now = stokehold_queue::now_ms();
     millis_of(at).map_or("-".to_owned(), |at| since(at.min(now), now))
 }
 
-/// How long ago an RFC 3339 time was, or how long it is until then.
+/// Formats an RFC 3339 time as its age, or as the time until then.
 pub(crate) fn when(at: &Value) -> String {
     millis_of(at).map_or("-".to_owned(), |at| since(at, stokehold_queue::now_ms()))
 }
 
-/// An RFC 3339 time as milliseconds since 1970.
+/// Parses an RFC 3339 time to milliseconds since 1970.
 pub(crate) fn millis_of(at: &Value) -> Option<u64> {
     let at = time::OffsetDateTime::parse(at.as_str()?, &time::format_description::well_known::Rfc3339).ok()?;
     u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
@@ -228,17 +228,17 @@ fn since(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 pub(crate) fn count(count: u64) -> String {
     indicatif::HumanCount(count).to_string()
 }
 
-/// Bytes as a person says them.
+/// Formats a size in bytes with a binary unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
-/// A JSON member as text in a cell: strings without quotes and control characters, nothing as a dash.
+/// Formats a JSON value for a cell: strings without quotes and control characters, null and empty strings as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! A folder, or a file, that holds an endpoint: of which kind it is, where its handler is, and what that requires.
+//! Reads the source of an endpoint, a folder or a file: its kind, handler and requirements.
 
 mod cog;
 mod describe;
@@ -16,7 +16,7 @@ pub(crate) use self::manifest::{Kind, WeightSource, is_sha256};
 use self::manifest::{Manifest, Requirements};
 pub(crate) use self::pack::pack;
 
-/// What overrules a folder's own files.
+/// Command-line options that override a folder's files.
 #[derive(Default, Clone)]
 pub(crate) struct Overrides<'a> {
     pub(crate) name: Option<&'a str>,
@@ -27,45 +27,46 @@ pub(crate) struct Overrides<'a> {
     pub(crate) network: bool,
 }
 
-/// What is deployed, as far as its files say.
+/// The source of an endpoint.
 pub(crate) struct Package {
-    /// What is packed: a folder, or one file.
+    /// The folder or file to pack.
     pub(crate) source: PathBuf,
     pub(crate) kind: Kind,
     pub(crate) name: Option<String>,
-    /// What Python is asked about: a folder, a `.py` file, or `file.py:object`. `None` where there is no handler that could be asked.
+    /// The handler for Python to describe: a folder, a `.py` file, or `file.py:object`. `None` for kinds without a
+    /// Python handler.
     target: Option<String>,
-    /// As `3.11`.
+    /// Python version, e.g. `3.11`.
     pub(crate) python: Option<String>,
-    /// Whether another Python would do as well, where this one cannot be had.
+    /// Whether another Python may be used if this version is not available.
     pub(crate) is_python_a_wish: bool,
     requirements: Vec<Requirements>,
-    /// Where its weights are from.
+    /// Declared weights.
     pub(crate) weights: Vec<WeightSource>,
     pub(crate) allow_pickle: bool,
-    /// What a deploy says beside what Python tells of the handler.
+    /// Members of the deploy request that override the handler's description.
     members: Map<String, Value>,
-    /// What its author should know.
+    /// Notes for the author.
     pub(crate) notes: Vec<String>,
 }
 
-/// What an environment is made of.
+/// The requirements of an environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// It is there as it is.
+    /// A lock file's text.
     Exact(String),
-    /// Requirement files, and lines, that are still to be resolved.
+    /// Requirement files and lines to resolve.
     Loose { files: Vec<PathBuf>, lines: Vec<String> },
 }
 
 impl Package {
-    /// Looks at a folder, a `.py` file or `file.py:object`.
+    /// Opens a folder, a `.py` file or `file.py:object`.
     pub(crate) fn open(target: &str, overrides: &Overrides<'_>) -> Result<Self> {
         let (path, object) = parted(target);
-        ensure!(Path::new(path).exists(), "there is no {path}; name a folder or a .py file");
+        ensure!(Path::new(path).exists(), "{path} does not exist; pass a folder or a .py file");
         let source = std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))?;
         let folder = if source.is_dir() { source.clone() } else { parent(&source) };
-        // A file is deployed alone, whatever lies beside it.
+        // A file is deployed alone, without the files next to it.
         let manifest = if source.is_dir() { Manifest::read(&folder)?.unwrap_or_default() } else { Manifest::default() };
         let cog = if source.is_dir() { CogYaml::read(&folder)? } else { None };
         let kind = overrides.kind.or(manifest.kind).unwrap_or(match (&cog, &manifest.handler) {
@@ -83,14 +84,14 @@ impl Package {
                     (None, None) => object.map(|_| target.to_owned()),
                 };
                 let named = named.with_context(|| {
-                    format!("{path} has no {}; name the predictor with --handler predict.py:Predictor", cog::FILE)
+                    format!("{path} has no {}; set the predictor with --handler predict.py:Predictor", cog::FILE)
                 })?;
                 Some(in_folder(&source, Some(&named)).unwrap_or(named))
             }
             Kind::Runpod if source.is_file() => Some(path.to_owned()),
             Kind::Runpod => {
                 let handler = handler.with_context(|| {
-                    format!("which script of {path}? Name it with --handler handler.py, or in {}", manifest::FILE)
+                    format!("no handler script given for {path}; set it with --handler handler.py or in {}", manifest::FILE)
                 })?;
                 in_folder(&source, Some(handler))
             }
@@ -108,7 +109,7 @@ impl Package {
             if cog.needs_gpu() && overrides.vram_gib.is_none() && !members.contains_key("vram_gib") {
                 members.insert("vram_gib".to_owned(), json!(cog::VRAM_GIB_ASSUMED));
                 notes.push(format!(
-                    "{} asks for a GPU and says not how large: {} GiB are assumed until it has run; --vram-gib says better",
+                    "{} needs a GPU but has no memory size: assuming {} GiB until it has run; set it with --vram-gib",
                     cog::FILE, cog::VRAM_GIB_ASSUMED
                 ));
             }
@@ -119,7 +120,7 @@ impl Package {
         if overrides.network {
             members.insert("network".to_owned(), json!(true));
         } else if matches!(kind, Kind::Cog | Kind::Runpod) && !members.contains_key("network") {
-            notes.push(format!("a {kind} endpoint has no network, also not to download weights; --network gives it"));
+            notes.push(format!("a {kind} endpoint has no network access, not even to download weights; enable it with --network"));
         }
         for (member, file) in [("input_schema", &manifest.input_schema), ("output_schema", &manifest.output_schema)] {
             if let Some(file) = file {
@@ -148,17 +149,17 @@ impl Package {
         Ok(package)
     }
 
-    /// What people call it.
+    /// Name for display.
     pub(crate) fn shown(&self) -> String {
         self.source.file_name().unwrap_or(self.source.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// Where its relative paths begin.
+    /// Base folder of relative paths.
     pub(crate) fn folder(&self) -> PathBuf {
         if self.source.is_dir() { self.source.clone() } else { parent(&self.source) }
     }
 
-    /// What its environment is made of.
+    /// The requirements of its environment.
     pub(crate) fn lock(&self) -> Result<Lock> {
         let (mut files, mut lines) = (Vec::new(), Vec::new());
         for one in &self.requirements {
@@ -187,7 +188,7 @@ impl Package {
         Ok(Lock::Loose { files: files.into_iter().map(|(path, _)| path).collect(), lines })
     }
 
-    /// Asks its handler what it is, with the Python of its environment.
+    /// Describes its handler with the Python of its environment.
     pub(crate) async fn describe(&self, python: &Path) -> Result<Described> {
         match &self.target {
             Some(target) => describe(python, self.kind, target).await,
@@ -195,7 +196,7 @@ impl Package {
         }
     }
 
-    /// Python names the handler's file; it may lie deeper in the folder.
+    /// Makes the handler's file relative to the folder. Python reports only the file name.
     fn place(&self, described: &mut Map<String, Value>) {
         let Some(Value::String(entry)) = described.get_mut("entry") else { return };
         let target = self.target.as_deref().map(|target| PathBuf::from(parted(target).0));
@@ -207,9 +208,9 @@ impl Package {
         }
     }
 
-    /// A deploy's members, but for the package and the lock.
+    /// The members of a deploy request, except the package and the lock.
     pub(crate) fn deploy(&self, described: Value) -> Result<Map<String, Value>> {
-        let Value::Object(mut described) = described else { bail!("a description is no object") };
+        let Value::Object(mut described) = described else { bail!("the description of the handler is not a JSON object") };
         let mut body = match described.remove("options") {
             Some(Value::Object(options)) => options,
             _ => Map::new(),
@@ -218,7 +219,7 @@ impl Package {
         self.place(&mut described);
         let own_name = described.remove("name").filter(|name| !name.is_null());
         body.extend(described);
-        // What the file says of a demand leaves the handler's others standing.
+        // Requirements are merged member by member.
         let mut members = self.members.clone();
         if let (Some(Value::Object(theirs)), Some(Value::Object(ours))) =
             (body.get("demands"), members.get_mut("demands"))
@@ -245,11 +246,11 @@ fn sounds_secret(variable: &str) -> bool {
 
 fn shown_to_all(variable: &str) -> String {
     format!(
-        "{variable} in [env] is shown with the endpoint; `stoke secret set {variable}` and secrets = [\"{variable}\"] keep it to the handler"
+        "{variable} in [env] is visible to everyone who can list the endpoint; to hide it, use `stoke secret set {variable}` and secrets = [\"{variable}\"]"
     )
 }
 
-/// The path, and the object in it. A path may hold a colon itself; then it is there as it stands.
+/// Splits a target into path and object. An existing path may contain a colon.
 fn parted(target: &str) -> (&str, Option<&str>) {
     if Path::new(target).exists() {
         return (target, None);
@@ -261,13 +262,13 @@ fn parent(file: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
-/// A handler named relative to the folder, as Python is asked about it.
+/// The full path of a handler that is relative to the folder.
 fn in_folder(source: &Path, handler: Option<&str>) -> Option<String> {
     source.is_dir().then_some(())?;
     Some(source.join(handler?).to_string_lossy().into_owned())
 }
 
-/// `requirements.lock` as it is, else `requirements.txt`.
+/// `requirements.lock`, else `requirements.txt`.
 fn usual_requirements(folder: &Path) -> Vec<Requirements> {
     let usual = ["requirements.lock", "requirements.txt"].into_iter().find(|name| folder.join(name).is_file());
     usual.map(|name| Requirements::File(name.into())).into_iter().collect()
@@ -277,7 +278,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// What a file says; nothing where there is none.
+/// Reads and parses a file; `None` if it does not exist.
 fn read_if_there<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display())),
@@ -287,16 +288,16 @@ fn read_if_there<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> R
 }
 
 fn read_schema(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read(path)?).with_context(|| format!("{} is no JSON Schema", path.display()))
+    serde_json::from_str(&read(path)?).with_context(|| format!("{} is not valid JSON", path.display()))
 }
 
-/// Whether a line of a requirements file asks for this package, of whatever version.
+/// Whether a line of a requirements file names this package, in any version.
 fn is_requirement_of(line: &str, package: &str) -> bool {
     let name = line.trim().split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))).next();
     name.is_some_and(|name| name.eq_ignore_ascii_case(package))
 }
 
-/// An endpoint's name from that of its folder or file.
+/// Derives an endpoint name from the name of a folder or file.
 fn name_of(shown: &str) -> String {
     let stem = shown.strip_suffix(".py").unwrap_or(shown).to_ascii_lowercase();
     let parts: Vec<&str> = stem.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).collect();

@@ -1,14 +1,14 @@
-//! Lists that the API gives page by page.
+//! Paginated lists of the API.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::client::{Client, query};
 
-/// The most the API gives at once.
+/// Maximum page size.
 const PAGE: usize = 100;
 
-/// Up to `limit` items, which the pages of `path` hold as `member`.
+/// Collects up to `limit` items from the member `member` of the pages of `path`.
 pub(crate) async fn collect(
     client: &Client,
     path: &str,
@@ -23,8 +23,8 @@ pub(crate) async fn collect(
         let asked = query(&path, &[("limit", Some(&size)), ("cursor", cursor.as_deref())]);
         let mut page = client.get(&asked).await?;
         let found = page[member].as_array_mut().map(std::mem::take);
-        items.extend(found.with_context(|| format!("the API's answer has no {member:?}; is it an older release?"))?);
-        // A page may be empty, where the API looked far and found nothing, and still not be the last.
+        items.extend(found.with_context(|| format!("the API's response has no {member:?}; check that the API is not an older release"))?);
+        // An empty page is not always the last: the API bounds how many records it reads per page.
         cursor = match page["next_cursor"].take() {
             Value::String(next) if cursor.as_ref() != Some(&next) => Some(next),
             _ => break,

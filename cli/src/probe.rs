@@ -1,26 +1,26 @@
-//! `stoke probe`: whether a server answers, for the health checks of containers, whose images have no curl.
+//! `stoke probe`: health check of a URL, for container images without curl.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-/// Less than any health check allows.
+/// Timeout; shorter than that of any health check.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Ask a URL once; succeed when it answers as one that works
+/// Send a GET request to a URL; succeed if the response status is 2xx
 #[derive(Args)]
 pub(crate) struct ProbeArgs {
-    /// What to ask, as http://127.0.0.1:7070/readyz
+    /// URL, e.g. http://127.0.0.1:7070/readyz
     url: String,
-    /// Be content with a refusal (401, 403, 404): somebody is there
+    /// Accept any status below 500, e.g. 401, 403 or 404
     #[arg(long)]
     any: bool,
 }
 
 pub(crate) async fn run(args: ProbeArgs) -> Result<()> {
     let answer = reqwest::Client::new().get(&args.url).timeout(LIMIT).send().await;
-    let status = answer.with_context(|| format!("{} does not answer", args.url))?.status();
-    ensure!(status.is_success() || (args.any && !status.is_server_error()), "{} answers {status}", args.url);
+    let status = answer.with_context(|| format!("no response from {}", args.url))?.status();
+    ensure!(status.is_success() || (args.any && !status.is_server_error()), "{} returned status {status}", args.url);
     Ok(())
 }

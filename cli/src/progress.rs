@@ -1,4 +1,4 @@
-//! Bars and spinners on standard error; nothing is drawn where that is no terminal.
+//! Progress bars and spinners on standard error. They are not drawn if it is not a terminal.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Something that takes an unknown time.
+/// A spinner for work of unknown length.
 pub(crate) fn spinner(message: impl Into<String>) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message.into());
     bar.set_style(style("{spinner:.cyan} {msg} {elapsed:.dim}"));
@@ -14,7 +14,7 @@ pub(crate) fn spinner(message: impl Into<String>) -> ProgressBar {
     bar
 }
 
-/// Bytes on their way.
+/// A progress bar for a transfer of known size.
 pub(crate) fn transfer(message: impl Into<String>, bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes).with_message(message.into());
     bar.set_style(style(
@@ -23,7 +23,7 @@ pub(crate) fn transfer(message: impl Into<String>, bytes: u64) -> ProgressBar {
     bar
 }
 
-/// Bytes on their way, nobody knows how many.
+/// A spinner for a transfer of unknown size.
 pub(crate) fn bytes(message: impl Into<String>) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message.into());
     bar.set_style(style("{spinner:.cyan} {msg} {binary_bytes} {binary_bytes_per_sec} {elapsed:.dim}"));
@@ -31,7 +31,7 @@ pub(crate) fn bytes(message: impl Into<String>) -> ProgressBar {
     bar
 }
 
-/// The lines of a batch.
+/// A progress bar for the lines of a batch.
 pub(crate) fn batch() -> ProgressBar {
     let bar = ProgressBar::new(0);
     bar.set_style(style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {human_pos}/{human_len} {msg} {elapsed:.dim}"));
@@ -39,7 +39,7 @@ pub(crate) fn batch() -> ProgressBar {
     bar
 }
 
-/// A job, from 0 to 1,000 thousandths.
+/// A progress bar for a job, in thousandths.
 pub(crate) fn job() -> ProgressBar {
     let bar = ProgressBar::new(1_000);
     bar.set_style(style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {percent:>3} % {elapsed:.dim} {msg}"));
@@ -48,6 +48,6 @@ pub(crate) fn job() -> ProgressBar {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are those above.
+    // The templates above are valid.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━╌")
 }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::{Global, output};
 
-/// Ids that one request names.
+/// Maximum number of ids per request.
 const AT_ONCE: usize = 100;
 
-/// Show the jobs whose records cannot be read, put them back or end them
+/// Manage jobs with unreadable records
 #[derive(Args)]
 pub(crate) struct JobArgs {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum What {
     Quarantined(QuarantinedArgs),
 }
 
-/// List the jobs whose records cannot be read, put them back or end them: for operators
+/// List, requeue or discard jobs with unreadable records (operator only)
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke job quarantined
@@ -36,21 +36,21 @@ struct QuarantinedArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List them, those that came first
+    /// List quarantined jobs, oldest first
     List,
-    /// Put jobs back: at the front of their queue, also if they ran
+    /// Put jobs back at the front of their queue, even if they were running
     PutBack(Chosen),
-    /// End jobs as failed; a record that does not allow even that is deleted
+    /// End jobs as failed; delete records that cannot be changed
     Discard(Chosen),
 }
 
-/// Which jobs.
+/// The selected jobs.
 #[derive(Args)]
 struct Chosen {
-    /// Their ids
+    /// Job ids
     #[arg(value_name = "JOB", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Every one of them
+    /// All quarantined jobs
     #[arg(long)]
     all: bool,
 }
@@ -63,10 +63,10 @@ pub(crate) async fn run(global: &Global, JobArgs { what: What::Quarantined(args)
             if global.json {
                 return output::json(&found);
             }
-            output::print_table(&table(&found), "there are none: every job's record can be read")?;
+            output::print_table(&table(&found), "no quarantined jobs: every job record is readable")?;
             if found["total"].as_u64() > Some(0) {
                 output::note(output::dim(
-                    "`stoke job quarantined put-back JOB` puts one back, `stoke job quarantined discard JOB` ends it",
+                    "`stoke job quarantined put-back JOB` requeues a job, `stoke job quarantined discard JOB` ends it as failed",
                 ));
             }
             Ok(())
@@ -92,7 +92,7 @@ async fn decide(global: &Global, client: &Client, verb: &str, chosen: Chosen) ->
         for job in &jobs {
             table.add_row([&job["id"], &job["outcome"], &job["why"]].map(output::cell));
         }
-        output::print_table(&table, "there are none: every job's record can be read")?;
+        output::print_table(&table, "no quarantined jobs: every job record is readable")?;
     }
     ensure!(stays.is_empty(), "{} of {} jobs could not be moved", stays.len(), jobs.len());
     Ok(())
@@ -100,7 +100,7 @@ async fn decide(global: &Global, client: &Client, verb: &str, chosen: Chosen) ->
 
 async fn all(client: &Client) -> Result<Vec<String>> {
     let found = client.get("/v1/quarantine").await?;
-    let Some(jobs) = found["jobs"].as_array() else { bail!("the API's answer lists no jobs") };
+    let Some(jobs) = found["jobs"].as_array() else { bail!("the API's response has no list of jobs") };
     Ok(jobs.iter().map(|job| output::cell(&job["id"])).collect())
 }
 

@@ -1,4 +1,4 @@
-//! `stoke retry`. (`retry.rs` is about requests.)
+//! `stoke retry`: retries jobs. (`retry.rs` retries requests.)
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::client::{Client, segment};
 use crate::{Global, output};
 
-/// Try jobs again that failed, expired or were cancelled, each as a new job
+/// Retry failed, expired or cancelled jobs, each as a new job
 #[derive(Args)]
-#[command(after_help = "`stoke dlq retry` tries all of them again, `stoke batch retry` those of a batch.")]
+#[command(after_help = "To retry many jobs, use `stoke dlq retry`; for the lines of a batch, `stoke batch retry`.")]
 pub(crate) struct RetryArgs {
-    /// The jobs' ids
+    /// Job ids
     #[arg(value_name = "JOB", required = true)]
     ids: Vec<String>,
-    /// On the version of the endpoint on which they ran, rather than on the current one
+    /// Use the endpoint version on which each job ran, instead of the current one
     #[arg(long)]
     same_version: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, args: RetryArgs) -> Result<()> {
     for id in &args.ids {
         match client.post(&format!("/v1/jobs/{}/retry{query}", segment(id)), None).await {
             Ok((_, job)) => jobs.push((id.as_str(), job)),
-            // The others are still meant.
+            // Continue with the remaining jobs.
             Err(error) if args.ids.len() > 1 => {
                 output::note(format_args!("job {id}: {error:#}"));
                 failed += 1;
@@ -36,7 +36,7 @@ pub(crate) async fn run(global: &Global, args: RetryArgs) -> Result<()> {
         }
     }
     show(global.json, &jobs)?;
-    ensure!(failed == 0, "{failed} of {} jobs were not tried again", args.ids.len());
+    ensure!(failed == 0, "{failed} of {} jobs were not retried", args.ids.len());
     Ok(())
 }
 
@@ -48,10 +48,10 @@ fn show(json: bool, jobs: &[(&str, Value)]) -> Result<()> {
     for (old, job) in jobs {
         table.add_row([Cell::new(old), Cell::new(new_id(job)?), output::state_cell(&output::cell(&job["state"]))]);
     }
-    output::print_table(&table, "nothing was tried again")
+    output::print_table(&table, "no jobs were retried")
 }
 
-/// As the API says it of many jobs at once.
+/// The response format of the API's bulk retry.
 fn retried(jobs: &[(&str, Value)]) -> Result<Value> {
     let pairs: Result<Vec<Value>> =
         jobs.iter().map(|(old, job)| Ok(json!({"id": old, "new_id": new_id(job)?}))).collect();
@@ -59,7 +59,7 @@ fn retried(jobs: &[(&str, Value)]) -> Result<Value> {
 }
 
 fn new_id(job: &Value) -> Result<&str> {
-    job["id"].as_str().context("the API's answer is no job")
+    job["id"].as_str().context("the API's response is not a job")
 }
 
 #[cfg(test)]

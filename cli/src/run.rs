@@ -1,4 +1,4 @@
-//! `stoke run`: one job of a handler on this machine, in its own environment, without a server.
+//! `stoke run`: runs one job of a handler on this machine, in its own environment, without a server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,30 +27,30 @@ use crate::{Global, output, paths, progress, weights};
   stoke run greet --input '{\"name\": \"world\"}'
   stoke run transcribe --file audio=talk.mp3 --out result/")]
 pub(crate) struct RunArgs {
-    /// A folder, a .py file, or FILE.py:OBJECT
+    /// Folder, .py file, or FILE.py:OBJECT
     path: String,
-    /// The input as JSON, as @FILE, or as - for standard input
+    /// Input as JSON, @FILE, or - for standard input [default: {}]
     #[arg(long, short)]
     input: Option<String>,
-    /// Give a file as this member of the input; may be repeated
+    /// Pass a file as the member KEY of the input; may be repeated
     #[arg(long, short, value_name = "KEY=PATH")]
     file: Vec<String>,
-    /// Save the files that the result names in this folder
+    /// Save the files of the result to this folder
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
+    /// Kind of endpoint [default: from stoke.toml, else cog if there is a cog.yaml, else python]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
-    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
+    /// Handler in the folder, e.g. main.py:Greet, or handler.py for a RunPod script [default: from stoke.toml]
     #[arg(long, value_name = "FILE[:OBJECT]")]
     handler: Option<String>,
-    /// Python to run it with, as 3.11 [default: what stoke.toml says, else the python3 on PATH]
+    /// Python version, e.g. 3.11 [default: from stoke.toml, else the python3 on PATH]
     #[arg(long, value_name = "VERSION")]
     python: Option<String>,
-    /// The GPUs it may use, as 0,1 [default: the first ones, if it needs any]
+    /// Indices of the GPUs to use, e.g. 0,1 [default: the first ones, if the handler needs any]
     #[arg(long, value_name = "INDICES", value_delimiter = ',')]
     gpus: Option<Vec<u32>>,
-    /// How long loading may take, as 90s or 5m
+    /// Time limit of loading, e.g. 90s or 5m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30m")]
     load_timeout: Duration,
 }
@@ -70,7 +70,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     let described = package.describe(&prepared.environment.python).await?;
     let body = package.deploy(described.version)?;
     check(&body["input_schema"], &input)?;
-    let scratch = tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot make a temporary folder")?;
+    let scratch = tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot create a temporary folder")?;
     let weights = fetch_weights(global, &package, scratch.path()).await?;
     let job = LocalJob {
         python: prepared.environment.python.clone(),
@@ -96,9 +96,9 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     if let Some(folder) = &args.out {
         save(&files, folder)?;
     } else if !files.is_empty() {
-        output::note("the result names files; --out FOLDER keeps them");
+        output::note("the result has files; save them with --out FOLDER");
     }
-    let result: Value = serde_json::from_slice(&result).context("the result is no JSON")?;
+    let result: Value = serde_json::from_slice(&result).context("the result is not valid JSON")?;
     if global.json {
         return output::json(&json!({"result": result, "load_ms": millis(load), "run_ms": millis(run)}));
     }
@@ -110,21 +110,21 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     output::json(&result)
 }
 
-/// Puts each KEY=PATH into the input; where the files are.
+/// Adds each KEY=PATH to the input. Returns the paths of the files.
 fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for one in given {
-        let (key, path) = one.split_once('=').with_context(|| format!("--file {one}: write KEY=PATH"))?;
+        let (key, path) = one.split_once('=').with_context(|| format!("--file {one} is not KEY=PATH"))?;
         let found = std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))?;
-        ensure!(found.is_file(), "{path} is no file");
-        let members = input.as_object_mut().context("--file needs an input that is a JSON object")?;
+        ensure!(found.is_file(), "{path} is not a file");
+        let members = input.as_object_mut().context("--file requires an input that is a JSON object")?;
         members.insert(key.to_owned(), json!({"$file": path}));
         files.insert(path.to_owned(), found.to_string_lossy().into_owned());
     }
     Ok(files)
 }
 
-/// Its weights in one folder, fetched as a worker does; files of this machine stay where they are.
+/// Collects the weights in one folder, downloading them like a worker. Local files are not copied.
 async fn fetch_weights(global: &Global, package: &Package, scratch: &Path) -> Result<Option<LocalWeights>> {
     if package.weights.is_empty() {
         return Ok(None);
@@ -152,34 +152,34 @@ async fn fetch_weights(global: &Global, package: &Package, scratch: &Path) -> Re
     Ok(Some(fetched?))
 }
 
-/// The secrets that it names, from this process' own variables: those of the API never leave it for this.
+/// The values of the handler's secrets, from environment variables. Secrets of the API are not used.
 fn secrets(body: &Map<String, Value>) -> Result<Secrets> {
     let names = body.get("secrets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let found = names.map(|name| {
         let value = std::env::var(name);
         Ok((
             name.to_owned(),
-            value.with_context(|| format!("it wants the secret {name}: set the variable {name} for `stoke run`"))?,
+            value.with_context(|| format!("the handler needs the secret {name}; `stoke run` does not read secrets from the API: set the variable {name}"))?,
         ))
     });
     found.collect()
 }
 
-/// As the API checks a job's input.
+/// Validates the input like the API.
 fn check(schema: &Value, input: &Value) -> Result<()> {
     ensure!(input.is_object(), "the input must be a JSON object");
-    let validator = jsonschema::validator_for(schema).context("the input schema cannot be used")?;
+    let validator = jsonschema::validator_for(schema).context("the input schema is not valid")?;
     let wrong: Vec<String> = validator
         .iter_errors(input)
         .map(|error| format!("  input{}: {error}", error.instance_path().to_string().replace('/', ".")))
         .collect();
     if !wrong.is_empty() {
-        bail!("the input does not fit:\n{}", wrong.join("\n"));
+        bail!("the input does not match the schema:\n{}", wrong.join("\n"));
     }
     Ok(())
 }
 
-/// As many as it asks for.
+/// Indices of the first GPUs, as many as the handler needs.
 fn first_cards(body: &Value) -> Vec<u32> {
     if body["vram_gib"].as_f64().unwrap_or(0.0) == 0.0 {
         return Vec::new();
@@ -188,7 +188,7 @@ fn first_cards(body: &Value) -> Vec<u32> {
     (0..count).collect()
 }
 
-/// Shows what the job says until it has ended.
+/// Shows the job's logs and progress until it ends.
 async fn show(mut heard: mpsc::UnboundedReceiver<JobMessage>, bar: &ProgressBar) {
     while let Some(message) = heard.recv().await {
         match message {
@@ -200,7 +200,7 @@ async fn show(mut heard: mpsc::UnboundedReceiver<JobMessage>, bar: &ProgressBar)
                 bar.set_position((fraction * 1_000.0) as u64);
                 bar.set_message(output::plain(&message).into_owned());
             }
-            // All of them are in the result.
+            // The result contains all outputs.
             JobMessage::Output { .. } | JobMessage::Outputs { .. } => {}
         }
     }

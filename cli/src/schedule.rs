@@ -11,7 +11,7 @@ use crate::submit::input;
 use crate::submit::options::{self, JobOptions};
 use crate::{Global, output, pages};
 
-/// Submit a job again and again, by the clock
+/// Run jobs on a cron schedule
 #[derive(Args)]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
@@ -23,59 +23,59 @@ enum Verb {
     Create(Box<CreateArgs>),
     /// List schedules
     List {
-        /// At most so many
+        /// Maximum number of schedules
         #[arg(long, short, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// Show a schedule: when it runs next, what it submits
+    /// Show a schedule: its next run and its job
     Get {
-        /// The schedule's id
+        /// Schedule id
         id: String,
     },
-    /// Submit nothing until it is resumed
+    /// Pause a schedule
     Pause {
-        /// The schedule's id
+        /// Schedule id
         id: String,
     },
-    /// Go on after a pause
+    /// Resume a paused schedule
     Resume {
-        /// The schedule's id
+        /// Schedule id
         id: String,
     },
-    /// Delete a schedule; jobs that it submitted stay
+    /// Delete a schedule (its jobs are kept)
     Delete {
-        /// The schedule's id
+        /// Schedule id
         id: String,
     },
 }
 
-/// Make a schedule
+/// Create a schedule
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke schedule create report --cron '0 6 * * 1-5' --time-zone Europe/Berlin --input @report.json
   stoke schedule create refresh --cron '*/15 * * * *' --missed skip --input '{\"full\": false}'")]
 struct CreateArgs {
-    /// The endpoint, or a version of it as NAME@VERSION
+    /// Endpoint, or one version of it as NAME@VERSION
     endpoint: String,
-    /// When: minute, hour, day of month, month, day of week; with six fields the first is the second
+    /// Cron expression: minute, hour, day of month, month, day of week; an optional sixth field in front is the second
     #[arg(long, value_name = "EXPR")]
     cron: String,
-    /// Whose clock it goes by, as Europe/Berlin [default: UTC]
+    /// IANA time zone, e.g. Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
-    /// What to do about times that passed while nothing ran [default: run_once]
+    /// What to do about runs that were missed, e.g. while the API was down [default: run_once]
     #[arg(long, value_enum)]
     missed: Option<Missed>,
-    /// How late a time may be until it counts as missed [default: 60]
+    /// Delay in seconds after which a run counts as missed [default: 60]
     #[arg(long, value_name = "SECONDS")]
     grace_s: Option<u64>,
-    /// What to call it
+    /// Name of the schedule
     #[arg(long)]
     name: Option<String>,
-    /// Begin with a pause
+    /// Create the schedule paused
     #[arg(long)]
     paused: bool,
-    /// The input as JSON, as @FILE, or as - for standard input
+    /// Input as JSON, @FILE, or - for standard input [default: {}]
     #[arg(long, short)]
     input: Option<String>,
     #[command(flatten)]
@@ -85,11 +85,11 @@ struct CreateArgs {
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Missed {
-    /// Leave them out
+    /// Skip missed runs
     Skip,
-    /// Run once for all of them
+    /// Run once for all missed runs
     RunOnce,
-    /// Run each of them
+    /// Run every missed run
     RunAll,
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn run(global: &Global, args: ScheduleArgs) -> Result<()> {
             if global.json {
                 return output::json(&json!({"schedules": schedules}));
             }
-            output::print_table(&table(&schedules), "there are no schedules; `stoke schedule create` makes one")
+            output::print_table(&table(&schedules), "no schedules; create one with `stoke schedule create`")
         }
         Verb::Get { id } => {
             let found = client.get(&path(&id, "")).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn run(global: &Global, args: ScheduleArgs) -> Result<()> {
             if global.json {
                 return output::json(&json!({"deleted": id}));
             }
-            output::line(format_args!("schedule {id} is deleted"))
+            output::line(format_args!("deleted schedule {id}"))
         }
     }
 }
@@ -125,12 +125,12 @@ fn path(id: &str, verb: &str) -> String {
 }
 
 async fn create(global: &Global, client: &Client, args: &CreateArgs) -> Result<()> {
-    // Sent twice, it would make two schedules.
+    // Not idempotent: a second request would create a second schedule.
     let made = client.once(Method::POST, "/v1/schedules", Some(&body(args)?)).await?;
     if global.json {
         return output::json(&made);
     }
-    output::line(made["id"].as_str().context("the API gave the schedule no id")?)?;
+    output::line(made["id"].as_str().context("the API's response has no schedule id")?)?;
     output::note(output::dim(next(&made)));
     Ok(())
 }
@@ -162,12 +162,12 @@ async fn turn(global: &Global, client: &Client, id: &str, verb: &str) -> Result<
     output::line(format_args!("schedule {id}: {}", next(&schedule)))
 }
 
-/// When it runs next, as a sentence.
+/// The next run, as text.
 fn next(schedule: &Value) -> String {
     match (schedule["paused"] == true, schedule["next_at"].as_str()) {
-        (true, _) => "it is paused".to_owned(),
-        (false, Some(at)) => format!("it runs next {} ({at})", output::when(&schedule["next_at"])),
-        (false, None) => "it never runs again".to_owned(),
+        (true, _) => "paused".to_owned(),
+        (false, Some(at)) => format!("next run {} ({at})", output::when(&schedule["next_at"])),
+        (false, None) => "no further runs".to_owned(),
     }
 }
 
@@ -175,7 +175,7 @@ fn state(schedule: &Value) -> &'static str {
     match (schedule["paused"] == true, schedule["last_error"].is_null()) {
         (true, _) => "paused",
         (false, true) => "ok",
-        // The last submit was refused; the next one is tried.
+        // The last run could not be submitted; the next run is still tried.
         (false, false) => "failed",
     }
 }
@@ -280,6 +280,6 @@ mod tests {
             assert!(shown.contains(part), "{part}:\n{shown}");
         }
         schedule["paused"] = true.into();
-        assert_eq!(next(&schedule), "it is paused");
+        assert_eq!(next(&schedule), "paused");
     }
 }

@@ -1,8 +1,8 @@
-//! A JSON Schema as a person reads it, and an input that fits it to start from.
+//! Short text forms of JSON Schemas, and example inputs.
 
 use serde_json::{Map, Value, json};
 
-/// `text: string, times: integer = 1`: the members of an input, those that may be left out with their defaults.
+/// The members of an input with types and defaults, e.g. `text: string, times: integer = 1`.
 pub(crate) fn summary(schema: &Value) -> String {
     let Some(members) = schema["properties"].as_object().filter(|members| !members.is_empty()) else {
         return type_of(schema);
@@ -17,12 +17,12 @@ pub(crate) fn summary(schema: &Value) -> String {
         };
         format!("{name}: {}{default}", type_of(member))
     };
-    // In the order of the handler's signature as far as it is kept: what must be given comes first.
+    // Required members first, each group in schema order.
     let (first, then): (Vec<_>, Vec<_>) = members.iter().partition(|(name, _)| required(name));
     first.into_iter().chain(then).map(member).collect::<Vec<_>>().join(", ")
 }
 
-/// A schema's type in a word or two.
+/// The type of a schema, in short.
 pub(crate) fn type_of(schema: &Value) -> String {
     if is_file(schema) {
         return "file".to_owned();
@@ -43,7 +43,7 @@ pub(crate) fn type_of(schema: &Value) -> String {
     }
 }
 
-/// Arguments of `stoke submit` that the schema accepts.
+/// Example arguments of `stoke submit` that match the schema.
 pub(crate) fn example(schema: &Value) -> String {
     let mut input = Map::new();
     let mut files = String::new();

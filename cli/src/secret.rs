@@ -1,4 +1,4 @@
-//! `stoke secret`: values that only handlers see.
+//! `stoke secret`: values that only handlers can read.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use crate::{Global, output};
 
 const SECRETS: &str = "/v1/secrets";
 
-/// As much as the API takes, and a byte more to tell.
+/// Maximum size of a secret, bytes.
 const VALUE_BYTES_MAX: u64 = 32 << 10;
 
-/// Set secrets that endpoints name, and list and delete them
+/// Set, list and delete secrets of endpoints
 ///
-/// An endpoint names its secrets in stoke.toml, as secrets = ["HF_TOKEN"], and finds them among its variables. They are sealed before they
-/// are stored, and never shown again.
+/// An endpoint lists its secrets in stoke.toml, e.g. secrets = ["HF_TOKEN"], and gets them as environment variables.
+/// They are encrypted before they are stored, and cannot be read back.
 #[derive(Args)]
 pub(crate) struct SecretArgs {
     #[command(subcommand)]
@@ -33,25 +33,25 @@ enum Verb {
     Set(SetArgs),
     /// List secrets by name, with the endpoints that use them
     List,
-    /// Delete a secret; endpoints that name it cannot be loaded any more
+    /// Delete a secret (endpoints that use it can no longer be loaded)
     Delete {
-        /// Its name
+        /// Secret name
         name: String,
     },
-    /// Seal every tenant's secrets with the API's current key (for operators)
+    /// Re-encrypt all secrets of all tenants with the API's current key (operator only)
     Rewrap,
 }
 
-/// Set a secret; its value is asked for, or read from standard input
+/// Set a secret; prompts for its value, or reads it from standard input
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke secret set HF_TOKEN
   pass show huggingface | stoke secret set HF_TOKEN
   stoke secret set SERVICE_ACCOUNT --from-file account.json")]
 struct SetArgs {
-    /// Its name: that of the variable which handlers find it in
+    /// Secret name, which is also the name of the environment variable
     name: String,
-    /// Read the value from this file, all of it
+    /// Read the value from this file
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
 }
@@ -85,12 +85,13 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     output::line(format_args!("{what} {}", args.name))?;
     let users = users(&secret);
     if !users.is_empty() && status != StatusCode::CREATED {
-        output::note(format_args!("what is loaded of {users} keeps the old value until it is loaded again"));
+        output::note(format_args!("loaded models of {users} keep the old value until they are loaded again"));
     }
     Ok(())
 }
 
-/// Never from the command line: that is seen by everybody on this machine, and kept in the shell's history.
+/// Reads the value. It is never an argument, because other users can see arguments and the shell keeps them in its
+/// history.
 fn value(args: &SetArgs) -> Result<String> {
     let value = match &args.from_file {
         Some(path) => {
@@ -99,13 +100,13 @@ fn value(args: &SetArgs) -> Result<String> {
         }
         None if std::io::stdin().is_terminal() => {
             let terminal = console::Term::stderr();
-            terminal.write_str(&format!("{} (not shown): ", args.name))?;
-            terminal.read_secure_line().context("no value was given")?
+            terminal.write_str(&format!("{} (hidden): ", args.name))?;
+            terminal.read_secure_line().context("cannot read the value from the terminal")?
         }
-        // A line's end belongs to whatever wrote it.
+        // The final line end is not part of the value.
         None => read(std::io::stdin())?.trim_end_matches(['\r', '\n']).to_owned(),
     };
-    ensure!(!value.is_empty(), "the value is empty; `stoke secret delete {}` deletes a secret", args.name);
+    ensure!(!value.is_empty(), "the value is empty; to delete the secret, use `stoke secret delete {}`", args.name);
     Ok(value)
 }
 
@@ -113,8 +114,8 @@ fn read(from: impl std::io::Read) -> Result<String> {
     let mut text = String::new();
     from.take(VALUE_BYTES_MAX + 1)
         .read_to_string(&mut text)
-        .context("the value is no text; encode it, as with base64")?;
-    ensure!(text.len() as u64 <= VALUE_BYTES_MAX, "the value is over {VALUE_BYTES_MAX} bytes");
+        .context("the value is not UTF-8 text; encode it, e.g. with base64")?;
+    ensure!(text.len() as u64 <= VALUE_BYTES_MAX, "the value is larger than {VALUE_BYTES_MAX} bytes");
     Ok(text)
 }
 
@@ -132,7 +133,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             Cell::new(users(secret)),
         ]);
     }
-    output::print_table(&table, "there are no secrets; `stoke secret set NAME` sets one")
+    output::print_table(&table, "no secrets; set one with `stoke secret set NAME`")
 }
 
 async fn rewrap(global: &Global, client: &Client) -> Result<()> {
@@ -141,13 +142,13 @@ async fn rewrap(global: &Global, client: &Client) -> Result<()> {
         return output::json(&done);
     }
     output::line(format_args!(
-        "{} secrets are sealed with the key {} now",
+        "{} secrets re-encrypted with key {}",
         done["rewrapped"],
         output::cell(&done["key_id"])
     ))?;
     for name in done["unreadable"].as_array().into_iter().flatten() {
         output::note(format_args!(
-            "{} cannot be opened with any key of the API, and is left as it is",
+            "{} cannot be decrypted with any key of the API and was not changed",
             output::cell(name)
         ));
     }

@@ -1,4 +1,4 @@
-//! What every service of ours on a machine has in common: its unit, its files, systemd.
+//! Helpers for installing services: units, files and systemd.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-/// Where the units of `deploy/` say that the program is.
+/// Path of the program in the units of `deploy/`.
 pub(crate) const UNIT_PROGRAM: &str = "/usr/local/bin/stoke";
 
-/// A stop waits for a drain: the longest `TimeoutStopSec` of the units, and some.
+/// Timeout of systemctl. A stop waits for a drain, up to the longest `TimeoutStopSec` of the units.
 const SYSTEMCTL_LIMIT: Duration = Duration::from_secs(150);
 
-/// The link that an upgrade moves, so that no unit need change.
+/// The symlink that an upgrade moves, so that units do not change.
 const CURRENT: &str = "/opt/stokehold/current/bin/stoke";
 
-/// The program that units start: the one that is named, link or not, else this one, by the link that leads to it.
+/// The program that units start: the given path, else this program, through the symlink if it points here.
 pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf> {
     let program = match named {
         Some(path) => std::path::absolute(path)?,
@@ -30,23 +30,24 @@ pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf> {
             if is_current { CURRENT.into() } else { this }
         }
     };
-    ensure!(program.is_file(), "{} is no program", program.display());
+    ensure!(program.is_file(), "{} is not a program file", program.display());
     Ok(program)
 }
 
-/// A unit that starts this program.
+/// Text of a unit, with the path of the program.
 pub(crate) fn unit(text: &str, program: &Path) -> Result<String> {
     let program = program.to_str().filter(|path| !path.contains(|c: char| c.is_whitespace() || "\"'\\%$".contains(c)));
     let program =
-        program.context("systemd cannot start a program of such a path: move it, or name a link with --program")?;
+        program.context("systemd cannot start a program whose path has spaces, quotes, \\, % or $: move it, or use a symlink with --program")?;
     Ok(text.replace(UNIT_PROGRAM, program))
 }
 
-/// Settings as systemd reads a file of variables, and a shell too: in double quotes, where four characters need a backslash.
+/// Formats settings as an environment file that both systemd and a shell can read: double quotes, with four characters
+/// escaped.
 pub(crate) fn variables<'a>(by: &str, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String> {
     let mut text = format!("# Written by `{by}`.\n");
     for (name, value) in settings {
-        ensure!(!value.contains(|c: char| c.is_control()), "{name} holds a line break or another control character");
+        ensure!(!value.contains(|c: char| c.is_control()), "{name} contains a line break or another control character");
         let escaped: String =
             value.chars().flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c])).collect();
         text.push_str(&format!("{name}=\"{escaped}\"\n"));
@@ -54,14 +55,14 @@ pub(crate) fn variables<'a>(by: &str, settings: impl IntoIterator<Item = (&'a st
     Ok(text)
 }
 
-/// What [`variables`] wrote.
+/// Parses the output of [`variables`].
 pub(crate) fn read_variables(text: &str) -> Result<BTreeMap<String, String>> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
-            let (name, quoted) = line.split_once('=').with_context(|| "a line without =")?;
+            let (name, quoted) = line.split_once('=').with_context(|| "a line has no =")?;
             let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-            let inner = inner.with_context(|| format!("{name} does not stand in double quotes"))?;
+            let inner = inner.with_context(|| format!("the value of {name} is not in double quotes"))?;
             let (mut value, mut characters) = (String::new(), inner.chars());
             while let Some(character) = characters.next() {
                 value.extend(if character == '\\' { characters.next() } else { Some(character) });
@@ -71,10 +72,10 @@ pub(crate) fn read_variables(text: &str) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// Writes a file whole or not at all, and never readable by others on the way.
+/// Writes a file atomically. It is never readable by others, not even temporarily.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     let what = || format!("cannot write {}", path.display());
-    let folder = path.parent().context("a path without a folder")?;
+    let folder = path.parent().context("the path has no parent folder")?;
     fs::create_dir_all(folder).with_context(what)?;
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(what)?;
     file.write_all(text.as_bytes()).with_context(what)?;
@@ -84,7 +85,7 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Removes a file that may not be there.
+/// Removes a file if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -94,23 +95,23 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether systemd runs this machine.
+/// Whether systemd is the init system of this machine.
 pub(crate) fn has_systemd() -> bool {
     Path::new("/run/systemd/system").exists()
 }
 
-/// Has systemd do something.
+/// Runs systemctl.
 pub(crate) async fn systemctl(arguments: &[&str]) -> Result<()> {
-    command("systemctl", arguments, SYSTEMCTL_LIMIT).await.context("`journalctl -xe` may say why")
+    command("systemctl", arguments, SYSTEMCTL_LIMIT).await.context("see `journalctl -xe`")
 }
 
-/// Runs a program to its end, with what it prints before the reader's eyes.
+/// Runs a program. Its output goes to the terminal.
 pub(crate) async fn command(program: &str, arguments: &[&str], limit: Duration) -> Result<()> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     let what = || format!("{program} {}", arguments.join(" "));
     let ended = tokio::time::timeout(limit, command.status()).await;
-    let status = ended.with_context(|| format!("{} does not end", what()))?.with_context(what)?;
+    let status = ended.with_context(|| format!("{} timed out", what()))?.with_context(what)?;
     ensure!(status.success(), "{} failed ({status})", what());
     Ok(())
 }

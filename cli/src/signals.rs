@@ -1,21 +1,21 @@
-//! Asking a process to stop.
+//! Stop signals.
 
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM, each time they come.
+/// A stream of SIGINT and SIGTERM.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl StopSignals {
-    /// From now on these signals do not end the process by themselves.
+    /// Starts to handle the signals. They no longer end the process.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => (),

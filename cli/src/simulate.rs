@@ -1,4 +1,4 @@
-//! `stoke simulate`: the autoscaler's decisions over a trace of jobs, in virtual time, and what they cost.
+//! `stoke simulate`: simulates the autoscaler on a trace of jobs in virtual time.
 
 use std::path::PathBuf;
 
@@ -14,59 +14,62 @@ use stokehold_autoscaler::{Observation, Plan, Policy};
 
 use crate::{Global, output};
 
-/// Simulate the autoscaler over a trace of jobs: what it costs, and who waits
+/// Simulate the autoscaler on a trace of jobs: cost and waiting times
 ///
-/// The decision, the queue with its lanes, and the packing of models onto cards are those of the product; machines, loads and runs are numbers.
-/// Without --trace, one is made up: see --shape.
+/// Uses the production code for scaling decisions, queueing and packing of models onto GPUs. Machines, load times and
+/// run times are simulated. Without --trace, a synthetic trace is used: see --shape.
 #[derive(Args)]
 pub(crate) struct SimulateArgs {
-    /// Jobs: a CSV, gzipped or not, with the columns arrival_s,endpoint,service_s,vram_gb,priority
+    /// Trace of jobs: a CSV file, optionally gzipped, with the columns arrival_s,endpoint,service_s,vram_gb,priority
     #[arg(long, value_name = "FILE", conflicts_with_all = ["shape", "compare"])]
     trace: Option<PathBuf>,
-    /// Make a trace up: day, busy-day, rush, many-small, tasks or bursts
+    /// Synthetic trace: day, busy-day, rush, many-small, tasks or bursts
     #[arg(long, value_name = "NAME", default_value = "day")]
     shape: String,
-    /// What can be rented: a CSV with name,vram_gb,speed,od_usd_h,spot_usd_h,spot_preempt_per_h,boot_lo_s,boot_hi_s,max_count [default: six
-    /// kinds of card at prices of 2026]
+    /// Offers: a CSV file with name,vram_gb,speed,od_usd_h,spot_usd_h,spot_preempt_per_h,boot_lo_s,boot_hi_s,max_count
+    /// [default: six GPU models at prices of 2026]
     #[arg(long, value_name = "FILE")]
     offers: Option<PathBuf>,
-    /// Who decides: stokehold, step, keda, kpa, queue-delay, load-target (the last four also as keda-tuned ...), or static-N
+    /// Scaling policy: stokehold, step, keda, kpa, queue-delay, load-target (the last four also as keda-tuned etc.), or
+    /// static-N
     #[arg(long, value_name = "NAME", default_value = compare::OWN)]
     policy: String,
-    /// Change a setting of our policy, as late_share=0.05; may be given several times
+    /// Change a setting of the stokehold policy, e.g. late_share=0.05; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Of the random numbers: boots, resumes, losses, and the trace if it is made up
+    /// Random seed of boot times, resumes, losses and the synthetic trace
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Lay periods of so many seconds over each other
+    /// Overlay periods of this length in seconds [default: from the shape, else none]
     #[arg(long, value_name = "SECONDS")]
     fold: Option<f64>,
-    /// Leave the jobs of the first seconds out of the figures on waits [default: what suits the shape, else 0]
+    /// Exclude jobs of the first seconds from the waiting times [default: from the shape, else 0]
     #[arg(long, value_name = "SECONDS")]
     skip: Option<f64>,
-    /// Jobs run side by side on a card while their models sum to so much [default: what suits the shape, else one at a time]
+    /// Run jobs concurrently on a GPU while their models need at most this many GB [default: from the shape, else one
+    /// at a time]
     #[arg(long, value_name = "GB")]
     share_gb: Option<f64>,
-    /// Offer interruptible machines, at this part of the price and with so many losses an hour, as 0.7,0.3
+    /// Also offer interruptible machines, at this fraction of the price and with this many losses per hour, e.g.
+    /// 0.7,0.3
     #[arg(long, value_name = "PRICE,LOSSES")]
     interruptible: Option<String>,
-    /// Do not charge for the time in which a machine boots
+    /// Do not charge for boot time
     #[arg(long)]
     free_boots: bool,
-    /// Draw demand, machines, waits and spend
+    /// Write a plot of demand, machines, waiting times and spend
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print every step of every plan, with its reason, on standard error
+    /// Print every step of every plan with its reason on standard error
     #[arg(long)]
     steps: bool,
-    /// Compare all policies, on the traces of a folder or on all shapes, and print a table
+    /// Compare all policies on the traces of a folder or on all shapes, and print a table
     #[arg(long)]
     compare: bool,
-    /// With --compare: a folder of traces
+    /// Folder of traces for --compare [default: all shapes]
     #[arg(long, value_name = "FOLDER", requires = "compare")]
     traces: Option<PathBuf>,
-    /// Write the trace that was made up to this file, and simulate nothing
+    /// Only write the synthetic trace to this file
     #[arg(long, value_name = "FILE.csv.gz", conflicts_with_all = ["trace", "compare"])]
     write_trace: Option<PathBuf>,
 }
@@ -91,12 +94,12 @@ pub(crate) fn run(global: &Global, args: &SimulateArgs) -> Result<()> {
     let case = case(args)?;
     if let Some(path) = &args.write_trace {
         trace::write(path, &case.jobs)?;
-        output::note(format_args!("{} jobs are in {}", case.jobs.len(), path.display()));
+        output::note(format_args!("wrote {} jobs to {}", case.jobs.len(), path.display()));
         return Ok(());
     }
     check(&case, &kinds)?;
     let Some(scaler) = compare::named(&args.policy, &policy) else {
-        bail!("there is no policy {:?}; there are {}, and static-N", args.policy, compare::policies().join(", "));
+        bail!("unknown policy {:?}; valid: {}, static-N", args.policy, compare::policies().join(", "));
     };
     let mut scaler = Told { scaler, tells: args.steps, start_s: None };
     let rules = case.rules(&rules);
@@ -114,12 +117,12 @@ pub(crate) fn run(global: &Global, args: &SimulateArgs) -> Result<()> {
 
 fn policy(args: &SimulateArgs) -> Result<Policy> {
     if !args.set.is_empty() && args.policy != compare::OWN && !args.compare {
-        bail!("--set changes settings of {}; {} has none", compare::OWN, args.policy);
+        bail!("--set is only for the policy {}; {} has no settings", compare::OWN, args.policy);
     }
     let mut policy = Policy { may_bid: args.interruptible.is_some(), ..Policy::default() };
     for setting in &args.set {
         let (key, value) =
-            setting.split_once('=').with_context(|| format!("--set {setting:?} is not of the form key=value"))?;
+            setting.split_once('=').with_context(|| format!("--set {setting:?} is not KEY=VALUE"))?;
         policy = policy.with(key.trim(), value.trim())?;
     }
     Ok(policy)
@@ -132,7 +135,7 @@ fn rules(args: &SimulateArgs) -> Result<Rules> {
             let (price, losses): (f64, f64) = (price.trim().parse().ok()?, losses.trim().parse().ok()?);
             (price > 0.0 && price.is_finite() && losses >= 0.0 && losses.is_finite()).then_some((price, losses))
         };
-        parts().with_context(|| format!("--interruptible {text:?} is not two numbers, as 0.7,0.3"))
+        parts().with_context(|| format!("--interruptible {text:?} is not two numbers such as 0.7,0.3"))
     });
     let interruptible = interruptible.transpose()?;
     let has_interruptible = interruptible.is_some();
@@ -143,11 +146,11 @@ fn rules(args: &SimulateArgs) -> Result<Rules> {
 fn case(args: &SimulateArgs) -> Result<Case> {
     for (name, value) in [("--fold", args.fold), ("--share-gb", args.share_gb)] {
         if value.is_some_and(|value| !(value.is_finite() && value > 0.0)) {
-            bail!("{name} takes a number above 0");
+            bail!("{name} must be a number above 0");
         }
     }
     if args.skip.is_some_and(|skip_s| !(skip_s.is_finite() && skip_s >= 0.0)) {
-        bail!("--skip takes a number of seconds, 0 or more");
+        bail!("--skip must be a number of seconds, 0 or more");
     }
     let given = |settings: Settings| Settings {
         fold_s: args.fold.or(settings.fold_s),
@@ -160,7 +163,7 @@ fn case(args: &SimulateArgs) -> Result<Case> {
     let Some(shape) = Shape::named(&args.shape) else {
         let shapes: Vec<String> =
             Shape::ALL.iter().map(|shape| format!("{} ({})", shape.name(), shape.about())).collect();
-        bail!("there is no shape {:?}; there are {}", args.shape, shapes.join("; "));
+        bail!("unknown shape {:?}; valid: {}", args.shape, shapes.join("; "));
     };
     let settings = given(shape.settings());
     let jobs = shape.jobs(args.seed);
@@ -170,7 +173,7 @@ fn case(args: &SimulateArgs) -> Result<Case> {
 
 fn check(case: &Case, kinds: &[Kind]) -> Result<()> {
     if let Some((endpoint, vram_gb)) = case.too_large(kinds) {
-        bail!("{}: {endpoint} takes {vram_gb} GB, and no card that is offered has so much", case.name);
+        bail!("{}: {endpoint} needs {vram_gb} GB, but no offered GPU has that much memory", case.name);
     }
     Ok(())
 }
@@ -187,9 +190,9 @@ fn compare_all(global: &Global, args: &SimulateArgs, kinds: &[Kind], rules: &Rul
         Some(folder) => {
             let (cases, errors) =
                 Case::of_folder(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-            errors.iter().for_each(|error| output::note(format_args!("left out: {error}")));
+            errors.iter().for_each(|error| output::note(format_args!("skipped: {error}")));
             if cases.is_empty() {
-                bail!("{} has no traces of jobs: files *.csv.gz or *.csv", folder.display());
+                bail!("{} has no traces (*.csv.gz or *.csv)", folder.display());
             }
             cases
         }
@@ -211,7 +214,7 @@ fn compare_all(global: &Global, args: &SimulateArgs, kinds: &[Kind], rules: &Rul
     output::line(table::markdown(&rows))
 }
 
-/// A policy whose steps are told.
+/// A policy that can print its steps.
 struct Told {
     scaler: Box<dyn Scaler>,
     tells: bool,

@@ -1,4 +1,4 @@
-//! `stoke store`: our own object store as a service of its own.
+//! `stoke store`: the built-in object store as a service.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,19 +12,20 @@ use tokio::net::TcpListener;
 use crate::logging;
 use crate::signals::StopSignals;
 
-/// As long as S3's own, and too long to be guessed.
+/// Minimum length of the secret key, bytes.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Serve an S3 store on this machine's disk
+/// Serve an S3 object store on this machine's disk
 ///
-/// What `stoke dev` and `stoke install` keep results, files and packages in, where no other S3 server is named: durable, one machine, one key. It is read
-/// from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It speaks no TLS: listen on loopback, behind a proxy that does.
+/// `stoke dev` and `stoke install` use it for results, files and packages unless you configure another S3 server. It is
+/// durable, runs on one machine and has a single key, from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It
+/// has no TLS: listen on loopback behind a TLS proxy.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
-    /// Where to keep the objects; one process serves a folder at a time
+    /// Folder of the objects; only one process can use it at a time
     #[arg(long, value_name = "FOLDER", env = "STOKE_STORE_DATA")]
     data: PathBuf,
-    /// Where to listen
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDRESS:PORT", env = "STOKE_STORE_LISTEN", default_value = "127.0.0.1:7071")]
     listen: SocketAddr,
 }
@@ -46,7 +47,7 @@ fn given(name: &str, bytes_min: usize) -> Result<String> {
     let value = std::env::var(name).unwrap_or_default();
     ensure!(
         value.len() >= bytes_min,
-        "set {name}, to at least {bytes_min} characters; `openssl rand -hex 32` makes such"
+        "set {name} to at least {bytes_min} characters, e.g. from `openssl rand -hex 32`"
     );
     Ok(value)
 }

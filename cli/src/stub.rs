@@ -1,4 +1,4 @@
-//! An API of the test's own, for the tests of what talks to one.
+//! A stub API for tests.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,7 +8,7 @@ use clap::Parser;
 use crate::client::Client;
 use crate::{Cli, Command};
 
-/// Serves `routes` on this machine until the test ends.
+/// Serves `routes` until the test ends.
 pub(crate) async fn serve(routes: Router) -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -16,7 +16,7 @@ pub(crate) async fn serve(routes: Router) -> Client {
     Client::new(url, "sk_test".to_owned()).unwrap()
 }
 
-/// What `stoke ARGUMENTS` is understood as, or why it is not.
+/// Parses `stoke ARGUMENTS`.
 pub(crate) fn parse(arguments: &str) -> Result<Command, String> {
     let words = std::iter::once("stoke").chain(arguments.split_whitespace());
     Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| error.to_string())

@@ -17,39 +17,39 @@ use crate::job::{self, Job};
 use crate::{Global, output, upload, wait};
 use options::JobOptions;
 
-/// Submit a job, and wait for its result with --wait
+/// Submit a job (--wait waits for its result)
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke submit echo --input '{\"text\": \"hi\"}' --wait
   stoke submit render --input @prompt.json --wait --out pictures/
   stoke submit transcribe --file audio=talk.mp3 --wait")]
 pub(crate) struct SubmitArgs {
-    /// The endpoint, or a version of it as NAME@VERSION
+    /// Endpoint, or one version of it as NAME@VERSION
     endpoint: String,
-    /// The input as JSON, as @FILE, or as - for standard input
+    /// Input as JSON, @FILE, or - for standard input [default: {}]
     #[arg(long, short)]
     input: Option<String>,
-    /// Upload a file and give it as this member of the input; may be repeated
+    /// Upload a file and pass it as the member KEY of the input; may be repeated
     #[arg(long, short, value_name = "KEY=PATH")]
     file: Vec<String>,
-    /// Wait until the job has ended and print its result
+    /// Wait until the job ends and print its result
     #[arg(long, short)]
     wait: bool,
-    /// Stop waiting after this long, as 90s or 5m; the job goes on
+    /// Stop waiting after this time, e.g. 90s or 5m; the job keeps running [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
     wait_timeout: Option<Duration>,
-    /// Save the files that the result names in this folder
+    /// Save the files of the result to this folder
     #[arg(long, short, value_name = "FOLDER", requires = "wait")]
     out: Option<PathBuf>,
-    /// Not before this time (RFC 3339)
+    /// Earliest start time (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     run_after: Option<String>,
-    /// Only after this job; may be repeated
+    /// Run after this job succeeds (ID) or ends in any state (ID:completion); may be repeated
     #[arg(long, value_name = "ID[:completion]")]
     depends_on: Vec<String>,
     #[command(flatten)]
     options: JobOptions,
-    /// The same key and the same job again give the job that is there
+    /// Idempotency key: submitting the same job with the same key returns the existing job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let (called_ms, place) = (now_ms().to_string(), traceparent());
     let body = body(&client, &args).await?;
-    // A request that is sent again must not make a second job.
+    // A retried request must not create a second job.
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
     let mut headers = vec![("idempotency-key", key.as_str()), ("stokehold-called-ms", called_ms.as_str())];
     headers.extend(place.as_deref().map(|place| ("traceparent", place)));
@@ -83,12 +83,13 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     Ok(())
 }
 
-/// What CI systems and shells that are part of a trace hand on. The API ignores what is no place in a trace; what cannot be sent stays here.
+/// The trace context of `TRACEPARENT`, which CI systems set. The API ignores invalid values; unprintable ones are not
+/// sent.
 fn traceparent() -> Option<String> {
     std::env::var("TRACEPARENT").ok().filter(|place| place.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Prints the result of an ended job, or with `json` the whole job. A job that did not succeed is an error.
+/// Prints the result of an ended job, or the whole job with `json`. Fails if the job did not succeed.
 pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path>, json: bool) -> Result<()> {
     let job = Job::decode(ended)?;
     if job.state != "succeeded" {
@@ -98,7 +99,7 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
         return job.succeeded();
     }
     let result = if json && out.is_none() { Value::Null } else { job::result(client, &job).await? };
-    // Before anything is printed: whoever reads it may have seen enough and close the pipe.
+    // Saved before anything is printed, because the reader may close the pipe.
     if let Some(folder) = out {
         for path in job::save_files(client, &result, folder).await? {
             output::note(format_args!("saved {}", path.display()));
@@ -109,7 +110,7 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
 
 async fn body(client: &Client, args: &SubmitArgs) -> Result<Value> {
     let mut body = options::endpoint(&args.endpoint)?;
-    // What was typed wrong is said before anything is uploaded.
+    // Invalid options fail before anything is uploaded.
     body.extend(args.options.members()?);
     if let Some(time) = &args.run_after {
         body.insert("run_after".to_owned(), time.as_str().into());
@@ -127,7 +128,7 @@ async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
     for pair in &args.file {
         let (key, path) = options::pair_of(pair)?;
         let Some(members) = input.as_object_mut() else {
-            bail!("--file gives a member of the input, and the input is no JSON object");
+            bail!("--file requires an input that is a JSON object");
         };
         let id = upload::input_file(client, Path::new(path)).await?;
         members.insert(key.to_owned(), json!({"$file": id}));

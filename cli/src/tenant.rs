@@ -1,4 +1,4 @@
-//! `stoke tenant`: for operators.
+//! `stoke tenant` (operator only).
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -10,9 +10,10 @@ use crate::{Global, output};
 
 const TENANTS: &str = "/v1/tenants";
 
-/// Make, list, disable and enable tenants (for operators)
+/// Create, list, disable and enable tenants (operator only)
 ///
-/// A tenant is never deleted, for what it did is history: it is disabled, and then nobody of it is served and none of its jobs starts.
+/// Tenants cannot be deleted, because their history is kept. The tokens of a disabled tenant are refused, and none of
+/// its jobs start.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke tenant create acme
@@ -26,21 +27,21 @@ pub(crate) struct TenantArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a tenant; it has no tokens yet
+    /// Create a tenant, without tokens
     Create {
-        /// 1 to 63 of a-z, 0-9 and -
+        /// Tenant name: 1 to 63 characters of a-z, 0-9 and -
         name: String,
     },
-    /// List tenants, with their jobs that have not ended
+    /// List tenants with their number of open jobs
     List,
-    /// Refuse a tenant's tokens within 5 seconds, and start none of its jobs; those that run end
+    /// Disable a tenant: refuse its tokens (within 5 s) and start no more jobs; running jobs finish
     Disable {
-        /// Its name
+        /// Tenant name
         name: String,
     },
-    /// Serve a tenant again; its jobs that waited go on
+    /// Enable a disabled tenant; its waiting jobs continue
     Enable {
-        /// Its name
+        /// Tenant name
         name: String,
     },
 }
@@ -53,10 +54,10 @@ pub(crate) async fn run(global: &Global, args: TenantArgs) -> Result<()> {
             if global.json {
                 return output::json(&tenant);
             }
-            let what = if status == StatusCode::CREATED { "is there now" } else { "was there already" };
+            let what = if status == StatusCode::CREATED { "created" } else { "already exists" };
             output::line(format_args!("tenant {name} {what}"))?;
             output::note(format_args!(
-                "`stoke token create --tenant {name} --role admin --name NAME` makes its first token"
+                "create its first token with `stoke token create --tenant {name} --role admin --name NAME`"
             ));
             Ok(())
         }
@@ -80,14 +81,14 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     let open = output::count(tenant["open_jobs"].as_u64().unwrap_or_default());
     match verb {
         "disable" => output::line(format_args!(
-            "tenant {name} is disabled; {open} of its jobs have not ended, and none more starts"
+            "disabled tenant {name}; it has {open} open jobs, of which no more will start"
         )),
-        _ => output::line(format_args!("tenant {name} is enabled; {open} of its jobs go on")),
+        _ => output::line(format_args!("enabled tenant {name}; its {open} open jobs continue")),
     }
 }
 
 fn list(found: &Value) -> Result<()> {
-    let mut table = output::table(["tenant", "made", "open jobs", "disabled"]);
+    let mut table = output::table(["tenant", "created", "open jobs", "disabled"]);
     for tenant in found["tenants"].as_array().into_iter().flatten() {
         let since = |at: &Value| if at.is_null() { "-".to_owned() } else { output::ago(at) };
         table.add_row([
@@ -97,7 +98,7 @@ fn list(found: &Value) -> Result<()> {
             since(&tenant["disabled_at"]),
         ]);
     }
-    output::print_table(&table, "there are no tenants; `stoke tenant create NAME` makes one")
+    output::print_table(&table, "no tenants; create one with `stoke tenant create NAME`")
 }
 
 #[cfg(test)]

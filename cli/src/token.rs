@@ -1,4 +1,5 @@
-//! `stoke token`: over the API for a tenant's admins, in the API's own Redis for operators. One command, one shape of what is printed.
+//! `stoke token`: manages tokens over the API (for tenant admins) or directly in the API's Redis (for operators). The
+//! output is the same.
 
 mod api;
 mod redis;
@@ -18,14 +19,14 @@ use self::redis::Redis;
 use crate::client::Client;
 use crate::{Global, output};
 
-/// How long the one before a rotation stays good at most, and unless another time is given.
+/// Maximum and default validity of the old token after a rotation.
 const OVERLAP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const OVERLAP: &str = "24h";
 
-/// Make, list, rotate and revoke tokens
+/// Create, list, rotate and revoke tokens
 ///
-/// With --url or --token over the API: that is for a tenant's admins. Else in the API's Redis, which is for operators: the one that --redis
-/// names, or that of a `stoke dev` on this machine.
+/// With --url or --token, uses the API (tenant admins). Otherwise, works directly in the API's Redis (operators): the
+/// one that --redis names, or the one of a `stoke dev` on this machine.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke token create --name app --role submit --ttl 90d
@@ -41,31 +42,31 @@ pub(crate) struct TokenArgs {
 
 #[derive(Args)]
 pub(crate) struct Place {
-    /// The API's Redis; its token key is in STOKE_TOKEN_KEY [default: that of `stoke dev`]
+    /// URL of the API's Redis; set STOKE_TOKEN_KEY to the API's token key [default: the Redis of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// The data directory of a `stoke dev` [default: that of the last one]
+    /// Data directory of a `stoke dev` [default: that of the last one started]
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with = "redis")]
     data: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a token and print it, this once
+    /// Create a token and print it (it cannot be shown again)
     Create(CreateArgs),
-    /// List tokens; only hashes of them are kept
+    /// List tokens, without their secrets
     List {
-        /// Another tenant's (for operators) [default: over the API your own, in Redis all]
+        /// Tenant (operator only) [default: yours over the API, all in Redis]
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Give a token a new secret and print it, this once; the one before stays good for a while
+    /// Give a token a new secret and print it; the old secret stays valid for --overlap
     Rotate(RotateArgs),
-    /// Make a token worthless, within 5 seconds
+    /// Revoke a token (takes effect within 5 s)
     Revoke {
-        /// Its id, the part after the first _
+        /// Token id (the part after the first _), or the whole token
         id: String,
-        /// Of a join token: evict the workers that have joined with it, too, as `stoke worker evict` does
+        /// For a join token: also evict the workers that joined with it, like `stoke worker evict`
         #[arg(long)]
         with_workers: bool,
     },
@@ -73,57 +74,59 @@ enum Verb {
 
 #[derive(Args)]
 struct CreateArgs {
-    /// What to call it
+    /// Name of the token
     #[arg(long)]
     name: String,
-    /// Who uses it
+    /// Person who uses the token, for the audit log
     #[arg(long)]
     user: Option<String>,
-    /// What it is good for
+    /// Kind of token
     #[arg(long, value_enum, default_value_t = Kind::Api)]
     kind: Kind,
-    /// Whose it is [default: over the API your own, in Redis that of `stoke dev`]
+    /// Tenant of the token [default: yours over the API, `default` in Redis]
     #[arg(long)]
     tenant: Option<String>,
-    /// What it may do: submit, read, cancel, deploy, admin, operator; worker makes a join token [default in Redis: everything]
+    /// Roles: submit, read, cancel, deploy, admin, operator; worker creates a join token [default in Redis: every
+    /// scope]
     #[arg(long = "role", value_delimiter = ',', value_name = "ROLE,...")]
     roles: Vec<Role>,
-    /// What it may do beside that, as jobs:read,files:write
+    /// Additional scopes, e.g. jobs:read,files:write
     #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
     scopes: Vec<Scope>,
-    /// How long it is good for, as 12h or 30d [default: for ever]
+    /// Lifetime, e.g. 12h or 30d [default: no expiry]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
-    /// Good for one worker only (with --kind join)
+    /// Allow only one worker to join (with --kind join)
     #[arg(long)]
     single_use: bool,
-    /// Whose machines join with it: jobs only run where their endpoint trusts the machine (with --kind join)
+    /// Trust level of the machines that join with it; endpoints can require a minimum (with --kind join) [default:
+    /// owned]
     #[arg(long, value_enum, value_name = "WHOSE")]
     trust: Option<TrustArg>,
-    /// Where those machines stand, as endpoints name it in `regions` (with --kind join)
+    /// Region of these machines, which endpoints can require with `regions` (with --kind join)
     #[arg(long)]
     region: Option<String>,
 }
 
 #[derive(Args)]
 struct RotateArgs {
-    /// Its id, the part after the first _
+    /// Token id (the part after the first _), or the whole token
     id: String,
-    /// How long the one before stays good, at most 7d
+    /// How long the old secret stays valid, at most 7d
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = OVERLAP)]
     overlap: Duration,
-    /// How long the new one is good for [default: as long as the one before was to be]
+    /// Lifetime of the new secret [default: the lifetime of the old one]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum TrustArg {
-    /// Anybody's: a stranger, who can read the jobs
+    /// Machines of unknown owners, who can read the jobs
     Community,
-    /// A provider's that is accountable
+    /// Machines in data centres of accountable providers
     Datacenter,
-    /// Your own; the default
+    /// Your own machines
     Owned,
 }
 
@@ -139,13 +142,13 @@ impl From<TrustArg> for Trust {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// The public API
+    /// Access to the public API
     Api,
-    /// Workers joining
+    /// Joining workers
     Join,
 }
 
-/// Where tokens are made, by what was given.
+/// Where tokens are managed, depending on the options.
 enum Way {
     Api(Api),
     Redis(Box<Redis>),
@@ -172,10 +175,10 @@ impl CreateArgs {
         let is_worker = |role: &Role| *role == Role::Worker;
         ensure!(
             !joins || (self.scopes.is_empty() && self.roles.iter().all(is_worker)),
-            "a join token has no scopes: it lets a worker join, and no more"
+            "a join token cannot have roles or scopes; it only lets workers join"
         );
-        ensure!(joins || !self.single_use, "--single-use is for --kind join");
-        ensure!(joins || (self.trust.is_none() && self.region.is_none()), "--trust and --region are for --kind join");
+        ensure!(joins || !self.single_use, "--single-use requires --kind join");
+        ensure!(joins || (self.trust.is_none() && self.region.is_none()), "--trust and --region require --kind join");
         Ok(self)
     }
 }
@@ -192,7 +195,7 @@ pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
             shown_once(global, &made)
         }
         Verb::Rotate(rotate) => {
-            ensure!(rotate.overlap <= OVERLAP_MAX, "--overlap is at most 7d");
+            ensure!(rotate.overlap <= OVERLAP_MAX, "--overlap must be at most 7d");
             let rotate = RotateArgs { id: id_of(&rotate.id).to_owned(), ..rotate };
             let made = match Way::new(global, place).await? {
                 Way::Api(api) => api.rotate(&rotate).await?,
@@ -216,13 +219,13 @@ pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
             if global.json {
                 return output::json(&json!({"revoked": id, "with_workers": with_workers}));
             }
-            let workers = if with_workers { ", and whatever has joined with it" } else { "" };
-            output::line(format_args!("token {id} is revoked; every API refuses it within 5 s{workers}"))
+            let workers = if with_workers { "; the workers that joined with it are evicted" } else { "" };
+            output::line(format_args!("revoked token {id} (takes effect within 5 s){workers}"))
         }
     }
 }
 
-/// The whole token will do: whoever has it at hand means it.
+/// Accepts a token id or a whole token.
 fn id_of(text: &str) -> &str {
     text.split('_').nth(1).unwrap_or(text)
 }
@@ -234,9 +237,9 @@ fn shown_once(global: &Global, made: &Value) -> Result<()> {
     output::line(output::cell(&made["token"]))?;
     let id = output::cell(&made["id"]);
     if let Some(until_ms) = made["previous_until_ms"].as_u64() {
-        output::note(format_args!("The one before is good for another {}.", from_now(until_ms)));
+        output::note(format_args!("The old secret stays valid for {}.", from_now(until_ms)));
     }
-    output::note(output::dim(format_args!("It is shown this once. `stoke token revoke {id}` makes it worthless.")));
+    output::note(output::dim(format_args!("The token cannot be shown again. To revoke it: `stoke token revoke {id}`.")));
     Ok(())
 }
 
@@ -244,7 +247,7 @@ fn list(global: &Global, tokens: &[Value]) -> Result<()> {
     if global.json {
         return output::json(&json!({"tokens": tokens}));
     }
-    let mut table = output::table(["id", "kind", "tenant", "name", "user", "for", "last used", "expires"]);
+    let mut table = output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]);
     for token in tokens {
         let used = token["last_used_ms"].as_u64();
         table.add_row([
@@ -258,14 +261,14 @@ fn list(global: &Global, tokens: &[Value]) -> Result<()> {
             token["expires_ms"].as_u64().map_or("never".to_owned(), |at| format!("in {}", from_now(at))),
         ]);
     }
-    output::print_table(&table, "there are no tokens")
+    output::print_table(&table, "no tokens")
 }
 
 fn from_now(at_ms: u64) -> String {
     output::millis(at_ms.saturating_sub(now_ms()))
 }
 
-/// What an API token may do, as a role where it is just that; whose machines join with a join token, and where they stand.
+/// The rights of an API token, as a role if they match one; trust level and region of a join token.
 fn good_for(token: &Value) -> String {
     if token["kind"] == "join" {
         let words = [&token["trust"], &token["region"]].map(|word| word.as_str().unwrap_or_default());

@@ -12,18 +12,19 @@ use tokio::time::sleep;
 use crate::client::Client;
 use crate::{Global, output};
 
-/// How wide a card is drawn.
+/// Width of a GPU's memory bar, characters.
 const BAR: usize = 40;
 
-/// Show cards and what is on them, what runs, and what waits for what, again and again
+/// Live view of GPUs, running jobs and queues
 ///
-/// A card is drawn as what models hold and use (#), what they hold besides (=), what others use (x), and what is free (.).
+/// The bar of a GPU shows memory that models use (#), that is reserved for them but unused (=), that other processes
+/// use (x), and free memory (.).
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Look this often
+    /// Refresh interval, e.g. 1s
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration, value_name = "TIME")]
     every: Duration,
-    /// Look once
+    /// Print once and exit
     #[arg(long)]
     once: bool,
 }
@@ -64,7 +65,7 @@ fn screen(workers: &Value, queue: &Value) -> String {
         text.push('\n');
     }
     if workers.is_empty() {
-        text.push_str("no worker has joined; `stoke worker` starts one\n\n");
+        text.push_str("no workers; start one with `stoke worker`\n\n");
     }
     text.push_str(&waiting(&list(&queue["lanes"])));
     text
@@ -110,7 +111,7 @@ fn card_lines(card: &Value, models: &[&Value]) -> String {
     text
 }
 
-/// A model, and what it has of the card that it stands under.
+/// The line of a model, with its memory on one GPU.
 fn model_line(model: &Value, on: &Value) -> String {
     let mib = |member: &str| on[member].as_u64().map(|mib| format!("{:.1}", gib(mib)));
     let memory = match (mib("held_mib"), mib("seen_mib")) {
@@ -129,7 +130,7 @@ fn model_line(model: &Value, on: &Value) -> String {
 
 fn waiting(lanes: &[&Value]) -> String {
     if lanes.is_empty() {
-        return "nothing waits".to_owned();
+        return "no jobs are waiting".to_owned();
     }
     let mut table = output::table(["waiting", "endpoint", "priority", "needs", "done in", "why"]);
     for lane in lanes {
@@ -150,7 +151,7 @@ fn waiting(lanes: &[&Value]) -> String {
     table.trim_fmt()
 }
 
-/// What of a card is used and held by models (#), held and not used (=), used by others (x), and free (.).
+/// The memory bar of a GPU: used by models (#), reserved but unused (=), used by others (x), free (.).
 fn bar(total_mib: u64, seen_mib: u64, held_mib: u64, foreign_mib: u64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to BAR")]
     let cells = |mib: u64| (mib as f64 / total_mib.max(1) as f64 * BAR as f64).round().min(BAR as f64) as usize;

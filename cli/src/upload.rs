@@ -1,4 +1,4 @@
-//! Putting local files where the API says: one presigned URL for one file's length and checksum.
+//! Uploads of local files to presigned URLs, each for one length and checksum.
 
 pub(crate) mod lines;
 
@@ -18,11 +18,11 @@ use tokio_util::io::ReaderStream;
 use crate::client::Client;
 use crate::{progress, retry};
 
-/// Slower than 1 MiB in 10 s is no line to wait for; a small file gets a minute.
+/// Minimum upload timeout. Large files get more time, at [`BYTES_PER_S_MIN`].
 const UPLOAD_TIMEOUT_MIN: Duration = Duration::from_secs(60);
 const BYTES_PER_S_MIN: u64 = 100 << 10;
 
-/// A place to put bytes.
+/// A presigned URL for an upload.
 #[derive(Deserialize)]
 pub(crate) struct Place {
     pub(crate) upload_url: String,
@@ -30,13 +30,13 @@ pub(crate) struct Place {
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-/// What a file holds.
+/// Hash and length of a file.
 pub(crate) struct Measured {
     pub(crate) sha256: String,
     pub(crate) size_bytes: u64,
 }
 
-/// Length and hash of a file.
+/// Computes the length and hash of a file.
 pub(crate) async fn measure(path: &Path) -> Result<Measured> {
     let (path, shown) = (path.to_owned(), path.display().to_string());
     let measured = tokio::task::spawn_blocking(move || -> std::io::Result<Measured> {
@@ -54,18 +54,18 @@ pub(crate) async fn measure(path: &Path) -> Result<Measured> {
     measured.await?.with_context(|| format!("cannot read {shown}"))
 }
 
-/// Uploads a job's input file; its id stands in the input as `{"$file": id}`.
+/// Uploads an input file of a job. Returns its id, for `{"$file": id}` in the input.
 pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
-    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?.to_string_lossy();
+    let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?.to_string_lossy();
     let measured = measure(path).await?;
     let body = json!({"name": name, "size_bytes": measured.size_bytes, "sha256": measured.sha256});
     let (_, answer) = client.post("/v1/files", Some(&body)).await?;
-    let id = answer["id"].as_str().context("the API gave the file no id")?.to_owned();
+    let id = answer["id"].as_str().context("the API's response has no file id")?.to_owned();
     put(client, &name, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
     Ok(id)
 }
 
-/// PUTs a file, called `name` in messages, to its place; again when that fails in passing, which is safe: the place takes these bytes and no others.
+/// Uploads a file, named `name` in messages, with retries. Retries are safe, because the URL accepts only these bytes.
 pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
     let timeout = UPLOAD_TIMEOUT_MIN + Duration::from_secs(size_bytes / BYTES_PER_S_MIN);
     for tried in 1.. {
@@ -88,12 +88,12 @@ pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u6
                 let said: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
                 (anyhow::anyhow!("the object store refused {name} ({status}): {said}"), status.is_server_error())
             }
-            Err(error) => (anyhow::Error::new(error.without_url()).context("the object store cannot be reached"), true),
+            Err(error) => (anyhow::Error::new(error.without_url()).context("cannot reach the object store"), true),
         };
         if !again || tried >= retry::TRIES {
             return Err(error);
         }
         tokio::time::sleep(retry::pause(tried, None)).await;
     }
-    bail!("never sent")
+    bail!("not sent")
 }

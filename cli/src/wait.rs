@@ -1,4 +1,4 @@
-//! Waiting for a job, with a bar that shows how far it is.
+//! Waiting for a job, with a progress bar.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::client::{Client, segment};
 use crate::job::Job;
 use crate::{output, progress};
 
-/// How long one request is held: short where somebody watches the bar, long where nobody does.
+/// Long-poll duration of one request: short for a progress bar, long otherwise.
 const HOLD_WATCHED: Duration = Duration::from_secs(1);
 const HOLD_UNWATCHED: Duration = Duration::from_secs(30);
 
-/// The job once it has ended, well or not. `limit` is how long that may take.
+/// Waits until the job has ended in any state, at most `limit`, and returns it.
 pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duration>) -> Result<Value> {
     let bar = progress::job();
     let hold = if std::io::stderr().is_terminal() { HOLD_WATCHED } else { HOLD_UNWATCHED };
     let deadline = limit.map(|limit| Instant::now() + limit);
     loop {
         let left = deadline.map_or(hold, |deadline| deadline.saturating_duration_since(Instant::now()).min(hold));
-        // Rounded up: the API counts in whole seconds, and 0 does not wait.
+        // Rounded up: the API takes whole seconds, and 0 does not wait.
         let wait_s = left.as_millis().div_ceil(1_000);
         let job = client.hold(&format!("/v1/jobs/{}?wait_s={wait_s}", segment(id)), left).await?;
         let seen = Job::decode(&job)?;
@@ -34,7 +34,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
         show(&bar, &seen);
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             bar.finish_and_clear();
-            bail!("job {id} has not ended yet: it is {}. It goes on; `stoke get {id} --wait` waits again", seen.state);
+            bail!("timed out waiting: job {id} is still {}; wait again with `stoke get {id} --wait`", seen.state);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{Global, output, pages};
 
 const DELIVERIES: &str = "/v1/webhooks/deliveries";
 
-/// Show what was told to webhooks, tell it again, and print the secret that signs it
+/// Inspect and replay webhook deliveries; show the signing secret
 #[derive(Args)]
 pub(crate) struct WebhookArgs {
     #[command(subcommand)]
@@ -20,38 +20,38 @@ pub(crate) struct WebhookArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Print the secret that signs what webhooks are told
+    /// Print the secret that signs webhook messages
     Secret {
-        /// Make a new one first; for 24 hours both sign
+        /// Create a new secret first; for 24 hours, messages are signed with both
         #[arg(long)]
         rotate: bool,
     },
     List(ListArgs),
-    /// Show a delivery and its tries
+    /// Show a delivery with its tries
     Get {
-        /// The delivery's id
+        /// Delivery id
         id: String,
     },
-    /// Deliver it again, as the same message
+    /// Send a delivery again, with the same message id
     Replay {
-        /// The delivery's id
+        /// Delivery id
         id: String,
     },
 }
 
-/// List deliveries, the newest first
+/// List deliveries, newest first
 #[derive(Args)]
 struct ListArgs {
-    /// Only those about this job
+    /// Only deliveries about this job
     #[arg(long, value_name = "JOB", conflicts_with = "batch")]
     job: Option<String>,
-    /// Only those about this batch
+    /// Only deliveries about this batch
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
-    /// Only those in this state
+    /// Only deliveries in this state
     #[arg(long, value_parser = ["pending", "delivered", "exhausted", "disabled"])]
     state: Option<String>,
-    /// At most so many
+    /// Maximum number of deliveries
     #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
@@ -80,7 +80,7 @@ pub(crate) async fn run(global: &Global, args: WebhookArgs) -> Result<()> {
 
 async fn secret(global: &Global, client: &Client, rotate: bool) -> Result<()> {
     let found = if rotate {
-        // Done twice, it would end the validity of the secret that the receivers know.
+        // Not idempotent: a second rotation would invalidate the secret that the receivers have.
         client.once(Method::POST, "/v1/webhooks/secret/rotate", None).await?
     } else {
         client.get("/v1/webhooks/secret").await?
@@ -88,10 +88,10 @@ async fn secret(global: &Global, client: &Client, rotate: bool) -> Result<()> {
     if global.json {
         return output::json(&found);
     }
-    output::line(found["secret"].as_str().context("the API's answer has no secret")?)?;
+    output::line(found["secret"].as_str().context("the API's response has no secret")?)?;
     if let Some(until) = found["previous_until"].as_str() {
         output::note(output::dim(format_args!(
-            "the previous secret signs too, until {until}: give the receivers this one before"
+            "messages are also signed with the previous secret until {until}; update the receivers before then"
         )));
     }
     Ok(())
@@ -103,11 +103,11 @@ async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
     if global.json {
         return output::json(&json!({"deliveries": deliveries}));
     }
-    output::print_table(&table(&deliveries), "there are no such deliveries")
+    output::print_table(&table(&deliveries), "no deliveries found")
 }
 
 fn table(deliveries: &[Value]) -> Table {
-    let mut table = output::table(["delivery", "event", "of", "state", "created", "tries", "last answer", "next"]);
+    let mut table = output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]);
     for delivery in deliveries {
         let tries = delivery["tries"].as_array().map_or(&[][..], Vec::as_slice);
         table.add_row([
@@ -128,7 +128,7 @@ fn subject(delivery: &Value) -> String {
     output::cell(if delivery["job_id"].is_null() { &delivery["batch_id"] } else { &delivery["job_id"] })
 }
 
-/// The status that a receiver answered with, or why there was none.
+/// The status of the receiver's response, or the error.
 fn answer(tried: &Value) -> String {
     output::cell(if tried["status"].is_null() { &tried["error"] } else { &tried["status"] })
 }
@@ -148,12 +148,12 @@ fn facts(delivery: &Value) -> Table {
     let state = output::cell(&delivery["state"]);
     facts.add_row([Cell::new("state"), output::state_cell(&state)]);
     facts.add_row(["event", &output::cell(&delivery["event"])]);
-    facts.add_row(["of", &subject(delivery)]);
+    facts.add_row(["subject", &subject(delivery)]);
     facts.add_row(["url", &output::cell(&delivery["url"])]);
     facts.add_row(["created", &output::ago(&delivery["created_at"])]);
     match state.as_str() {
         "pending" => facts.add_row(["next try", &output::when(&delivery["next_try_at"])]),
-        "exhausted" | "disabled" => facts.add_row(["next try", "never; `stoke webhook replay` delivers it again"]),
+        "exhausted" | "disabled" => facts.add_row(["next try", "none; send it again with `stoke webhook replay`"]),
         _ => &mut facts,
     };
     facts

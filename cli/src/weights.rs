@@ -1,4 +1,4 @@
-//! Weights: where an endpoint has them from, pinned to what they are. What is fetched is in `weights.lock`, for workers to compare.
+//! Weights of endpoints: sources, and pinned files with hashes in `weights.lock`, which workers verify.
 
 mod hub;
 mod lock;
@@ -17,13 +17,13 @@ use crate::package::{Overrides, Package, WeightSource};
 use crate::upload::{self, Place};
 use crate::{Global, output};
 
-/// Endings of files that are, or may be, pickles.
+/// Extensions of files that are or may be pickles.
 const PICKLES: [&str; 7] = [".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"];
 
-/// Files of one folder, at most.
+/// Maximum number of files of one endpoint.
 const FILES_MAX: usize = 1_000;
 
-/// Pin the weights that an endpoint names, and see what is pinned
+/// Pin the weights of an endpoint
 #[derive(Args)]
 pub(crate) struct WeightsArgs {
     #[command(subcommand)]
@@ -35,33 +35,33 @@ enum Verb {
     Lock(LockArgs),
 }
 
-/// Write weights.lock: the exact files, with their hashes
+/// Write weights.lock: the exact files with their hashes
 ///
-/// `stoke deploy` does so too, for what is not pinned yet.
+/// `stoke deploy` does the same for weights that are not pinned yet.
 #[derive(Args)]
 struct LockArgs {
-    /// The endpoint's folder
+    /// Folder of the endpoint
     path: String,
-    /// Look at everything anew, also what is pinned
+    /// Resolve all weights again, including pinned ones
     #[arg(long)]
     update: bool,
 }
 
-/// One file, pinned: as a deploy names it.
+/// A pinned file, in the format of the deploy request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Pinned {
     pub(crate) path: String,
     pub(crate) source: String,
-    /// `None` where it is a file of this machine.
+    /// Download URL; `None` for a local file.
     pub(crate) url: Option<String>,
     pub(crate) sha256: String,
     pub(crate) size_bytes: u64,
-    /// The file of this machine.
+    /// Path of a local file.
     #[serde(skip)]
     pub(crate) file: Option<PathBuf>,
 }
 
-/// Where a file is fetched from, as it is declared.
+/// Kind of source, by URL scheme.
 #[derive(Debug, PartialEq, Eq)]
 enum Scheme<'a> {
     File(&'a str),
@@ -76,14 +76,14 @@ fn scheme(source: &str) -> Result<Scheme<'_>> {
         Some(("https" | "http", _)) => Scheme::Web,
         Some(("s3", _)) => Scheme::Bucket,
         Some(("hf", rest)) => Scheme::Hub(rest.trim_start_matches("//")),
-        _ => bail!("weights: {source:?} has no scheme that is known; use hf://, https://, s3:// or file:"),
+        _ => bail!("weights: {source:?} has no known scheme; use hf://, https://, s3:// or file:"),
     })
 }
 
 pub(crate) async fn run(global: &Global, args: WeightsArgs) -> Result<()> {
     let Verb::Lock(LockArgs { path, update }) = args.verb;
     let package = Package::open(&path, &Overrides::default())?;
-    ensure!(!package.weights.is_empty(), "{path} names no weights; write [[weights]] into its stoke.toml");
+    ensure!(!package.weights.is_empty(), "{path} has no weights; declare them with [[weights]] in its stoke.toml");
     if update {
         Lock::forget(&package.folder())?;
     }
@@ -95,10 +95,10 @@ pub(crate) async fn run(global: &Global, args: WeightsArgs) -> Result<()> {
     for one in &pinned {
         table.add_row([&one.path, &output::bytes(one.size_bytes), &one.sha256[..12], &one.source]);
     }
-    output::print_table(&table, "there are no weights")
+    output::print_table(&table, "no weights")
 }
 
-/// All files of an endpoint's weights: those in its lock as they stand there, others looked at now and written there.
+/// Returns all files of an endpoint's weights. Files that are not in the lock are resolved now and added to it.
 pub(crate) async fn pin(package: &Package, client: impl Fn() -> Result<Client>) -> Result<Vec<Pinned>> {
     let folder = package.folder();
     let mut lock = Lock::read(&folder)?;
@@ -125,21 +125,21 @@ pub(crate) async fn pin(package: &Package, client: impl Fn() -> Result<Client>) 
         };
         pinned.extend(found);
     }
-    ensure!(pinned.len() <= FILES_MAX, "{} files of weights are more than {FILES_MAX}", pinned.len());
+    ensure!(pinned.len() <= FILES_MAX, "too many weight files: {} (maximum {FILES_MAX})", pinned.len());
     Ok(pinned)
 }
 
-/// Where to read a file in a bucket that the API may read.
+/// Gets a presigned URL for a file in a bucket that the API can read.
 pub(crate) async fn signed(client: &Client, source: &str) -> Result<String> {
     let signed = client.get(&query("/v1/weights/url", &[("source", Some(source))])).await?;
-    Ok(signed["url"].as_str().context("the API gave no URL for the weights")?.to_owned())
+    Ok(signed["url"].as_str().context("the API's response has no URL for the weights")?.to_owned())
 }
 
-/// Files of this machine, hashed each time: they change without a word.
+/// Resolves local files. They are hashed every time, because they can change.
 async fn local(folder: &Path, path: &str, declared: &WeightSource) -> Result<Vec<Pinned>> {
     let root = folder.join(path);
-    // As the folder's own path is: what lies in it is known by that when it is packed.
-    let root = std::fs::canonicalize(&root).with_context(|| format!("weights: there is no {}", root.display()))?;
+    // Canonical, like the folder's path, so that packing can exclude these files.
+    let root = std::fs::canonicalize(&root).with_context(|| format!("weights: {} does not exist", root.display()))?;
     let mut files = Vec::new();
     if root.is_dir() {
         collect(&root, &mut files)?;
@@ -176,7 +176,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> = listed.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     entries.sort();
     for entry in entries {
-        ensure!(files.len() < FILES_MAX, "{} holds more than {FILES_MAX} files", folder.display());
+        ensure!(files.len() < FILES_MAX, "{} contains more than {FILES_MAX} files", folder.display());
         if entry.is_dir() {
             collect(&entry, files)?;
         } else {
@@ -186,35 +186,35 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// That a file is what its author says it is, if they say.
+/// Checks a file against its declared hash, if any.
 fn check(declared: &WeightSource, path: &str, sha256: &str) -> Result<()> {
     match &declared.sha256 {
         Some(expected) if expected != sha256 => {
-            bail!("weights: {path} is not what stoke.toml says: expected {expected}, got {sha256}")
+            bail!("weights: {path} does not match its sha256 in stoke.toml: expected {expected}, got {sha256}")
         }
         _ => Ok(()),
     }
 }
 
-/// Puts those of this machine where workers find them.
+/// Uploads local files for workers to download.
 pub(crate) async fn upload(client: &Client, pinned: &[Pinned]) -> Result<()> {
     for one in pinned {
         let Some(file) = &one.file else { continue };
         let wanted = json!({"sha256": one.sha256, "size_bytes": one.size_bytes});
         let (_, place) = client.post("/v1/weights", Some(&wanted)).await?;
         if place["exists"] != true {
-            let place: Place = serde_json::from_value(place).context("the API gave the weights no place")?;
+            let place: Place = serde_json::from_value(place).context("the API's response has no upload URL for the weights")?;
             upload::put(client, &one.path, file, one.size_bytes, &place).await?;
         }
     }
     Ok(())
 }
 
-/// What a worker would refuse, said before the deploy rather than after it.
+/// A warning if there are pickles, which workers would refuse.
 pub(crate) fn pickles_among(pinned: &[Pinned]) -> Option<String> {
     let first = pinned.iter().find(|one| is_pickle(&one.path))?;
     Some(format!(
-        "{} looks like a pickle, which runs what it says when it is read: workers refuse those without allow_pickle = true; safetensors do not",
+        "{} looks like a pickle, which can run arbitrary code when it is loaded: workers refuse pickles unless allow_pickle = true; use safetensors instead",
         first.path
     ))
 }

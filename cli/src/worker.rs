@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::signals::StopSignals;
 use crate::{Global, logging};
 
-/// Join a gateway and run its jobs on this machine
+/// Run a worker on this machine, or manage workers
 ///
-/// Every setting can be given by an environment variable as well; the join token by a file or by STOKE_JOIN_TOKEN, never as an argument:
-/// those are seen by every user of a machine.
+/// Without a subcommand, joins the gateway and runs its jobs. Every setting can also be set by an environment variable.
+/// The join token is read from a file or from STOKE_JOIN_TOKEN, never from an argument, because every user of a machine
+/// can see arguments.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct WorkerArgs {
@@ -37,25 +38,25 @@ enum Verb {
     Uninstall(install::UninstallArgs),
 }
 
-/// How to work here and now.
+/// Options of a worker that runs in the foreground.
 #[derive(Args)]
 struct Here {
-    /// Where the gateway answers [STOKE_GATEWAY_URL]
+    /// URL of the gateway [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
-    /// A file that holds the join token [STOKE_JOIN_TOKEN_FILE, or the token itself: STOKE_JOIN_TOKEN]
+    /// File with the join token [STOKE_JOIN_TOKEN_FILE; the token itself can be in STOKE_JOIN_TOKEN]
     #[arg(long, value_name = "FILE")]
     join_token_file: Option<PathBuf>,
-    /// What to call this worker [STOKE_WORKER_NAME; default: the host's name]
+    /// Name of this worker [STOKE_WORKER_NAME; default: the host name]
     #[arg(long)]
     name: Option<String>,
-    /// Jobs at once [STOKE_SLOTS; default: one per core, at least 2]
+    /// Concurrent jobs [STOKE_SLOTS; default: one per core, at least 2]
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// Scratch space of running jobs [STOKE_DATA_DIR; default: .stoke/worker]
+    /// Folder for scratch files of running jobs [STOKE_DATA_DIR; default: .stoke/worker]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Stop, as on SIGTERM, when standard input ends: whoever holds its other end is gone
+    /// Stop, as on SIGTERM, when standard input closes
     #[arg(long)]
     exit_with_stdin: bool,
 }
@@ -73,9 +74,9 @@ pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
 async fn work(args: Here) -> Result<()> {
     logging::to_stderr();
     let mut raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
-    // From here on they are in memory alone, and nobody but root looks into that.
+    // From here on, secrets are only in memory, which only root can read.
     if let Err(error) = stokehold_worker::conceal(&SECRETS) {
-        tracing::warn!(%error, "this process' secrets cannot be hidden: who runs as the same user may read them in /proc");
+        tracing::warn!(%error, "cannot hide the secrets of this process: processes of the same user can read them in /proc");
     }
     args.gateway.into_iter().for_each(|url| raw.gateway_url = url);
     args.name.into_iter().for_each(|name| raw.name = name);
@@ -100,17 +101,17 @@ async fn work(args: Here) -> Result<()> {
         done = &mut working => return done,
         () = stop.recv() => shutdown.cancel(),
     }
-    tracing::info!("draining: no new jobs, those under way may end; once more stops at once");
+    tracing::info!("draining: taking no new jobs and finishing running ones; a second signal stops immediately");
     tokio::select! {
         done = &mut working => done,
-        () = stop.recv() => anyhow::bail!("stopped before the jobs under way had ended; they will be run again"),
+        () = stop.recv() => anyhow::bail!("stopped before the running jobs finished; they will run again"),
     }
 }
 
-/// On a thread of its own, which nobody waits for: a read cannot be called off.
+/// Cancels `shutdown` when standard input closes. Uses a detached thread, because the read cannot be cancelled.
 fn cancel_at_end_of_stdin(shutdown: CancellationToken) {
     std::thread::spawn(move || {
-        // An error is an end as well.
+        // An error also means that standard input is closed.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         shutdown.cancel();
     });

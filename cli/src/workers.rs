@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::{Global, output};
 
-/// List the workers, what they run and their GPUs
+/// List workers with their running jobs, loaded models and GPUs
 #[derive(Args)]
 pub(crate) struct WorkersArgs {}
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
         return output::json(&found);
     }
     let mut table =
-        output::table(["worker", "state", "whose", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"]);
+        output::table(["worker", "state", "trust", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"]);
     for worker in found["workers"].as_array().into_iter().flatten() {
         let loaded: Vec<String> = worker["loaded"].as_array().into_iter().flatten().map(output::cell).collect();
         table.add_row([
@@ -35,16 +35,16 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
             Cell::new(output::cell(&worker["id"])),
         ]);
     }
-    output::print_table(&table, "no worker has joined; `stoke worker` starts one")
+    output::print_table(&table, "no workers; start one with `stoke worker`")
 }
 
-/// Whose machine it is, and where it stands when that is known.
+/// Trust level and, if known, region of a worker.
 fn whose(worker: &Value) -> String {
     let words = [worker["trust"].as_str(), worker["region"].as_str()];
     words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A line per card: its name, what is in use of its memory, how hot it is, and why it takes no work if it does not.
+/// One line per GPU: name, memory in use, temperature and, if it takes no work, the reason.
 fn gpus(cards: &Value) -> String {
     let line = |card: &Value| {
         let gib = |member: &str| card[member].as_u64().map(|mib| mib as f64 / 1024.0);

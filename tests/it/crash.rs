@@ -123,7 +123,7 @@ async fn stoke_dev_starts_its_redis_again_when_that_dies() {
         let job = ended_whatever_happens(&api, id).await;
         assert_eq!((&job["state"], &job["result"]["n"]), (&json!("succeeded"), &json!(n)), "{job}");
     }
-    assert!(stack.log().contains("Redis is back"), "{}", stack.log_tail());
+    assert!(stack.log().contains("Redis restarted"), "{}", stack.log_tail());
 }
 
 /// As [`Api::ended`], of an API that may be without its Redis for some seconds.

@@ -72,7 +72,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     assert!(!wrong.status.success(), "{}", said(&wrong));
     assert!(said(&wrong).contains("line 1: not accepted: wants 2"), "{}", said(&wrong));
     assert!(
-        said(&wrong).contains("double@2 is not good enough: lines passed 0.0 %, at least 100.0 %"),
+        said(&wrong).contains("double@2 failed the gate: lines passed 0.0 %, at least 100.0 %"),
         "{}",
         said(&wrong)
     );
@@ -89,7 +89,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     // Nothing has changed but the judge: what is current stays so, and never makes way for a version that was found wrong.
     let _ = stack.stoke_ok(&["endpoints", "traffic", "double", "3"]);
     let again = release(0, &[]);
-    assert!(!again.status.success() && said(&again).contains("double@3 is not good enough"), "{}", said(&again));
+    assert!(!again.status.success() && said(&again).contains("double@3 failed the gate"), "{}", said(&again));
     assert_eq!(traffic().await, json!([{"version": 3, "percent": 100}]));
     // Asked for by name it goes back, to what was current before and not to the number before.
     let cases = dir.path().join("cases.jsonl");

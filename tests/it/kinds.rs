@@ -46,7 +46,7 @@ async fn what_init_writes_runs_on_this_machine_and_deployed() {
         let folder = dir.path().join(kind);
         let folder = folder.to_str().unwrap();
         let _ = stack.stoke_ok(&["init", folder, "--kind", kind]);
-        assert!(refusal(&stack, &["init", folder, "--kind", kind]).contains("is there already"));
+        assert!(refusal(&stack, &["init", folder, "--kind", kind]).contains("already exists"));
         let here: Value =
             serde_json::from_str(&stack.stoke_ok(&["run", folder, "--input", &input.to_string()])).unwrap();
         assert_eq!(here, expected, "{kind}");

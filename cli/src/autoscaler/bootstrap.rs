@@ -1,4 +1,4 @@
-//! `stoke autoscaler bootstrap`: what a rented machine is started with.
+//! `stoke autoscaler bootstrap`: the start script of rented machines.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use stokehold_autoscaler::providers::bootstrap;
 use super::From;
 use crate::output;
 
-/// Print the script that makes a worker of a rented machine
+/// Print the start script of rented machines
 ///
-/// It fetches the worker from the gateway and runs nothing that has another checksum than those written in it. Its environment says what to join:
-/// STOKE_GATEWAY_URL, STOKE_JOIN_TOKEN.
+/// The script downloads the worker from the gateway and runs it only if its checksum is one of those in the script. It
+/// reads STOKE_GATEWAY_URL and STOKE_JOIN_TOKEN from its environment.
 #[derive(Args)]
 pub(super) struct BootstrapArgs {
     #[command(flatten)]
@@ -26,13 +26,13 @@ pub(super) async fn run(args: BootstrapArgs) -> Result<()> {
     let script = script(dist).await?;
     ensure!(
         script.contains("archive="),
-        "there is no archive of the worker of this release: `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder"
+        "no worker archive of this release found; build one with `make worker-dist` and set STOKE_WORKER_DIST to its folder"
     );
     output::line(script.trim_end())
 }
 
-/// The script for what lies in this folder, as the API finds it. Without any archive it runs only where the machine's environment names a
-/// program.
+/// Builds the script for the archives in this folder, which the API looks up the same way. Without an archive, the
+/// script works only where the machine's environment names a program.
 pub(crate) async fn script(dist: PathBuf) -> Result<String> {
     let found = match worker_dist(dist) {
         Some(folder) => worker_archives(&folder).await.with_context(|| format!("cannot read {}", folder.display()))?,

@@ -1,4 +1,4 @@
-//! What the workers of rented machines join with: a token for each, made as the machine is rented.
+//! Join tokens of rented machines: one per machine, created when the machine is rented.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use stokehold_queue::Registry;
 
 use crate::dev::secrets::TENANT;
 
-/// Makes them.
+/// Creates join tokens for rented machines.
 pub(crate) struct Invitations {
     registry: Registry,
     key: TokenKey,
 }
 
 impl Invitations {
-    /// With the API's key, kept where the API looks.
+    /// `key` is the API's token key; tokens are stored in the API's registry.
     pub(crate) fn new(registry: Registry, key: TokenKey) -> Self {
         Self { registry, key }
     }
 
     async fn make(&self, machine: &str, traits: &Traits) -> Result<Secret, Failure> {
-        // Nothing is rented before there is one.
-        let refused = |why: String| Failure::Refused(format!("it cannot be given a token to join with: {why}"));
+        // Called before the machine is rented.
+        let refused = |why: String| Failure::Refused(format!("cannot create a join token for it: {why}"));
         let whose = (traits.trust, traits.region.as_str());
         let made = for_machine(machine, TENANT, whose, &self.key);
         let (record, token) = made.map_err(|error| refused(error.to_string()))?;
@@ -43,18 +43,18 @@ impl Invites for Invitations {
     }
 }
 
-/// The key for these providers; `None` where none of them wants a token.
+/// Parses the token key if one of the providers needs join tokens.
 pub(super) fn key(providers: &Providers, token_key: &Secret) -> Result<Option<TokenKey>> {
     let Some(provider) = providers.iter().find(|provider| provider.takes_join_token()) else { return Ok(None) };
     ensure!(
         !token_key.expose().is_empty(),
-        "set STOKE_TOKEN_KEY to the API's token_key: machines of {} are given join tokens made with it",
+        "set STOKE_TOKEN_KEY to the API's token_key: it signs the join tokens of {} machines",
         provider.name()
     );
-    token_key.expose().parse().map(Some).context("STOKE_TOKEN_KEY is no token key")
+    token_key.expose().parse().map(Some).context("STOKE_TOKEN_KEY is not a valid token key")
 }
 
-/// Who lets them join.
+/// Wraps [`Invitations`] for the autoscaler.
 pub(super) fn with(registry: Registry, key: TokenKey) -> Arc<dyn Invites> {
     Arc::new(Invitations::new(registry, key))
 }

@@ -1,4 +1,4 @@
-//! Workers of this machine, as `stoke dev` and `stoke autoscaler run` start them.
+//! Workers on this machine, started by `stoke dev` and `stoke autoscaler run`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use stokehold_autoscaler::providers::local::{Local, LocalConfig};
 use stokehold_worker::{INHERITED, RawConfig, VARIABLES, machine};
 
-/// Settings of workers that are not for those of this machine: each has its own, or has it from us. With the last two it would end the machine
-/// that it shares with us.
+/// Worker settings that local workers do not inherit, because each worker has its own value or gets one from this
+/// process. The last two would let a worker destroy the machine that it shares with this process.
 const ITS_OWN: [&str; 8] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
@@ -22,24 +22,25 @@ const ITS_OWN: [&str; 8] = [
     "CONTAINER_API_KEY",
 ];
 
-/// The variables of our environment that a worker sees: its settings and the machine's, no tokens and no keys.
+/// Environment variables that a local worker inherits: settings of the worker and of the machine, but no tokens or
+/// keys.
 fn inherited() -> Vec<&'static str> {
     INHERITED.into_iter().chain(VARIABLES.into_iter().filter(|name| !ITS_OWN.contains(name))).collect()
 }
 
-/// What they are started with.
+/// Options of local workers.
 pub(crate) struct LocalOptions {
     pub(crate) gateway_url: String,
     pub(crate) join_token: String,
     pub(crate) data_dir: PathBuf,
     pub(crate) max: u32,
-    /// Jobs at once in each; else it decides.
+    /// Concurrent jobs per worker; `None` lets the worker decide.
     pub(crate) slots: Option<u32>,
-    /// Where their log lines go, if not beside ours.
+    /// File for the workers' log lines; `None` means standard error.
     pub(crate) log: Option<File>,
 }
 
-/// Starts workers through `stoke guard`, so that they end with this process.
+/// Builds a provider that starts workers through `stoke guard`, so that they exit with this process.
 pub(crate) fn provider(options: LocalOptions) -> Result<Local> {
     let stoke = std::env::current_exe().context("cannot find the path of this program")?.into_os_string();
     let word = |word: &str| OsString::from(word);

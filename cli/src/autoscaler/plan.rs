@@ -14,18 +14,19 @@ use stokehold_queue::Shards;
 use super::{From, providers};
 use crate::{Global, output};
 
-/// Say what would be done now, why, and by which numbers; does nothing
+/// Print what the autoscaler would do now and why, without doing it
 #[derive(Args)]
 pub(super) struct PlanArgs {
     #[command(flatten)]
     from: From,
-    /// Do nothing, as always: a plan is not carried out here
+    /// Accepted for compatibility; `plan` never changes anything
     #[arg(long)]
     dry_run: bool,
-    /// Decide by what was recorded (`stoke autoscaler run --record`), its last round, having learned from those before it
+    /// Plan the last round of a recording made with `stoke autoscaler run --record`, after learning from the earlier
+    /// rounds
     #[arg(long = "from", value_name = "FILE")]
     recorded: Option<PathBuf>,
-    /// Print every setting with its default, and end
+    /// Print every setting with its default, then exit
     #[arg(long)]
     print_config: bool,
 }
@@ -40,11 +41,11 @@ pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
         Some(path) => {
             let history = history::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let seen = history.rounds.into_iter().map(|round| round.seen).collect();
-            Round::decided_of(seen, &config.settings.policy).context("there is nothing in that file")?
+            Round::decided_of(seen, &config.settings.policy).context("the recording is empty")?
         }
         None => {
             let providers = providers(&config).await?;
-            let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
+            let queue = Shards::connect(config.redis.clone()).await.context("cannot reach Redis")?;
             Autoscaler::new(queue, providers, config.settings, None).plan().await?
         }
     };
@@ -56,7 +57,7 @@ pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
 
 fn show(round: &Round) -> Result<()> {
     for unreachable in &round.unreachable {
-        output::note(format_args!("unreachable: {unreachable}"));
+        output::note(format_args!("cannot reach {unreachable}"));
     }
     let Observation { endpoints, machines, offers, .. } = &round.seen;
     let mut work = output::table(["endpoint", "needs", "waiting", "oldest", "running", "arrived"]);
@@ -73,8 +74,8 @@ fn show(round: &Round) -> Result<()> {
             of.work.iter().map(|work| work.arrived).sum::<u64>().to_string(),
         ]);
     }
-    output::print_table(&work, "nothing waits, nothing runs")?;
-    let mut table = output::table(["machine", "from", "kind", "phase", "for", "running", "idle", "$/h"]);
+    output::print_table(&work, "no jobs are waiting or running")?;
+    let mut table = output::table(["machine", "provider", "kind", "phase", "for", "running", "idle", "$/h"]);
     for machine in machines {
         let idle = machine.idle_since_s.map(|since_s| seconds(round.seen.at_s - since_s));
         let phase = serde_json::to_value(machine.phase)?;
@@ -89,7 +90,7 @@ fn show(round: &Round) -> Result<()> {
             Cell::new(format!("{:.3}", machine.usd_per_hour)),
         ]);
     }
-    output::print_table(&table, "there is no machine")?;
+    output::print_table(&table, "no machines")?;
     output::note(format_args!("{} offers", offers.len()));
     for step in &round.plan.steps {
         output::line(format_args!("{}: {}", step.action, step.reason))?;
@@ -98,7 +99,7 @@ fn show(round: &Round) -> Result<()> {
         output::line(format_args!("withheld: {withheld}"))?;
     }
     if round.plan.steps.is_empty() {
-        output::line("nothing is to be done")?;
+        output::line("nothing to do")?;
     }
     Ok(())
 }

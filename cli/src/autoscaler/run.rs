@@ -19,7 +19,7 @@ use super::{From, invites, providers};
 use crate::signals::StopSignals;
 use crate::{logging, output, paths};
 
-/// Settings that are secrets, as variables.
+/// Environment variables that hold secrets.
 const SECRETS: [&str; 6] = [
     "STOKE_JOIN_TOKEN",
     "STOKE_TOKEN_KEY",
@@ -29,18 +29,18 @@ const SECRETS: [&str; 6] = [
     "STOKE_KUBERNETES_TOKEN",
 ];
 
-/// Look, decide and act until told to stop
+/// Run the autoscaler until interrupted
 ///
-/// Of several that run on one Redis one acts, and another takes over when it is gone. What was rented stays when it stops; workers of this
-/// machine end with it.
+/// If several autoscalers share one Redis, one leads and another takes over when it stops. Rented machines keep running
+/// after a stop; workers on this machine stop with the autoscaler.
 #[derive(Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     from: From,
-    /// Write every look and every plan there, a line of JSON each [STOKE_AUTOSCALER_RECORD]
+    /// Record every observation and plan in this file, one JSON line per round [STOKE_AUTOSCALER_RECORD]
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Print every setting with its default, and end
+    /// Print every setting with its default, then exit
     #[arg(long)]
     print_config: bool,
 }
@@ -58,12 +58,12 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     let providers = providers(&config).await?;
     ensure!(
         providers.iter().next().is_some(),
-        "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]], pools of a cluster under [[kubernetes.pools]], or set STOKE_VAST_API_KEY (--print-config shows how)"
+        "no provider is configured: set local.max, list your hosts under [[static.hosts]] or Kubernetes pools under [[kubernetes.pools]], or set STOKE_VAST_API_KEY (see --print-config)"
     );
     let token_key = invites::key(&providers, &config.token_key)?;
-    // Workers of this machine run beside it, as the same user.
+    // Workers on this machine run as the same user.
     if let Err(error) = conceal(&SECRETS) {
-        tracing::warn!(%error, "this process' secrets cannot be hidden: who runs as the same user may read them in /proc");
+        tracing::warn!(%error, "cannot hide the secrets of this process: processes of the same user can read them in /proc");
     }
     let record = config.record.as_deref().map(|path| {
         Recorder::open(path, &config.settings.policy).with_context(|| format!("cannot record into {}", path.display()))
@@ -72,9 +72,9 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     if config.local.max > 0 {
         ensure!(
             !config.join_token.expose().is_empty(),
-            "set STOKE_JOIN_TOKEN: `stoke token create --kind join` makes one"
+            "local workers need a join token: create one with `stoke token create --kind join` and set STOKE_JOIN_TOKEN"
         );
-        // Here rather than in each of them, where nobody would see why it takes a while.
+        // Done once here, so that the log shows the download before the workers start.
         ensure_uv(None, &paths::cache_dir()?).await?;
     }
     let exposition = Exposition::default();
@@ -84,20 +84,20 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         stokehold_metrics::install(&metrics::catalogues());
         tokio::spawn(stokehold_metrics::serve(listener, exposition.clone(), shutdown.clone()));
     }
-    let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
+    let queue = Shards::connect(config.redis.clone()).await.context("cannot reach Redis")?;
     let registry = queue.registry();
     let mut autoscaler = Autoscaler::new(queue, providers, config.settings, recorder).with_exposition(exposition);
     if let Some(key) = token_key {
         autoscaler = autoscaler.with_invites(invites::with(registry, key));
     }
-    // Not in a task of its own: what it starts is tied to this thread.
+    // Not a separate task: the processes that it starts are tied to this thread.
     let running = autoscaler.run(shutdown.clone());
     tokio::pin!(running);
     tokio::select! {
         done = &mut running => return done,
         () = stop.recv() => shutdown.cancel(),
     }
-    tracing::info!("stopping: workers of this machine may end what they have; once more stops at once");
+    tracing::info!("stopping after the workers on this machine finish their jobs; a second signal stops immediately");
     tokio::select! {
         done = &mut running => done,
         () = stop.recv() => Ok(()),

@@ -1,4 +1,4 @@
-//! `stoke backup drill`: a restore that somebody has tried is one that works.
+//! `stoke backup drill`: a test restore into a temporary Redis.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -13,18 +13,19 @@ use crate::dev::redis_server::RedisServer;
 use crate::dev::{Durability, provision};
 use crate::{Global, output};
 
-/// Restore a backup into a Redis that is started for it and thrown away, and compare
+/// Test a backup: restore it into a temporary Redis and compare
 ///
-/// Nothing of the installation is touched. It fails when anything is missing: put it beside the backup's own timer, and have it watched.
+/// The installation is not touched. The command fails if anything is missing: schedule it next to the backup, and
+/// monitor it.
 #[derive(Args)]
 pub(super) struct DrillArgs {
-    /// Its name [default: the newest]
+    /// Backup id [default: the newest backup]
     #[arg(conflicts_with = "create")]
     id: Option<BackupId>,
-    /// Make a backup first, and restore that one
+    /// Create a backup first and restore that one
     #[arg(long)]
     create: bool,
-    /// Look for every result that jobs have in S3
+    /// Check that every job result in S3 still exists
     #[arg(long)]
     verify_objects: bool,
 }
@@ -37,10 +38,10 @@ pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -
     };
     let copied = began.elapsed();
     let binary = provision::redis_binary().await?;
-    let folder = tempfile::tempdir().context("no folder for a Redis to try the backup on")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder for Redis")?;
     let password = hex::encode(rand::random::<[u8; 32]>());
     let server = RedisServer::start(&binary, folder.path(), Durability::Standard, &password).await?;
-    // Nobody's but ours, and alone.
+    // The temporary server has no replicas.
     let redis = RedisConfig { url: server.url.clone(), replicas_to_wait: Some(0), ..settings.redis.clone() };
     let began = Instant::now();
     let poured = super::pour(&settings, redis, id.as_ref(), args.verify_objects).await;
@@ -57,17 +58,17 @@ pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -
     } else {
         show::restored(&outcome)?;
         if let Some(copy_ms) = copy_ms {
-            output::line(format_args!("made in {}", output::millis(copy_ms)))?;
+            output::line(format_args!("created in {}", output::millis(copy_ms)))?;
         }
         output::line(format_args!("restored on {} in {}", binary.version, output::millis(restore_ms)))?;
     }
     if !passed {
-        bail!("the drill failed: this backup does not bring everything back");
+        bail!("the drill failed: this backup does not restore everything");
     }
     Ok(())
 }
 
-/// Of a copy of one moment every job must also stand where it should.
+/// Whether the drill passed. A consistent copy must also need no repair.
 fn passed(outcome: &Outcome) -> bool {
     outcome.is_whole() && (outcome.restored.repaired.is_empty() || !outcome.manifest.is_exact())
 }

@@ -1,4 +1,4 @@
-//! Where the queue is, where backups go, and what they are sealed with: the API's own settings, and a few beside them.
+//! Settings of backups: the settings of the API, the bucket of the backups and their encryption key.
 
 use std::path::PathBuf;
 
@@ -9,33 +9,33 @@ use stokehold_backup::{BackupKeys, Store};
 use stokehold_objects::{Objects, ObjectsConfig};
 use stokehold_queue::RedisConfig;
 
-/// What every verb takes.
+/// Options of every subcommand.
 #[derive(Args)]
 pub(super) struct SettingsArgs {
-    /// The API's settings as TOML; the environment overrides them, as it does for `stoke api`
+    /// TOML file with the API's settings; environment variables override it, as for `stoke api`
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Where backups lie: a bucket of their own, better elsewhere than the results
+    /// Bucket for backups; use a separate bucket, preferably with another provider than the results
     #[arg(long, value_name = "s3://BUCKET/PREFIX", global = true, env = "STOKE_BACKUP_URL")]
     to: Option<String>,
-    /// The S3 server of that bucket [default: that of the API's bucket]
+    /// S3 server of the backup bucket [default: the S3 server of the API]
     #[arg(long, value_name = "URL", global = true, env = "STOKE_BACKUP_S3_ENDPOINT_URL")]
     endpoint_url: Option<String>,
-    /// Its region [default: that of the API's bucket]
+    /// Region of the backup bucket [default: the region of the API's bucket]
     #[arg(long, value_name = "REGION", global = true, env = "STOKE_BACKUP_S3_REGION")]
     region: Option<String>,
 }
 
-/// The variables that are never arguments: those are seen by whoever lists processes.
+/// Variables without a command-line option, because any user of the machine can see the arguments of a process.
 const KEY: &str = "STOKE_BACKUP_KEY";
 const ACCESS_KEY_ID: &str = "STOKE_BACKUP_S3_ACCESS_KEY_ID";
 const SECRET_ACCESS_KEY: &str = "STOKE_BACKUP_S3_SECRET_ACCESS_KEY";
 
-/// What they mean.
+/// The validated settings.
 pub(super) struct Settings {
     pub(super) redis: RedisConfig,
     pub(super) store: Store,
-    /// The bucket of results.
+    /// The bucket that holds results.
     pub(super) results: Objects,
     keys: Option<BackupKeys>,
 }
@@ -50,7 +50,7 @@ impl Settings {
         let config = Config::load(file.transpose()?.as_deref(), |name| std::env::var(name).ok())?;
         let keys = variable(KEY).map(|text| BackupKeys::parse(&text)).transpose()?;
         let Some(url) = &args.to else {
-            bail!("say where backups lie: STOKE_BACKUP_URL=s3://bucket/prefix, or --to");
+            bail!("no backup bucket given: set STOKE_BACKUP_URL=s3://bucket/prefix or use --to");
         };
         let (bucket, prefix) = bucket(url)?;
         let mut there = ObjectsConfig { bucket: bucket.to_owned(), public_url: None, ..config.s3.clone() };
@@ -66,7 +66,7 @@ impl Settings {
                 there.secret_access_key = Some(secret.into());
             }
             (None, None) => {}
-            _ => bail!("{ACCESS_KEY_ID} and {SECRET_ACCESS_KEY} come together: set both, or neither"),
+            _ => bail!("set both {ACCESS_KEY_ID} and {SECRET_ACCESS_KEY}, or neither"),
         }
         Ok(Self {
             redis: config.redis,
@@ -76,20 +76,20 @@ impl Settings {
         })
     }
 
-    /// What backups are sealed with; a list needs none.
+    /// Returns the encryption keys. Listing backups does not need them.
     pub(super) fn keys(&self) -> Result<&BackupKeys> {
         self.keys.as_ref().with_context(|| {
-            format!("{KEY} is not set: `openssl rand -hex 32` makes one. Keep it, and not beside the backups")
+            format!("{KEY} is not set: create a key with `openssl rand -hex 32`, and store it apart from the backups")
         })
     }
 }
 
-/// Bucket and prefix of `s3://bucket/prefix`.
+/// Splits `s3://bucket/prefix` into bucket and prefix.
 fn bucket(url: &str) -> Result<(&str, &str)> {
     let path = url.strip_prefix("s3://").unwrap_or_default();
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
     if bucket.is_empty() {
-        bail!("STOKE_BACKUP_URL must be s3://bucket or s3://bucket/prefix, and not {url:?}");
+        bail!("STOKE_BACKUP_URL must be s3://bucket or s3://bucket/prefix, not {url:?}");
     }
     Ok((bucket, prefix))
 }

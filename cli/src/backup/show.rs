@@ -1,4 +1,4 @@
-//! Backups as people and programs read them.
+//! Output of `stoke backup`: tables and JSON.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use stokehold_queue::now_ms;
 
 use crate::{Global, output};
 
-/// The newest first.
+/// Prints the backups, newest first.
 pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
     listed.reverse();
     if global.json {
@@ -20,7 +20,7 @@ pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
             .collect();
         return output::json(&json!({ "backups": all }));
     }
-    let mut table = output::table(["backup", "made", "jobs", "keys", "size", "of one moment", "key"]);
+    let mut table = output::table(["backup", "created", "jobs", "keys", "size", "consistent", "key"]);
     for one in &listed {
         let age = format!("{} ago", output::millis(now_ms().saturating_sub(one.id.began_ms())));
         let row = match &one.manifest {
@@ -34,7 +34,7 @@ pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
                 whole.key.clone(),
             ],
             None => {
-                let what = if one.unreadable.is_some() { "unreadable" } else { "not whole" };
+                let what = if one.unreadable.is_some() { "unreadable" } else { "incomplete" };
                 [one.id.as_str(), &age, what, "", "", "", ""].map(str::to_owned)
             }
         };
@@ -43,10 +43,10 @@ pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
     for error in listed.iter().filter_map(|one| one.unreadable.as_ref()) {
         output::note(error);
     }
-    output::print_table(&table, "there is no backup yet: `stoke backup create` makes one")
+    output::print_table(&table, "no backups; create one with `stoke backup create`")
 }
 
-/// What a backup says of itself, without the names of its parts.
+/// A manifest as JSON, without the names of its parts.
 pub(super) fn manifest(manifest: &Manifest) -> Value {
     json!({
         "id": manifest.id, "is_whole": true, "is_exact": manifest.is_exact(), "release": manifest.release,
@@ -69,11 +69,11 @@ pub(super) fn created(manifest: &Manifest) -> Result<()> {
     ))?;
     let waited = manifest.moments.iter().filter(|moment| moment.is_exact).map(|moment| moment.took_ms).max();
     if let Some(waited_ms) = waited {
-        output::line(format_args!("writers waited {} at most", output::millis(waited_ms)))?;
+        output::line(format_args!("writes were paused for at most {}", output::millis(waited_ms)))?;
     }
     for moment in manifest.moments.iter().filter(|moment| !moment.is_exact) {
         output::note(format_args!(
-            "{} was copied while it changed: batches that ran may have to be watched after a restore. A longer --pause-ms, or a time with less work, makes it exact",
+            "{} changed while it was copied, so a restore may have to repair batches that were running; for a consistent copy, use a longer --pause-ms or back up at a quieter time",
             moment.root
         ));
     }
@@ -82,12 +82,12 @@ pub(super) fn created(manifest: &Manifest) -> Result<()> {
 
 fn unknown(unknown: &std::collections::BTreeMap<String, u64>) -> Result<()> {
     for (word, keys) in unknown {
-        output::note(format_args!("{keys} keys named {word} are of no family that this release knows; they are kept"));
+        output::note(format_args!("{keys} keys of the unknown family {word} were kept"));
     }
     Ok(())
 }
 
-/// What became of a restore, for programs.
+/// The outcome of a restore as JSON.
 pub(super) fn outcome(outcome: &Outcome) -> Value {
     json!({ "backup": manifest(&outcome.manifest), "is_whole": outcome.is_whole(), "outcome": outcome })
 }
@@ -107,11 +107,11 @@ pub(super) fn restored(outcome: &Outcome) -> Result<()> {
     }
     output::line(table.trim_fmt())?;
     if outcome.expired > 0 {
-        output::line(format_args!("{} keys whose time was over were left out", output::count(outcome.expired)))?;
+        output::line(format_args!("{} expired keys were skipped", output::count(outcome.expired)))?;
     }
     if outcome.results > 0 {
         output::line(format_args!(
-            "{} results looked for in S3, {} missing",
+            "{} results checked in S3, {} missing",
             output::count(outcome.results),
             output::count(outcome.missing_results)
         ))?;
@@ -126,10 +126,14 @@ pub(super) fn restored(outcome: &Outcome) -> Result<()> {
         output::note(format_args!("unreadable: {error}"));
     }
     for (kind, records) in &outcome.restored.repaired {
-        output::note(format_args!("put back where they should stand ({kind}): {records} records"));
+        output::note(format_args!("repaired ({kind}): {records} records"));
     }
     unknown(&census.unknown)?;
-    output::line(format_args!("{} {}", if outcome.is_whole() { "restored" } else { "NOT whole:" }, outcome.manifest.id))
+    output::line(format_args!(
+        "{} {}",
+        if outcome.is_whole() { "restored" } else { "restored with differences:" },
+        outcome.manifest.id
+    ))
 }
 
 fn mb(bytes: u64) -> String {

@@ -1,4 +1,4 @@
-//! What a file of lines will cost, before it is submitted.
+//! Estimated cost of a file of lines before it is submitted.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::upload::lines::Lines;
 use crate::{Global, money, output};
 
-/// What the API thinks.
+/// The API's cost estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct Estimate {
     pub(super) usd_micros: u64,
@@ -17,7 +17,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// As people say it.
+    /// The estimate and its range, as text.
     pub(super) fn words(&self) -> String {
         let range = [self.low_usd_micros, self.high_usd_micros].map(money::dollars);
         let [low, high] = range.map(|text| text.trim_start_matches('$').to_owned());
@@ -25,12 +25,12 @@ impl Estimate {
     }
 }
 
-/// `--estimate`: says it, and an error where nothing is known.
+/// Implements `--estimate`: prints the estimate, or fails if there is none.
 pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>, lines: &Lines) -> Result<()> {
     let Some(count) = lines.count().await? else {
-        bail!("lines that come from a pipe cannot be counted before they are sent; give a file");
+        bail!("--estimate needs a file: lines from a pipe cannot be counted before they are sent");
     };
-    let told = ask(client, endpoint.context("say which endpoint the lines are for with --endpoint")?, count).await?;
+    let told = ask(client, endpoint.context("--estimate needs an endpoint: name it with --endpoint")?, count).await?;
     if global.json {
         return output::json(&told);
     }
@@ -40,7 +40,7 @@ pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>
     }
 }
 
-/// Says it if it is known; a batch may be submitted without.
+/// Prints the estimate if there is one. A batch can be submitted without it.
 pub(super) async fn say(client: &Client, endpoint: Option<&str>, lines: &Lines) {
     let (Some(endpoint), Ok(Some(count))) = (endpoint, lines.count().await) else { return };
     if let Ok(told) = ask(client, endpoint, count).await
@@ -59,12 +59,12 @@ fn said(told: &Value) -> Result<String, String> {
     let lines = output::count(told["lines"].as_u64().unwrap_or_default());
     if let Ok(estimate) = Estimate::deserialize(&told["estimate"]) {
         let jobs = output::count(told["estimate"]["basis_jobs"].as_u64().unwrap_or_default());
-        return Ok(format!("{} for {lines} lines, by {jobs} jobs of the last week", estimate.words()));
+        return Ok(format!("{} for {lines} lines, based on {jobs} jobs of the last week", estimate.words()));
     }
     Err(match told["estimate_unknown"].as_str() {
-        Some("no_price") => "nothing is known of its cost: the workers that ran this endpoint name no price".to_owned(),
-        Some("mixed") => "nothing is known of its cost: the lines are for several endpoints".to_owned(),
-        _ => "nothing is known of its cost: no job of this endpoint has ended in the last week".to_owned(),
+        Some("no_price") => "cannot estimate the cost: the workers that ran this endpoint have no price".to_owned(),
+        Some("mixed") => "cannot estimate the cost: the lines are for several endpoints".to_owned(),
+        _ => "cannot estimate the cost: no job of this endpoint ended in the last week".to_owned(),
     })
 }
 
@@ -86,7 +86,7 @@ mod tests {
     fn an_estimate_is_said_with_its_range() {
         assert_eq!(
             said(&told()).unwrap(),
-            "about $3.20 (2.90 to 3.70) for 12,000 lines, by 5,000 jobs of the last week"
+            "about $3.20 (2.90 to 3.70) for 12,000 lines, based on 5,000 jobs of the last week"
         );
         let none = json!({"lines": 5, "estimate": null, "estimate_unknown": "no_price"});
         assert!(said(&none).unwrap_err().contains("no price"));

@@ -1,4 +1,4 @@
-//! The results and the errors of a batch: lines of JSON that are never held in memory.
+//! The results and the errors of a batch, streamed as lines of JSON.
 
 use std::path::Path;
 
@@ -40,34 +40,34 @@ pub(super) async fn run(global: &Global, client: &Client, kind: Kind, id: &str, 
         said(kind, lines, to);
     }
     if !batch.has_ended() {
-        output::note(output::dim(format_args!("the batch is {}: there will be more", batch.state)));
+        output::note(output::dim(format_args!("the batch is {}; more lines will follow", batch.state)));
     }
     Ok(())
 }
 
-/// Says what was saved.
+/// Prints how many lines were saved, and where.
 pub(super) fn said(kind: Kind, lines: u64, to: Option<&Path>) {
     if let Some(path) = to {
         let lines = if lines == 1 { "1 line".to_owned() } else { format!("{} lines", output::count(lines)) };
-        output::note(format_args!("saved the {} in {}: {lines}", kind.word(), path.display()));
+        output::note(format_args!("saved {} to {}: {lines}", kind.word(), path.display()));
     }
 }
 
-/// Saves the lines in a file, which is there whole or not at all. Returns how many they are.
+/// Saves the lines to a file atomically. Returns their number.
 pub(crate) async fn save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u64> {
     for tried in 1.. {
         match try_save(client, kind, id, to).await {
             Ok(lines) => return Ok(lines),
-            // From the start: while a batch runs there may be more lines than there were.
+            // Restarted from the first line: a running batch may have more lines by now.
             Err(error) if tried < retry::TRIES && client::may_pass(&error) && !error.is::<std::io::Error>() => {
                 tokio::time::sleep(retry::pause(tried, None)).await;
             }
             Err(error) => {
-                return Err(error.context(format!("the {} were not saved in {}", kind.word(), to.display())));
+                return Err(error.context(format!("cannot save the {} to {}", kind.word(), to.display())));
             }
         }
     }
-    anyhow::bail!("never saved")
+    anyhow::bail!("not saved")
 }
 
 async fn try_save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u64> {
@@ -76,7 +76,7 @@ async fn try_save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u6
     let mut place = job::Beside::create(to).await?;
     let (mut body, mut lines) = (answer.bytes_stream(), Lines::default());
     while let Some(piece) = body.next().await {
-        let piece = piece.context("the answer broke off")?;
+        let piece = piece.context("the connection to the API closed before the end of the response")?;
         lines.see(&piece);
         place.file.write_all(&piece).await?;
         bar.inc(piece.len() as u64);
@@ -89,7 +89,9 @@ async fn try_save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u6
 async fn print(client: &Client, kind: Kind, id: &str) -> Result<u64> {
     let (mut body, mut lines) = (open(client, kind, id).await?.bytes_stream(), Lines::default());
     while let Some(piece) = body.next().await {
-        let piece = piece.context("the answer broke off; what was printed is not all")?;
+        let piece = piece.context(
+            "the connection to the API closed before the end of the response; the printed lines are incomplete",
+        )?;
         lines.see(&piece);
         output::raw(&piece)?;
     }
@@ -100,11 +102,11 @@ async fn open(client: &Client, kind: Kind, id: &str) -> Result<reqwest::Response
     client.stream(&format!("/v1/batches/{}/{}", segment(id), kind.word()), &[]).await
 }
 
-/// Counts lines that come in pieces.
+/// Counts lines of a stream.
 #[derive(Default)]
 struct Lines {
     ends: u64,
-    /// The last piece did not end with its line.
+    /// Whether the last piece ended within a line.
     open: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A batch as the API shows it, and what the subcommands make of it.
+//! The batch object of the API, and its text forms.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::estimate::Estimate;
 use crate::{money, output};
 
-/// The members that people look at.
+/// A batch: the fields that the subcommands use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Batch {
     pub(crate) id: String,
@@ -31,7 +31,7 @@ pub(crate) struct Batch {
     pub(crate) eta_at: Value,
     #[serde(default)]
     pub(crate) rate_per_s: Option<f64>,
-    /// The first invalid lines.
+    /// The first few invalid lines.
     #[serde(default)]
     pub(crate) errors: Vec<Invalid>,
     #[serde(default)]
@@ -50,7 +50,7 @@ pub(crate) struct Batch {
     pub(crate) stop_reason: Option<String>,
 }
 
-/// How many lines are where. `open` counts `running` too.
+/// Number of lines per state. `open` includes `running`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Counts {
@@ -65,7 +65,7 @@ pub(crate) struct Counts {
     pub(crate) running: u64,
 }
 
-/// A line that is no job.
+/// A line that is not a valid job.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Invalid {
     #[serde(default)]
@@ -74,17 +74,18 @@ pub(crate) struct Invalid {
 }
 
 impl Batch {
-    /// From the API's JSON.
+    /// Decodes the API's JSON.
     pub(crate) fn decode(batch: &Value) -> Result<Self> {
-        Self::deserialize(batch).context("the API's answer is no batch; are `stoke` and the API of the same release?")
+        Self::deserialize(batch)
+            .context("the API's response is not a batch; check that `stoke` and the API have the same version")
     }
 
-    /// Whether it has ended.
+    /// Whether the batch has ended.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled" | "expired")
     }
 
-    /// An error that says what to do, unless every line that was accepted succeeded.
+    /// Returns an error with advice unless every accepted line succeeded.
     pub(crate) fn succeeded(&self) -> Result<()> {
         let Self { id, state, counts, .. } = self;
         if state == "completed" && counts.bad() == 0 {
@@ -92,7 +93,7 @@ impl Batch {
         }
         let mut said = format!("batch {id} is {state}: {counts}");
         if self.stop_reason.as_deref() == Some("budget") {
-            said.push_str(&format!("; its budget is reached ({})", self.cost()));
+            said.push_str(&format!("; it reached its budget ({})", self.cost()));
         }
         for Invalid { line, message } in self.errors.iter().take(3) {
             said.push_str(&match line {
@@ -101,17 +102,17 @@ impl Batch {
             });
         }
         if counts.bad() > 0 {
-            said.push_str(&format!("\n`stoke batch errors {id}` shows why"));
+            said.push_str(&format!("\nRun `stoke batch errors {id}` to see why"));
             if counts.failed + counts.expired > 0 {
-                said.push_str(&format!(", `stoke batch retry {id}` tries these lines again"));
+                said.push_str(&format!(", or `stoke batch retry {id}` to retry these lines"));
             }
         } else if counts.invalid > 0 {
-            said.push_str("\nCorrect these lines, or submit with --on-invalid skip to run the others.");
+            said.push_str("\nFix these lines, or submit with --on-invalid skip to run the others.");
         }
         bail!(said)
     }
 
-    /// How far it is, on one line.
+    /// The progress on one line.
     pub(crate) fn progress(&self, now_ms: u64) -> String {
         let counts = self.counts;
         let mut said = match self.state.as_str() {
@@ -128,7 +129,7 @@ impl Batch {
         said
     }
 
-    /// What it has cost, and of how much.
+    /// The cost so far, the budget and the estimate.
     pub(crate) fn cost(&self) -> String {
         let mut said = money::dollars(self.spent_usd_micros);
         if let Some(budget) = self.budget_usd_micros {
@@ -138,22 +139,22 @@ impl Batch {
             said.push_str(&format!(", {state}"));
         }
         if let Some(estimate) = &self.estimate {
-            said.push_str(&format!("; thought to be {}", estimate.words()));
+            said.push_str(&format!("; estimated at {}", estimate.words()));
         }
         if let Some(error) = self.estimate_error_pct {
-            said.push_str(&format!(", the lines that ran cost {error:+.1} %"));
+            said.push_str(&format!(", actual cost {error:+.1} %"));
         }
         said
     }
 
-    /// How fast it goes and how long it will still take, as far as the API knows.
+    /// The rate and the remaining time, as far as the API reports them.
     pub(crate) fn pace(&self, now_ms: u64) -> Option<String> {
         if self.has_ended() {
             return None;
         }
         let rate = self.rate_per_s.filter(|rate| *rate > 0.0).map(|rate| match rate {
-            // A line every minute has a rate too.
-            ..0.1 => format!("{:.1} a minute", rate * 60.0),
+            // Slow batches are shown per minute.
+            ..0.1 => format!("{:.1}/min", rate * 60.0),
             _ => format!("{rate:.1}/s"),
         });
         let left =
@@ -164,12 +165,12 @@ impl Batch {
 }
 
 impl Counts {
-    /// Lines that have ended, well or not.
+    /// Lines that have ended in any state.
     pub(crate) fn done(self) -> u64 {
         self.accepted.saturating_sub(self.open)
     }
 
-    /// Lines that were to be jobs and have no result.
+    /// Accepted lines that ended without a result.
     pub(crate) fn bad(self) -> u64 {
         self.failed + self.cancelled + self.expired
     }
@@ -212,7 +213,7 @@ mod tests {
         (running.rate_per_s, running.eta_at) = (Some(12.54), "1970-01-01T00:00:15Z".into());
         assert!(running.progress(0).ends_with("3 invalid; 12.5/s, 15.0 s left"), "{}", running.progress(0));
         running.rate_per_s = Some(0.05);
-        assert_eq!(running.pace(20_000).unwrap(), "3.0 a minute, 0 ms left");
+        assert_eq!(running.pace(20_000).unwrap(), "3.0/min, 0 ms left");
         let early = batch("validating", json!({"total": 7, "accepted": 7, "open": 7}));
         assert_eq!(early.progress(0), "validating, 7 lines so far; 0 succeeded, 0 failed, 7 open");
     }
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(
             failed.succeeded().unwrap_err().to_string(),
             "batch batch_1 is completed: 1 succeeded, 1 failed, 0 open\n\
-             `stoke batch errors batch_1` shows why, `stoke batch retry batch_1` tries these lines again"
+             Run `stoke batch errors batch_1` to see why, or `stoke batch retry batch_1` to retry these lines"
         );
         let cancelled = batch("cancelled", json!({"total": 1, "accepted": 1, "cancelled": 1})).succeeded().unwrap_err();
         assert!(!cancelled.to_string().contains("batch retry"), "{cancelled}");

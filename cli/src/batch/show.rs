@@ -15,7 +15,7 @@ pub(super) struct ListArgs {
     /// Only batches in this state
     #[arg(long, value_parser = ["validating", "running", "finalizing", "completed", "failed", "cancelled", "expired"])]
     state: Option<String>,
-    /// At most so many
+    /// Maximum number of batches
     #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
@@ -26,7 +26,7 @@ pub(super) async fn list(global: &Global, client: &Client, args: &ListArgs) -> R
     if global.json {
         return output::json(&json!({"batches": batches}));
     }
-    output::print_table(&table(&batches)?, "there are no such batches; `stoke batch submit FILE` makes one")
+    output::print_table(&table(&batches)?, "no batches found; submit one with `stoke batch submit FILE`")
 }
 
 fn table(batches: &[Value]) -> Result<Table> {
@@ -56,7 +56,7 @@ pub(super) async fn get(global: &Global, client: &Client, id: &str) -> Result<()
     show(&Batch::decode(&found)?)
 }
 
-/// What a batch that was just made is called, and what to do with it.
+/// Prints the id of a new batch and the next steps.
 pub(super) fn accepted(global: &Global, accepted: &Value) -> Result<()> {
     if global.json {
         return output::json(accepted);
@@ -64,14 +64,14 @@ pub(super) fn accepted(global: &Global, accepted: &Value) -> Result<()> {
     let batch = Batch::decode(accepted)?;
     output::line(&batch.id)?;
     output::note(output::dim(format_args!(
-        "{}; `stoke batch watch {id}` shows how far it is, `stoke batch results {id} -o FILE` saves the results",
+        "{}; `stoke batch watch {id}` shows its progress, `stoke batch results {id} -o FILE` saves the results",
         batch.state,
         id = batch.id
     )));
     Ok(())
 }
 
-/// Prints a batch that has ended. One that did not complete, or has failed lines, is an error.
+/// Prints a batch that has ended. Fails if it did not complete or has failed lines.
 pub(super) fn show_ended(ended: &Value, json: bool) -> Result<()> {
     let batch = Batch::decode(ended)?;
     if json {
@@ -95,7 +95,7 @@ fn facts(batch: &Batch) -> Table {
     let counts = batch.counts;
     let mut facts = output::table(["batch", &batch.id]);
     facts.add_row([Cell::new("state"), output::state_cell(&batch.state)]);
-    facts.add_row(["endpoint", batch.endpoint.as_deref().unwrap_or("that of each line")]);
+    facts.add_row(["endpoint", batch.endpoint.as_deref().unwrap_or("set by each line")]);
     facts.add_row(["priority", &output::cell(&batch.priority)]);
     facts.add_row(["created", &output::ago(&batch.created_at)]);
     if batch.has_ended() {
@@ -137,7 +137,7 @@ fn facts(batch: &Batch) -> Table {
 }
 
 fn invalid(batch: &Batch) -> Table {
-    let mut table = output::table(["line", "what is wrong with it"]);
+    let mut table = output::table(["line", "error"]);
     for error in &batch.errors {
         table.add_row([error.line.map_or("-".to_owned(), |line| line.to_string()), error.message.clone()]);
     }
@@ -183,7 +183,7 @@ mod tests {
             costly[name] = value;
         }
         let told = facts(&Batch::decode(&costly).unwrap()).trim_fmt();
-        let cost = "$2.60 of $2.50, reached; thought to be about $3.20 (2.90 to 3.70), the lines that ran cost -3.1 %";
+        let cost = "$2.60 of $2.50, reached; estimated at about $3.20 (2.90 to 3.70), actual cost -3.1 %";
         assert!(told.contains(cost) && told.contains("stopped by"), "{told}");
         for part in ["batch_0", "2.0/s", "1,234", "1 (skipped)", "9     input is missing"] {
             assert!(shown.contains(part), "{part}:\n{shown}");

@@ -1,4 +1,4 @@
-//! `stoke batch submit`: a file goes up as it is read.
+//! `stoke batch submit`: uploads a file while reading it.
 
 use std::path::PathBuf;
 
@@ -15,64 +15,65 @@ use crate::{Global, money, output};
 
 /// Submit each line of a file as a job
 ///
-/// A line is {"input": ...}, with "custom_id", "endpoint" and "metadata" if you like, or a line of an OpenAI batch.
+/// A line is {"input": ...} with optional "custom_id", "endpoint" and "metadata", or a line of an OpenAI batch file.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke batch submit prompts.jsonl --endpoint render --watch --output results.jsonl --errors errors.jsonl
   stoke batch submit prompts.jsonl --endpoint render --budget-usd 2.50 --at-budget stop
   generate-lines | stoke batch submit - --endpoint embed --on-invalid skip")]
 pub(super) struct SubmitArgs {
-    /// The file, a job on each line, or - for standard input
+    /// File with one job per line, or - for standard input
     file: PathBuf,
-    /// The endpoint of the lines that name none
+    /// Endpoint of lines that name none
     #[arg(long)]
     endpoint: Option<String>,
-    /// Its version that they run on [default: the current one]
+    /// Version of the endpoint to run on [default: the current one]
     #[arg(long, value_name = "N", requires = "endpoint", value_parser = clap::value_parser!(u32).range(1..))]
     version: Option<u32>,
-    /// Show how far it is, until it has ended
+    /// Show the progress until the batch ends
     #[arg(long, short)]
     watch: bool,
-    /// What to do when a line is no job: fail the batch before anything runs, or leave the line out
+    /// What to do if a line is invalid: fail the batch before any job runs, or skip the line [default: fail]
     #[arg(long, value_enum)]
     on_invalid: Option<OnInvalid>,
-    /// How urgent the jobs are [default: batch]
+    /// Priority of the jobs [default: batch]
     #[arg(long, value_enum)]
     priority: Option<Priority>,
-    /// The longest that the batch may take; what is open then is `expired`
+    /// Time limit of the batch in seconds; jobs that are open then become `expired` [default: none]
     #[arg(long, value_name = "SECONDS")]
     deadline_s: Option<u64>,
-    /// The longest that an attempt may run [default: the endpoint's]
+    /// Time limit of one attempt in seconds [default: the endpoint's]
     #[arg(long, value_name = "SECONDS")]
     timeout_s: Option<u64>,
-    /// Attempts before a line is given up [default: the endpoint's]
+    /// Maximum attempts per line [default: the endpoint's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// Dollars that the lines may cost together; then those that have not started are cancelled
+    /// Budget of the batch in US dollars; once it is spent, lines that have not started are cancelled [default: none]
     #[arg(long, value_name = "USD", value_parser = money::micros)]
     budget_usd: Option<u64>,
-    /// What happens to the lines that run then: they end (drain), or are cancelled too (stop) [default: drain]
+    /// What happens to running lines when the budget is spent: let them finish (drain) or cancel them (stop) [default:
+    /// drain]
     #[arg(long, value_name = "WHAT", value_parser = ["drain", "stop"], requires = "budget_usd")]
     at_budget: Option<String>,
-    /// Only say what it would cost, and submit nothing
+    /// Print the estimated cost and submit nothing
     #[arg(long, conflicts_with_all = ["watch", "budget_usd"])]
     estimate: bool,
-    /// How the lines are written [default: auto]
+    /// Format of the lines [default: auto]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// A label of your own; may be repeated
+    /// Label of the batch; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Tell this https URL when the batch has ended
+    /// https URL to notify when the batch ends
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
-    /// Save the results in this file when it has ended
+    /// Save the results to this file when the batch ends
     #[arg(long, short, value_name = "FILE", requires = "watch")]
     output: Option<PathBuf>,
-    /// Save the lines that failed in this file when it has ended
+    /// Save the failed lines to this file when the batch ends
     #[arg(long, value_name = "FILE", requires = "watch")]
     errors: Option<PathBuf>,
-    /// The same key and the same file again give the batch that is there
+    /// Idempotency key: submitting the same file with the same key returns the existing batch
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -103,8 +104,8 @@ pub(super) async fn run(global: &Global, client: &Client, args: SubmitArgs) -> R
         return show::accepted(global, &accepted);
     }
     let id = Batch::decode(&accepted)?.id;
-    // Whoever stops watching needs the id to come back.
-    output::note(output::dim(format_args!("batch {id}; `stoke batch watch {id}` watches it too")));
+    // Printed early: the id is needed to watch again after an interruption.
+    output::note(output::dim(format_args!("batch {id}; to watch it again: `stoke batch watch {id}`")));
     let ended = watch::until_ended(client, &id).await?;
     for (kind, to) in [(Kind::Results, &args.output), (Kind::Errors, &args.errors)] {
         if let Some(to) = to {
@@ -115,7 +116,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: SubmitArgs) -> R
     show::show_ended(&ended, global.json)
 }
 
-/// Where the lines go: the options are its query.
+/// The request path. The options are its query.
 fn path(args: &SubmitArgs) -> Result<String> {
     let word = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
     let given = [

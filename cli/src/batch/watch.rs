@@ -1,4 +1,4 @@
-//! Waiting for a batch, with a bar that shows how far it is.
+//! Waiting for a batch, with a progress bar.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use super::model::Batch;
 use crate::client::{self, Client, segment};
 use crate::{output, progress};
 
-/// How long one request is held: short where somebody watches the bar, longer where lines go into a file.
+/// Long-poll duration of one request: short for a progress bar, longer for plain lines.
 const HOLD_BAR: Duration = Duration::from_secs(1);
 const HOLD_LINES: Duration = Duration::from_secs(10);
 
-/// Between two questions, also where the API answers at once.
+/// Minimum pause between two requests, even if the API responds immediately.
 const PAUSE_MIN: Duration = Duration::from_millis(300);
 
-/// A batch takes hours, in which an API is restarted and a line breaks: so long is asked again before watching ends.
+/// How long requests may fail before watching stops. A batch takes hours, in which the API may restart.
 const GONE_MAX: Duration = Duration::from_secs(300);
 const GONE_PAUSE: Duration = Duration::from_secs(2);
 
-/// The batch once it has ended, well or not.
+/// Waits until the batch has ended in any state, and returns it.
 pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
     let view = View::new(std::io::stderr().is_terminal());
     let mut gone_since = None::<Instant>;
@@ -37,7 +37,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
             Err(error) => {
                 if gone_since.get_or_insert(asked).elapsed() > GONE_MAX {
                     return Err(error.context(format!(
-                        "watching ended, the batch goes on; `stoke batch watch {id}` watches it again"
+                        "stopped watching; the batch is still running: watch it again with `stoke batch watch {id}`"
                     )));
                 }
                 view.trouble(&error);
@@ -56,7 +56,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
     }
 }
 
-/// What the person sees.
+/// How progress is shown.
 enum View {
     Bar(ProgressBar),
     Lines(std::cell::RefCell<String>),
@@ -82,14 +82,14 @@ impl View {
     }
 
     fn trouble(&self, error: &anyhow::Error) {
-        let said = format!("asking again: {error}");
+        let said = format!("retrying: {error}");
         match self {
             Self::Bar(bar) => bar.set_message(said),
             Self::Lines(_) => self.print(&said),
         }
     }
 
-    /// One line, unless the last one said the same.
+    /// Prints a line unless it equals the last one.
     fn print(&self, said: &str) {
         if let Self::Lines(last) = self
             && *last.borrow() != said
@@ -107,7 +107,7 @@ impl View {
 }
 
 fn draw(bar: &ProgressBar, batch: &Batch, now_ms: u64) {
-    // It grows while lines are still validated.
+    // The length grows while lines are being validated.
     bar.set_length(batch.counts.accepted);
     bar.set_position(batch.counts.done());
     bar.set_prefix(batch.state.clone());

@@ -1,20 +1,20 @@
-//! When requests are due. Decided by time alone: a server that is slow does not make the next request come later.
+//! Due times of requests. They depend on time alone: a slow server does not delay the next request.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// The plan of one load.
+/// Rate and number of the requests of one load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) rate_per_s: f64,
     pub(super) requests: u64,
-    /// Gaps as of many independent users, from this seed; else all the same.
+    /// Seed of a Poisson process; `None` spaces requests evenly.
     pub(super) poisson_seed: Option<u64>,
 }
 
-/// When each request is due, counted from the start.
+/// Iterator over the due time of each request, from the start.
 pub(super) struct Arrivals {
     plan: Plan,
     random: Option<StdRng>,

@@ -1,4 +1,4 @@
-//! `stoke bench load --demo`: 10,000 requests through the example endpoints, on a stack of its own.
+//! `stoke bench load --demo`: 10,000 requests to the example endpoints on a temporary stack.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::{Global, demo, logging, output, wait};
 
 const REQUESTS: u64 = 10_000;
 
-/// Of a hundred requests 96 go to `echo`, 3 to `embed` and one to `render`.
+/// Of every 100 requests, 96 go to `echo`, 3 to `embed` and 1 to `render`.
 const MIX: &str = include_str!("mix.jsonl");
 
 pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
@@ -26,14 +26,14 @@ pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
     let mut stop = StopSignals::new()?;
     let mut stack = tokio::select! {
         started = demo::start(folder.path(), log_file) => started.map_err(|error| demo::with_log(error, &log))?,
-        () = stop.recv() => bail!("stopped before it had begun"),
+        () = stop.recv() => bail!("stopped before the load began"),
     };
     let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
         let client = Client::new(url, token)?;
         let requests = tokio::select! {
             prepared = prepare(&client, folder.path()) => prepared?,
-            () = stop.recv() => bail!("stopped before it had begun"),
+            () = stop.recv() => bail!("stopped before the load began"),
         };
         let load = args.load(client, requests, args.requests.or(Some(REQUESTS)))?;
         args.measure(global, Load { wait: true, ..load }).await
@@ -47,7 +47,8 @@ pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
     done.map_err(|error| demo::with_log(error, &log))
 }
 
-/// Deploys the examples, and runs one job of each: an environment is made and a model loaded once, which is no part of a steady load.
+/// Deploys the examples and runs one job of each, so that building environments and loading models is not part of the
+/// measured load.
 async fn prepare(client: &Client, folder: &Path) -> Result<Requests> {
     let builder = Builder::open().await?;
     demo::deploy_examples(client, &builder, folder, output::note).await?;

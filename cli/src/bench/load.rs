@@ -1,5 +1,5 @@
-//! `stoke bench load`: an open-loop load. What is due is decided by time, and every latency counts from when its request was due:
-//! a server that stalls is charged for all that it kept waiting, not just for the one request that it held.
+//! `stoke bench load`: an open-loop load. Requests are due at fixed times, and every latency counts from the due time
+//! of its request, so that a stall of the server shows in every request that it delayed (no coordinated omission).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,19 +19,19 @@ use crate::client::{Call, Client, Failure, segment};
 use crate::signals::StopSignals;
 use crate::{Global, output, retry};
 
-/// How long one request for a job that has not ended is held.
+/// Long-poll duration of one request for a job, seconds.
 const HOLD_S: u64 = 30;
 
-/// A request that goes out this long after it was due had to wait for one before it; less is this machine's timer.
+/// A request sent later than this after its due time counts as late; smaller delays are timer inaccuracy.
 const LATE: Duration = Duration::from_millis(5);
 
-/// Requests that a load may have at most: what a day at 10,000 a second would be, and no number by mistake.
+/// Maximum number of requests of one load: about a day at 10,000 per second.
 const REQUESTS_MAX: f64 = 1e9;
 
-/// Submit jobs at a steady rate and measure how long everything takes
+/// Submit jobs at a constant rate and measure latencies
 ///
-/// Requests go out when they are due, whether the ones before were answered or not, and each latency counts from when its request
-/// was due.
+/// Requests are sent at their due times, whether or not earlier ones were answered. Each latency counts from the due
+/// time of its request.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke bench load --rate 200 --duration 60
@@ -39,54 +39,55 @@ const REQUESTS_MAX: f64 = 1e9;
   stoke bench load --input-file mix.jsonl --rate 50 --duration 60 --wait --json
   stoke bench load --demo")]
 pub(crate) struct LoadArgs {
-    /// Requests a second
+    /// Requests per second
     #[arg(long, value_name = "PER_SECOND", default_value_t = 50.0)]
     rate: f64,
-    /// For how long, as 90s or 5m; a plain number is seconds
+    /// How long to send requests, e.g. 90s or 5m; a plain number is in seconds
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     duration: Duration,
-    /// This many requests, however long that takes at the rate
+    /// Number of requests, instead of --duration
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(super) requests: Option<u64>,
-    /// Let requests come as from many independent users (a Poisson process) instead of evenly
+    /// Space requests like many independent users do (a Poisson process) instead of evenly
     #[arg(long)]
     poisson: bool,
-    /// Repeat the gaps of an earlier load
+    /// Seed of the Poisson process, to repeat an earlier load [default: random]
     #[arg(long, value_name = "N", requires = "poisson")]
     seed: Option<u64>,
-    /// The endpoint, or a version of it as NAME@VERSION
+    /// Endpoint, or one version of it as NAME@VERSION
     #[arg(long, default_value = "echo")]
     endpoint: String,
-    /// The input as JSON, as @FILE, or as - for standard input [default for echo: a short text]
+    /// Input as JSON, @FILE, or - for standard input [default for echo: a short text]
     #[arg(long, short)]
     input: Option<String>,
-    /// Take the lines of this file in turn, each {"input": ...} with "endpoint" if you like, or any other member of a submit
+    /// Submit the lines of this file in turn: each is {"input": ...} with an optional "endpoint" and other job fields
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<PathBuf>,
-    /// Wait for each job's end as well, and measure that
+    /// Also wait for the end of each job, and measure the time
     #[arg(long, short)]
     wait: bool,
-    /// Requests in flight at most; with --wait a job is in flight until it has ended. What is due beyond that goes out late
+    /// Maximum requests in flight; with --wait, a job is in flight until it ends. Requests above the limit are sent
+    /// late
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     concurrency: u32,
-    /// Count a 429 as an error, instead of sending the request again when the API asks to
+    /// Count a 429 as an error instead of retrying when the API allows it
     #[arg(long)]
     count_429: bool,
-    /// How long to wait at the end for what is still in flight
+    /// How long to wait at the end for requests in flight
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     patience: Duration,
-    /// Save the distributions as FILE.submit.hgrm and FILE.result.hgrm, which HdrHistogram's plotter draws
+    /// Save the latency distributions as FILE.submit.hgrm and FILE.result.hgrm, for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Fail unless every request was accepted and, with --wait, every job succeeded
     #[arg(long)]
     check: bool,
-    /// Start a stack of its own with the example endpoints, and put 10,000 mixed requests through them
+    /// Start a temporary stack with the example endpoints and send them 10,000 mixed requests
     #[arg(long, conflicts_with_all = ["duration", "endpoint", "input", "input_file"])]
     pub(super) demo: bool,
 }
 
-/// A load that is ready to run.
+/// A load ready to run.
 pub(super) struct Load {
     pub(super) client: Client,
     pub(super) requests: Requests,
@@ -97,11 +98,11 @@ pub(super) struct Load {
     pub(super) patience: Duration,
 }
 
-/// What the tasks of a load share.
+/// State that the tasks of a load share.
 struct Shared {
     load: Load,
     start: Instant,
-    /// Until what is in flight must have ended.
+    /// Deadline of requests in flight.
     end: Instant,
     arrivals: Mutex<Arrivals>,
     tally: Mutex<Tally>,
@@ -119,11 +120,18 @@ pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
 }
 
 impl LoadArgs {
-    /// What was asked for: `count` requests, or as many as the duration has.
+    /// Builds the load: `count` requests, or as many as fit in the duration.
     pub(super) fn load(&self, client: Client, requests: Requests, count: Option<u64>) -> Result<Load> {
-        ensure!(self.rate.is_finite() && self.rate > 0.0, "--rate {} is no rate; it looks like 100 or 0.5", self.rate);
+        ensure!(
+            self.rate.is_finite() && self.rate > 0.0,
+            "--rate {} must be a number above 0, e.g. 100 or 0.5",
+            self.rate
+        );
         let wanted = (self.rate * self.duration.as_secs_f64()).round();
-        ensure!(wanted <= REQUESTS_MAX, "{wanted:.0} requests are more than one load may have; run several");
+        ensure!(
+            wanted <= REQUESTS_MAX,
+            "{wanted:.0} requests are too many for one load (at most {REQUESTS_MAX:.0}); run several loads"
+        );
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to REQUESTS_MAX")]
         let count = count.unwrap_or((wanted as u64).max(1));
         let poisson_seed = self.poisson.then(|| self.seed.unwrap_or_else(rand::random));
@@ -132,7 +140,7 @@ impl LoadArgs {
         Ok(Load { client, requests, plan, wait, concurrency, count_429, patience })
     }
 
-    /// Runs a load, and says what came of it.
+    /// Runs a load and prints its report.
     pub(super) async fn measure(&self, global: &Global, load: Load) -> Result<()> {
         let wait = load.wait;
         let report = run_load(load).await?;
@@ -155,12 +163,12 @@ impl LoadArgs {
     }
 }
 
-/// Runs a load to its end, or until somebody stops it.
+/// Runs a load to its end, or until a stop signal.
 pub(super) async fn run_load(load: Load) -> Result<Report> {
     let mut stop = StopSignals::new()?;
     let (start, plan, wait) = (Instant::now(), load.plan, load.wait);
-    let long = Duration::try_from_secs_f64(plan.requests as f64 / plan.rate_per_s).context("the load has no end")?;
-    let end = start.checked_add(long + load.patience).context("the load has no end")?;
+    let long = Duration::try_from_secs_f64(plan.requests as f64 / plan.rate_per_s).context("the load is too long")?;
+    let end = start.checked_add(long + load.patience).context("the load is too long")?;
     let endpoints = load.requests.endpoints().join(", ");
     let senders = u64::from(load.concurrency).min(plan.requests);
     let shared = Arc::new(Shared {
@@ -179,15 +187,15 @@ pub(super) async fn run_load(load: Load) -> Result<Report> {
     };
     let took = start.elapsed();
     tasks.shutdown().await;
-    let shared = Arc::into_inner(shared).context("a sender outlived the load")?;
+    let shared = Arc::into_inner(shared).context("a sender task is still running after the load")?;
     let mut tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Those whose turn never came waited from when they were due.
+    // Requests that were never sent waited since their due time.
     let never = shared.arrivals.into_inner().unwrap_or_else(PoisonError::into_inner);
     never.take_while(|(_, due)| *due < took).for_each(|(_, due)| tally.unsent(took - due));
     Ok(Report { tally, plan, endpoints, took, wait, stopped })
 }
 
-/// Takes what is due next, until nothing is. As many of these run as requests may be in flight.
+/// Sends the next due request until none is left. One such task runs per request that may be in flight.
 async fn send(shared: Arc<Shared>) {
     loop {
         let Some((number, due)) = lock(&shared.arrivals).next() else { return };
@@ -207,7 +215,7 @@ async fn send(shared: Arc<Shared>) {
     }
 }
 
-/// The job's id, once it is accepted.
+/// Submits one job and returns its id once it is accepted.
 async fn submit(shared: &Shared, number: u64, due: Instant) -> Option<String> {
     let body = Some(shared.load.requests.body(number));
     let call = Call { method: Method::POST, path: "/v1/jobs", body, headers: &[], hold: Duration::ZERO };
@@ -232,7 +240,7 @@ async fn submit(shared: &Shared, number: u64, due: Instant) -> Option<String> {
     None
 }
 
-/// Waits for a job's end. Whatever goes wrong on the way is counted and asked again, as long as the load may last.
+/// Waits for the end of a job. Failed requests are counted and retried until the load's deadline.
 async fn until_ended(shared: &Shared, id: &str, due: Instant) {
     let path = format!("/v1/jobs/{}?wait_s={HOLD_S}", segment(id));
     let hold = Duration::from_secs(HOLD_S);
@@ -259,7 +267,7 @@ async fn until_ended(shared: &Shared, id: &str, due: Instant) {
     }
 }
 
-/// A duration as a person writes it; a plain number is seconds.
+/// Parses a duration such as `90s`; a plain number is in seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
@@ -267,7 +275,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Both are whole at every unlock.
+/// Locks a mutex and ignores poisoning: both values are consistent at every unlock.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -313,7 +321,8 @@ mod tests {
         assert!(report.tally.in_flight_max <= 8);
     }
 
-    /// The one thing that a closed loop hides: while one request is held, all that were due meanwhile are charged for it.
+    /// The one thing that a closed loop hides: while one request is held, all that were due meanwhile are charged for
+    /// it.
     #[tokio::test]
     async fn a_server_that_stalls_once_is_charged_for_all_it_kept_waiting() {
         let count = Arc::new(AtomicU64::new(0));

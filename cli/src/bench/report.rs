@@ -1,4 +1,4 @@
-//! What a load shows: a line while it runs, a table or a document at its end, and the distributions as files.
+//! Reports of a load: a line while it runs, a table or JSON at its end, and latency distributions as files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
-/// Steps per halving of the distance to 100 % in a saved distribution, as HdrHistogram's own tools take it.
+/// Steps per halving of the distance to 100 % in a saved distribution; the default of HdrHistogram's tools.
 const TICKS: u32 = 5;
 
 /// A load that has ended.
@@ -32,11 +32,11 @@ pub(super) struct Report {
     pub(super) endpoints: String,
     pub(super) took: Duration,
     pub(super) wait: bool,
-    /// Somebody stopped it.
+    /// Whether a signal stopped the load.
     pub(super) stopped: bool,
 }
 
-/// Shows how far a load is. Never completes.
+/// Shows the progress of a load. Never completes.
 pub(super) async fn follow<T: DerefMut<Target = Tally>>(plan: Plan, start: Instant, tally: impl Fn() -> T) {
     let terminal = std::io::stderr().is_terminal();
     let bar = progress::spinner("");
@@ -70,13 +70,13 @@ fn per_s(count: u64, time: Duration) -> f64 {
 }
 
 impl Report {
-    /// The distributions, by what they are of.
+    /// The latency distributions by name.
     fn distributions(&self) -> Vec<(&'static str, &Histogram<u64>)> {
         let both = [("submit", &self.tally.submit_us), ("result", &self.tally.result_us)];
         both[..if self.wait { 2 } else { 1 }].to_vec()
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub(super) fn document(&self) -> Value {
         let Self { tally, plan, took, .. } = self;
         let latency: BTreeMap<&str, Value> =
@@ -129,7 +129,7 @@ fn distribution(of: &Histogram<u64>) -> String {
         below += step.count_since_last_iteration();
         let (value, quantile) = (step.value_iterated_to() as f64 / 1e3, step.quantile_iterated_to());
         let inverse = if quantile < 1.0 { format!("{:14.2}", 1.0 / (1.0 - quantile)) } else { String::new() };
-        // A text takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{value:12.3} {quantile:14.12} {below:10} {inverse}");
     }
     let _ = writeln!(text, "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]", of.mean() / 1e3, of.stdev() / 1e3);
@@ -143,7 +143,7 @@ impl fmt::Display for Report {
         let kind = if plan.poisson_seed.is_some() { "Poisson" } else { "even" };
         writeln!(
             f,
-            "{} of {} requests in {:.1} s, {} at {}/s, to {}{}",
+            "{} of {} requests in {:.1} s, {} arrivals at {}/s, to {}{}",
             output::count(tally.due),
             output::count(plan.requests),
             took.as_secs_f64(),
@@ -157,7 +157,7 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "accepted {} ({:.1}/s), at most {} in flight, {} sent late, {} never sent, {} sent again after a 429",
+            "accepted {} ({:.1}/s), at most {} in flight, {} sent late, {} not sent, {} retried after a 429",
             output::count(tally.accepted),
             per_s(tally.accepted, *took),
             output::count(tally.in_flight_max),
@@ -174,9 +174,9 @@ impl fmt::Display for Report {
             writeln!(f, "jobs: {}", if states.is_empty() { "none".to_owned() } else { states.join(", ") })?;
         }
         let mut table =
-            output::table(["milliseconds from when it was due", "p50", "p90", "p99", "p99.9", "max", "count"]);
+            output::table(["milliseconds since the due time", "p50", "p90", "p99", "p99.9", "max", "count"]);
         for (name, of) in self.distributions() {
-            let name = if name == "submit" { "until it was answered" } else { "until its job had ended" };
+            let name = if name == "submit" { "until the response" } else { "until the end of the job" };
             let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
             let mut row = vec![name.to_owned()];
             row.extend(QUANTILES.iter().map(|(_, at)| ms(of.value_at_quantile(*at))));
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(document["accepted_per_s"], 100.0);
         assert_eq!(document["jobs"], json!({"states": {"succeeded": 1_000}, "open": 0}));
         let text = report.to_string();
-        assert!(text.starts_with("1,000 of 1,000 requests in 10.0 s, even at 100/s, to echo\n"), "{text}");
+        assert!(text.starts_with("1,000 of 1,000 requests in 10.0 s, even arrivals at 100/s, to echo\n"), "{text}");
         assert!(text.contains("jobs: 1,000 succeeded\n"), "{text}");
     }
 

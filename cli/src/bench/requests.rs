@@ -1,4 +1,4 @@
-//! What is submitted: one job again and again, or the lines of a file in turn.
+//! The requests of a load: one job repeated, or the lines of a file in turn.
 
 use std::path::Path;
 
@@ -7,39 +7,40 @@ use serde_json::Value;
 
 use crate::submit::{input, options};
 
-/// Submits, taken in turn.
+/// Request bodies, used in turn.
 #[derive(Debug)]
 pub(super) struct Requests(Vec<Value>);
 
 impl Requests {
-    /// The same job every time; `given` is an input as `stoke submit --input` takes it.
+    /// The same job every time; `given` is an input in the format of `stoke submit --input`.
     pub(super) fn same(endpoint: &str, given: Option<&str>) -> Result<Self> {
         let mut body = options::endpoint(endpoint)?;
         body.insert("input".to_owned(), input::read(given)?);
         Ok(Self(vec![body.into()]))
     }
 
-    /// A submit per line of a file; those that name no endpoint are for `endpoint`.
+    /// One job per line of a file; lines that name no endpoint use `endpoint`.
     pub(super) fn from_file(path: &Path, endpoint: &str) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::from_lines(&text, endpoint).with_context(|| path.display().to_string())
     }
 
-    /// As above, from its text.
+    /// Like [`Self::from_file`], from the text of the file.
     pub(super) fn from_lines(text: &str, endpoint: &str) -> Result<Self> {
         let default = options::endpoint(endpoint)?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let bodies = lines.map(|(at, line)| {
-            let mut body: Value = serde_json::from_str(line).with_context(|| format!("line {} is not JSON", at + 1))?;
+            let mut body: Value =
+                serde_json::from_str(line).with_context(|| format!("line {} is not valid JSON", at + 1))?;
             let members = body.as_object_mut().filter(|members| members.contains_key("input"));
-            let members = members.with_context(|| format!("line {} is no {{\"input\": ...}}", at + 1))?;
+            let members = members.with_context(|| format!("line {} is not an object with \"input\"", at + 1))?;
             if !members.contains_key("endpoint") {
                 members.extend(default.clone());
             }
             Ok(body)
         });
         let bodies: Vec<Value> = bodies.collect::<Result<_>>()?;
-        ensure!(!bodies.is_empty(), "there is no line in it");
+        ensure!(!bodies.is_empty(), "the file has no lines");
         Ok(Self(bodies))
     }
 
@@ -50,12 +51,12 @@ impl Requests {
         &self.0[at]
     }
 
-    /// The first that goes to `endpoint`.
+    /// The first body for `endpoint`.
     pub(super) fn first_of(&self, endpoint: &str) -> Option<&Value> {
         self.0.iter().find(|body| body["endpoint"] == endpoint)
     }
 
-    /// The endpoints that are named, each once.
+    /// The names of all endpoints, without duplicates.
     pub(super) fn endpoints(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.0.iter().filter_map(|body| body["endpoint"].as_str()).collect();
         names.sort_unstable();
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_submit_is_named() {
-        for (text, said) in [("{\"input\": 1}\n{", "line 2 is not JSON"), ("[1]", "line 1"), ("", "no line")] {
+        for (text, said) in [("{\"input\": 1}\n{", "line 2 is not valid JSON"), ("[1]", "line 1"), ("", "no lines")] {
             let error = format!("{:#}", Requests::from_lines(text, "echo").unwrap_err());
             assert!(error.contains(said), "{error}");
         }

@@ -1,4 +1,4 @@
-//! What came of a load: two histograms, and what went wrong by name.
+//! Counts of a load: two latency histograms, and errors by name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tokio::time::error::Elapsed;
 
 use crate::client::{Failure, Problem};
 
-/// Three digits of every latency are kept.
+/// Significant digits of each latency.
 const DIGITS: u8 = 3;
 
 /// Counts of one load, while it runs and after it.
 pub(super) struct Tally {
-    /// From when a request was due until it was answered, microseconds. What was never answered counts as long as it waited.
+    /// Microseconds from due time to response. A request without a response counts for as long as it waited.
     pub(super) submit_us: Histogram<u64>,
-    /// From when a request was due until its job was known to have ended, microseconds.
+    /// Microseconds from due time until the client saw the end of the job.
     pub(super) result_us: Histogram<u64>,
     pub(super) due: u64,
     pub(super) accepted: u64,
-    /// Sent after they were due, because as many as may be were in flight.
+    /// Sent late, because too many requests were in flight.
     pub(super) late: u64,
-    /// Due, and never sent.
+    /// Due but not sent.
     pub(super) unsent: u64,
-    /// Sent again because the API asked to come back later.
+    /// Retried after a 429.
     pub(super) sent_again: u64,
-    /// Accepted, and not seen to end.
+    /// Accepted, end not seen.
     pub(super) open: u64,
     pub(super) in_flight: u64,
     pub(super) in_flight_max: u64,
     /// Ended jobs by state.
     pub(super) states: BTreeMap<String, u64>,
-    /// Requests that failed, by what the API said or what became of the connection.
+    /// Failed requests by API error or connection error.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
@@ -62,7 +62,7 @@ impl Tally {
         self.in_flight_max = self.in_flight_max.max(self.in_flight);
     }
 
-    /// A request whose turn never came, after `waited`.
+    /// Counts a request that was not sent within `waited`.
     pub(super) fn unsent(&mut self, waited: Duration) {
         self.due += 1;
         self.unsent += 1;
@@ -81,8 +81,8 @@ impl Tally {
         note(&mut self.result_us, after);
     }
 
-    /// A submit that was refused counts in no histogram, as a quick refusal would make the figures look better; one that was not
-    /// answered does, as silence would too.
+    /// Counts a failed submit. A refused one is left out of the histogram, because fast refusals would improve the
+    /// figures. One without a response is included, because leaving it out would improve them too.
     pub(super) fn failed(&mut self, failure: &Failure, after: Duration) {
         self.failed_to_wait(failure);
         if failure.status.is_none() {
@@ -94,19 +94,19 @@ impl Tally {
         *self.errors.entry(name(failure)).or_default() += 1;
     }
 
-    /// One less on its way.
+    /// Counts a request as no longer in flight.
     pub(super) fn done(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// Whether everything that was asked for was accepted, and ended well where that was waited for.
+    /// Whether every request was accepted and, if `waited`, every job succeeded.
     pub(super) fn is_clean(&self, waited: bool) -> bool {
         let succeeded = self.states.get("succeeded").copied().unwrap_or_default();
         self.accepted == self.due && self.errors.is_empty() && (!waited || succeeded == self.due)
     }
 }
 
-/// What a failure is counted as: the API's words where it has spoken.
+/// The name under which a failure is counted: the API's status and code, if it responded.
 fn name(failure: &Failure) -> String {
     if let Some(status) = failure.status {
         let code = failure.error.downcast_ref::<Problem>().map_or("", |problem| &problem.code);
@@ -120,7 +120,7 @@ fn name(failure: &Failure) -> String {
 
 fn note(histogram: &mut Histogram<u64>, latency: Duration) {
     let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-    // It grows with what it is given, and fails for what no clock gives.
+    // The histogram grows as needed; it fails only for impossible latencies.
     let _ = histogram.record(us.max(1));
 }
 
@@ -149,7 +149,7 @@ mod tests {
         }
         let errors: Vec<(&str, u64)> = tally.errors.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         assert_eq!(errors, [("429 queue_full", 1), ("502", 2)]);
-        assert!(tally.submit_us.is_empty(), "a quick refusal is no quick answer");
+        assert!(tally.submit_us.is_empty(), "a refusal does not count as a fast response");
         assert!(!tally.is_clean(false));
     }
 

@@ -1,14 +1,14 @@
-//! Costs as people and spreadsheets read them.
+//! Output of `stoke costs`: a table, a summary and CSV.
 
 use comfy_table::{Cell, CellAlignment, Table};
 use serde_json::Value;
 
 use crate::output;
 
-/// How wide the picture of where the money went is.
+/// Width of the cost bar, characters.
 const BAR: u64 = 24;
 
-/// The parts of a cost: the sign in the picture, the word, and the members that it is made of.
+/// The parts of a cost: the sign in the bar, the heading, and the JSON fields that it sums.
 const PARTS: [(&str, &str, &[&str]); 6] = [
     ("#", "run", &["run_usd_micros"]),
     ("=", "load", &["load_usd_micros"]),
@@ -18,7 +18,7 @@ const PARTS: [(&str, &str, &[&str]); 6] = [
     ("~", "traffic", &["traffic_usd_micros"]),
 ];
 
-/// What a spreadsheet gets, in this order.
+/// The CSV columns, in order.
 const COLUMNS: [&str; 21] = [
     "name",
     "tenant",
@@ -50,14 +50,14 @@ pub(super) fn table(by: &str, told: &Value) -> Table {
         headings.extend(["run", "load", "overhead", "total"]);
     } else {
         headings.extend(PARTS.map(|(_, word, _)| word));
-        headings.extend(["total", "per job", "per 1,000", "where it went"]);
+        headings.extend(["total", "per job", "per 1,000", "breakdown"]);
     }
     let mut table = output::table::<0>([]);
     table.set_header(headings.iter().map(|heading| Cell::new(heading).add_attribute(comfy_table::Attribute::Bold)));
     for (n, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
-        // Numbers, all but the first and the picture.
-        if n > 0 && headings[n] != "where it went" {
+        // All columns but the first and the bar hold numbers.
+        if n > 0 && headings[n] != "breakdown" {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn table(by: &str, told: &Value) -> Table {
     table
 }
 
-/// What there is to say of all of it.
+/// The lines below the table: totals, savings and the legend.
 pub(super) fn summary(told: &Value) -> Vec<String> {
     let total = &told["total"];
     let paid = number(&total["total_usd_micros"]);
@@ -102,7 +102,7 @@ pub(super) fn summary(told: &Value) -> Vec<String> {
         said.push(format!("{} more rows are in the total; --limit shows more", output::cell(&told["left_off"])));
     }
     if total["is_estimate"] == true {
-        said.push("~ is reckoned: not every provider has said its last word".to_owned());
+        said.push("~ marks an estimate: not every provider has sent its final bill".to_owned());
     }
     let signs: Vec<String> = PARTS.iter().map(|(sign, word, _)| format!("{sign} {word}")).collect();
     said.push(signs.join("  "));
@@ -111,9 +111,9 @@ pub(super) fn summary(told: &Value) -> Vec<String> {
 
 fn saved(ours: u64, theirs: u64, what: &str) -> Option<String> {
     let share = ours.abs_diff(theirs) as f64 / theirs.max(1) as f64 * 100.0;
-    let word = if ours < theirs { "saved" } else { "lost" };
+    let word = if ours < theirs { "saved" } else { "overspent" };
     let differs = theirs > 0 && ours != theirs;
-    differs.then(|| format!("{word} {} ({share:.0} %) against {what}", dollars(ours.abs_diff(theirs))))
+    differs.then(|| format!("{word} {} ({share:.0} %) compared with {what}", dollars(ours.abs_diff(theirs))))
 }
 
 pub(super) fn csv(told: &Value) -> String {
@@ -130,7 +130,7 @@ pub(super) fn csv(told: &Value) -> String {
     text
 }
 
-/// After RFC 4180. What a spreadsheet would take for a formula is kept from being one.
+/// Quotes a field as RFC 4180 says. A leading quote keeps spreadsheets from reading it as a formula.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
@@ -151,7 +151,7 @@ fn cost(row: &Value, members: &[&str]) -> String {
     }
 }
 
-/// As many digits as there is something to see: $12.34, $0.0042, $0.000005.
+/// Formats an amount with as many digits as it needs: $12.34, $0.0042, $0.000005.
 fn dollars(micros: u64) -> String {
     let usd = micros as f64 / 1e6;
     match micros {
@@ -162,14 +162,14 @@ fn dollars(micros: u64) -> String {
     }
 }
 
-/// Where the money of a row went.
+/// The parts of a row's cost as a bar.
 fn bar(row: &Value) -> String {
     let of = |members: &[&str]| members.iter().map(|member| number(&row[*member])).sum::<u64>();
     let total: u64 = PARTS.iter().map(|(_, _, members)| of(members)).sum();
     if total == 0 {
         return String::new();
     }
-    // Each sign ends where its share of the width does, so that all together are as wide as the picture.
+    // Boundaries are rounded, not widths, so that the parts fill the bar exactly.
     let (mut text, mut so_far, mut drawn) = (String::new(), 0_u64, 0);
     for (sign, _, members) in PARTS {
         so_far += of(members);
@@ -211,7 +211,7 @@ mod tests {
     fn a_table_shows_what_everything_cost_and_where_the_money_went() {
         let shown = table("endpoint", &told()).trim_fmt();
         let expected = "\
-endpoint           jobs        run     load     boot   idle     disk  traffic       total    per job  per 1,000  where it went
+endpoint           jobs        run     load     boot   idle     disk  traffic       total    per job  per 1,000  breakdown
 acme/draw         1,200      $3.00  $0.5000  $0.2500  $1.00  $0.2500        -       $5.00    $0.0042      $4.17  ##############===+.....o
 acme/write            9  $0.000042        -        -      -        -        -  ~$0.000042  $0.000004    $0.0047  ########################
 (nothing served)      0          -        -  $0.3000      -        -        -     $0.3000          -          -  ++++++++++++++++++++++++
@@ -223,8 +223,8 @@ total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -   
     fn what_was_saved_is_said_in_words() {
         let said = summary(&told());
         assert_eq!(said[0], "2026-11-16 to 2026-11-22: $5.30 for 1,209 jobs, $0.0044 per job, idle 12 %");
-        assert_eq!(said[1], "saved $4.70 (47 %) against on-demand");
-        assert_eq!(said[2], "lost $1.00 (25 %) against somebody");
+        assert_eq!(said[1], "saved $4.70 (47 %) compared with on-demand");
+        assert_eq!(said[2], "overspent $1.00 (25 %) compared with somebody");
         assert_eq!(said.last().map(String::as_str), Some("# run  = load  + boot  . idle  o disk  ~ traffic"));
     }
 

@@ -1,4 +1,4 @@
-//! Child processes that do not outlive this one, however it ends.
+//! Child processes that exit with this process, even if it is killed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-/// Starts a program through `stoke guard`, in a process group of its own: Ctrl-C reaches only us, and we stop it in its turn. Call
-/// it from the main thread, to whose life the guard ties the child.
+/// Starts a program through `stoke guard` in its own process group, so that Ctrl-C reaches only this process. Must be
+/// called from the main thread: the guard ties the child to the calling thread.
 pub(super) fn spawn<A: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = A>,
@@ -25,10 +25,10 @@ pub(super) fn spawn<A: AsRef<OsStr>>(
     command.spawn().with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// Asks a child to end, and kills it after `grace` or when `now` completes.
+/// Sends SIGTERM to a child, and kills it after `grace` or when `now` completes.
 pub(super) async fn stop(child: &mut Child, grace: Duration, now: impl Future<Output = ()>) {
     let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) else { return };
-    // It may be gone already.
+    // The child may have exited already.
     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     let ended = tokio::select! {
         _ = child.wait() => true,

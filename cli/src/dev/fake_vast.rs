@@ -1,5 +1,5 @@
-//! The market of `stoke dev --fake-vast`: offers, prices and a bill as Vast.ai has them, and machines that are processes of this one. It is
-//! there to be tried, and never what anybody gets who did not ask for it.
+//! The simulated Vast.ai of `stoke dev --fake-vast`: offers, prices and bills in Vast.ai's format, and machines that
+//! are child processes. It is used only with `--fake-vast`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,17 +17,18 @@ use super::WorkerRange;
 use crate::autoscaler::bootstrap;
 use crate::paths;
 
-/// What the account has.
+/// Credit of the account, US dollars.
 const CREDIT_USD: f64 = 100.0;
 
-/// A machine boots in seconds here, and not in minutes: somebody looks on.
+/// Range of boot times, seconds. Short, because this is a demonstration.
 const BOOT_S: (f64, f64) = (5.0, 15.0);
 const RESTART_S: (f64, f64) = (2.0, 5.0);
 
-/// What is charged so long after a machine's end is all: nobody charges for what comes later, and nobody waits ten minutes for it.
+/// How long after the end of a machine its charges are final, seconds. Short, because the simulated provider never
+/// charges late.
 const CHARGES_SETTLE_S: u64 = 6;
 
-/// What a machine finds out for itself, or is told by who rents it; the rest it has from our environment.
+/// Variables that a machine sets itself or gets with its rental. It inherits the other worker settings.
 const ITS_OWN: [&str; 12] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
@@ -43,13 +44,14 @@ const ITS_OWN: [&str; 12] = [
     "CONTAINER_API_KEY",
 ];
 
-/// The market, served.
+/// A running simulated Vast.ai.
 pub(super) struct FakeVast {
     server: Server,
 }
 
 impl FakeVast {
-    /// One that is drawn from this seed. Machines have their folders below the data directory; nothing of an earlier one is left.
+    /// Starts a market with this random seed. Machines get folders in the data directory; those of an earlier market
+    /// are deleted.
     pub(super) async fn start(seed: u64, data: &Path, slots: Option<u32>) -> Result<Self> {
         let root = data.join("vast");
         if root.exists() {
@@ -65,7 +67,7 @@ impl FakeVast {
             given.push(("STOKE_FAKE_GPUS".to_owned(), cards));
             given
         };
-        let machines = Processes::new(&root, Box::new(hardware)).context("cannot make folders for machines")?;
+        let machines = Processes::new(&root, Box::new(hardware)).context("cannot create folders for machines")?;
         let settings = Settings {
             credit_usd: CREDIT_USD,
             boot_s: BOOT_S,
@@ -76,16 +78,16 @@ impl FakeVast {
         };
         let options = Options { machines: Some(Arc::new(machines)), ..Options::default() };
         let server =
-            Server::start(Market::new(seed, settings), options).await.context("cannot serve the fake Vast.ai")?;
+            Server::start(Market::new(seed, settings), options).await.context("cannot start the simulated Vast.ai")?;
         Ok(Self { server })
     }
 
-    /// Where it is.
+    /// URL of the market.
     pub(super) fn url(&self) -> &str {
         self.server.url()
     }
 
-    /// What rents there.
+    /// Builds the provider that rents from this market.
     pub(super) async fn provider(&self, policy: &Policy, gateway_url: &str) -> Result<Vast> {
         let usual = Config::load(None, |_| None)?.vast;
         let settings = VastSettings {
@@ -103,7 +105,7 @@ impl FakeVast {
     }
 }
 
-/// Within this range, and fast: a demonstration that returns to nothing in minutes, rather than the cheapest way through a day.
+/// A policy for demonstrations: scales within this range, and fast rather than cheap.
 pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
     let usual = Policy::default();
     Policy {
@@ -120,7 +122,7 @@ pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
     }
 }
 
-/// What every machine has of this one: the program, the caches, and the operator's settings of workers.
+/// Variables of every machine: the program, the cache folder and the worker settings of this process.
 fn given(slots: Option<u32>) -> Result<Vec<(String, String)>> {
     let stoke = std::env::current_exe().context("cannot find the path of this program")?;
     let cache = paths::cache_dir()?;
@@ -128,7 +130,7 @@ fn given(slots: Option<u32>) -> Result<Vec<(String, String)>> {
     let mut given =
         vec![("STOKE_WORKER_PROGRAM".to_owned(), text(&stoke)), ("STOKE_CACHE_DIR".to_owned(), text(&cache))];
     given.extend(slots.map(|slots| ("STOKE_SLOTS".to_owned(), slots.to_string())));
-    // Its home is its own, so is all that lies below.
+    // Relative: each machine has its own home folder.
     given.push(("STOKE_DATA_DIR".to_owned(), "data".to_owned()));
     for name in VARIABLES.into_iter().filter(|name| !ITS_OWN.contains(name)) {
         given.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));

@@ -1,4 +1,4 @@
-//! One `stoke dev` per data directory.
+//! A lock that allows one `stoke dev` per data directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The directory is ours while this lives, and no longer than this process, however it ends.
+/// An exclusive lock on a data directory. The kernel releases it when the process exits.
 pub(super) struct DataLock(#[expect(dead_code, reason = "held for its drop")] File);
 
 impl DataLock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or fails with the process id of its holder.
     pub(super) fn take(data: &Path) -> Result<Self> {
         let path = data.join("lock");
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
@@ -21,7 +21,7 @@ impl DataLock {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
                 bail!(
-                    "{} is in use by another stoke dev (process {}); stop that one, or give this one another --data",
+                    "{} is in use by another `stoke dev` (process {}); stop that process, or use another --data folder",
                     data.display(),
                     holder.trim()
                 )
@@ -36,11 +36,11 @@ impl DataLock {
     }
 }
 
-/// Makes the data directory, for this user alone. Returns it with nothing relative in it.
+/// Creates the data directory with access for this user only. Returns its canonical path.
 pub(super) fn make_private(data: &Path) -> Result<std::path::PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data).and_then(|()| fs::canonicalize(data));
-    made.with_context(|| format!("cannot make the data directory {}", data.display()))
+    made.with_context(|| format!("cannot create the data directory {}", data.display()))
 }
 
 #[cfg(test)]

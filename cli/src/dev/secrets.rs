@@ -1,4 +1,4 @@
-//! The secrets of one data directory: made once, kept for as long as it is, so that clients stay known after a restart.
+//! Secrets of a data directory. They are generated once and kept, so that tokens stay valid across restarts.
 
 use std::path::Path;
 
@@ -9,47 +9,48 @@ use stokehold_queue::{TokenKind, TokenRecord};
 
 use crate::credentials::{read_json, write_secret_json};
 
-/// Whose tokens `stoke dev` makes.
+/// Tenant of the tokens of `stoke dev`.
 pub(crate) const TENANT: &str = "default";
 
-/// What `secrets.json` holds.
+/// The contents of `secrets.json`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Secrets {
-    /// What token hashes are made with.
+    /// Key of token hashes.
     pub(crate) token_key: String,
-    /// Of our own Redis: whoever reaches its socket, as a handler may that is shut in at L1, is not yet its client. Releases before had none.
+    /// Password of the stack's Redis: a sandboxed handler at L1 can reach its socket. Empty in files of earlier
+    /// releases.
     #[serde(default)]
     pub(crate) redis_password: String,
     pub(crate) s3_access_key_id: String,
     pub(crate) s3_secret_access_key: String,
-    /// May do everything.
+    /// API token with every scope.
     pub(crate) api: SavedToken,
-    /// What our own workers join with.
+    /// Join token of the stack's workers.
     pub(crate) join: SavedToken,
 }
 
-/// A token with the record that proves it, which is put back into a Redis that has lost it.
+/// A token and its record, which is stored again if Redis has lost it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SavedToken {
     pub(crate) token: String,
     pub(crate) record: TokenRecord,
 }
 
-/// 256 random bits, in hexadecimal.
+/// 256 random bits in hexadecimal.
 fn password() -> String {
     hex::encode(rand::random::<[u8; 32]>())
 }
 
 impl Secrets {
-    /// Those of `data`, if they were made.
+    /// Loads the secrets of `data`, if they exist.
     pub(crate) fn load(data: &Path) -> Result<Option<Self>> {
         read_json(&data.join("secrets.json"))
     }
 
-    /// Those of `data`, made now if there are none.
+    /// Loads the secrets of `data`, or generates them.
     pub(crate) fn load_or_make(data: &Path) -> Result<Self> {
         if let Some(mut secrets) = Self::load(data)? {
-            // What a newer release can do, this machine's own token may do.
+            // The token gets the scopes that newer releases add.
             secrets.api.record.scopes = Scope::ALL.map(|scope| scope.as_str().to_owned()).to_vec();
             if secrets.redis_password.is_empty() {
                 secrets.redis_password = password();
@@ -63,7 +64,7 @@ impl Secrets {
     }
 
     pub(crate) fn token_key(&self) -> Result<TokenKey> {
-        self.token_key.parse().context("secrets.json holds no usable token key")
+        self.token_key.parse().context("secrets.json has no valid token key")
     }
 
     fn make() -> Result<Self> {

@@ -1,4 +1,4 @@
-//! The whole stack in and below this process, in the order in which its parts need each other.
+//! A complete stack in this process and its children, started in dependency order.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -26,49 +26,49 @@ use super::{Durability, WorkerRange, provision};
 use crate::client::Client;
 use crate::dashboard;
 
-/// The API's own boot checks give up after a minute.
+/// Readiness timeout; longer than the API's own start-up checks, which take up to a minute.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// How to start it.
+/// Options of a stack.
 pub(crate) struct StackOptions {
     pub(crate) data: PathBuf,
     pub(crate) listen: SocketAddr,
-    /// Another Redis than our own.
+    /// URL of an external Redis.
     pub(crate) redis: Option<String>,
-    /// Another S3 server than our own.
+    /// URL of an external S3 server.
     pub(crate) s3: Option<String>,
     pub(crate) durability: Durability,
     pub(crate) ephemeral: bool,
     pub(crate) workers: WorkerRange,
-    /// The seed of a fake Vast.ai that they are rented from.
+    /// Seed of a simulated Vast.ai to rent the workers from.
     pub(crate) fake_vast: Option<u64>,
-    /// Jobs at once in each worker; else it decides.
+    /// Concurrent jobs per worker; `None` lets the worker decide.
     pub(crate) slots: Option<u32>,
     pub(crate) child_log: ChildLog,
 }
 
-/// Where the workers' log lines go.
+/// Destination of the workers' log lines.
 pub(crate) enum ChildLog {
-    /// Beside ours.
+    /// Standard error of this process.
     Stderr,
     File(File),
 }
 
-/// What a person wants to know of a running stack.
+/// Facts about a running stack, for display.
 pub(crate) struct About {
     pub(crate) durability: String,
     pub(crate) redis: String,
     pub(crate) objects: String,
     pub(crate) workers: WorkerRange,
-    /// Where the fake Vast.ai is.
+    /// URL of the simulated Vast.ai.
     pub(crate) fake_vast: Option<String>,
 }
 
-/// A running stack. What it started ends when this is dropped; [`Stack::stop`] ends it in order.
+/// A running stack. Dropping it stops its parts; [`Stack::stop`] stops them in order.
 pub(crate) struct Stack {
     pub(crate) url: String,
     pub(crate) token: String,
@@ -94,7 +94,7 @@ impl Stack {
     pub(crate) async fn start(options: StackOptions) -> Result<Self> {
         ensure!(
             !options.listen.ip().is_unspecified(),
-            "--listen {}: give the address by which workers and clients reach this machine; it stands in the URLs they are handed",
+            "--listen {}: use the address by which workers and clients reach this machine, because it is part of the URLs that they get",
             options.listen
         );
         let data = make_private(&options.data)?;
@@ -117,7 +117,7 @@ impl Stack {
 
         let url = config.public_url.clone();
         let shutdown = CancellationToken::new();
-        // The API's address shows what the autoscaler has to show, too.
+        // The API's metrics endpoint also has the autoscaler's metrics.
         let exposition = Exposition::default();
         let [ours, queues, stores] = stokehold_api::catalogues();
         stokehold_metrics::install(&[ours, queues, stores, stokehold_autoscaler::metrics::METRICS]);
@@ -138,17 +138,17 @@ impl Stack {
         Ok(Self { url, token, data, about, queue, key, workers, api, store, redis, _lock: lock })
     }
 
-    /// The dashboard's address, with a log-in that is good once; `None` where this program carries no dashboard.
+    /// Creates a single-use log-in link for the dashboard; `None` if this build has no dashboard.
     pub(crate) async fn dashboard(&self) -> Result<Option<String>> {
         if !stokehold_api::has_dashboard() {
             return Ok(None);
         }
-        let queue = Shards::connect(self.queue.clone()).await.context("Redis cannot be reached")?;
+        let queue = Shards::connect(self.queue.clone()).await.context("cannot reach Redis")?;
         dashboard::link(&self.url, &queue.registry(), &self.key, TENANT, &Scope::ALL).await.map(Some)
     }
 
-    /// Watches over the parts, and starts workers and our own Redis again that ended. Completes with why, when a part has ended that the rest cannot do
-    /// without.
+    /// Supervises the parts, and restarts workers and the stack's Redis. Completes with an error when an essential part
+    /// has ended.
     pub(crate) async fn supervise(&mut self) -> anyhow::Error {
         let Self { workers, api, store, redis, .. } = self;
         tokio::select! {
@@ -159,7 +159,7 @@ impl Stack {
         }
     }
 
-    /// Ends everything, those first that need the others: jobs under way may end, until `now` completes.
+    /// Stops all parts in reverse dependency order. Running jobs may finish until `now` completes.
     pub(crate) async fn stop(mut self, now: impl Future<Output = ()>) {
         let hurry = CancellationToken::new();
         let stopping = async {
@@ -184,10 +184,10 @@ impl Stack {
 }
 
 impl Part {
-    /// Completes when the part has ended without having been asked to.
+    /// Completes with an error when the part ends by itself.
     async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
-            Ok(Ok(())) => anyhow::anyhow!("{} ended", self.name),
+            Ok(Ok(())) => anyhow::anyhow!("{} stopped unexpectedly", self.name),
             Ok(Err(error)) => error.context(format!("{} failed", self.name)),
             Err(error) => anyhow::Error::new(error).context(format!("{} panicked", self.name)),
         }
@@ -208,7 +208,7 @@ async fn redis(
     secrets: &Secrets,
 ) -> Result<(Option<RedisServer>, String, String)> {
     if let Some(url) = &options.redis {
-        return Ok((None, url.clone(), "yours".to_owned()));
+        return Ok((None, url.clone(), "external".to_owned()));
     }
     let binary = provision::redis_binary().await?;
     let server = RedisServer::start(&binary, &data.join("redis"), options.durability, &secrets.redis_password).await?;
@@ -216,7 +216,7 @@ async fn redis(
     Ok((Some(server), url, format!("{} {}", binary.path.display(), binary.version)))
 }
 
-/// The API's own settings, with what this stack decides in their place.
+/// The API's settings, with those that the stack determines.
 fn config(secrets: &Secrets, options: &StackOptions, address: SocketAddr) -> Result<Config> {
     let ours = |name: &str| matches!(name, "STOKE_LISTEN" | "STOKE_PUBLIC_URL" | "STOKE_EPHEMERAL");
     let mut config = Config::load(None, |name| match name {
@@ -269,13 +269,13 @@ async fn objects(
     Ok((Some(part), address.port(), format!("{} on {endpoint}", dir.display())))
 }
 
-/// Checks that Redis can keep what is promised, and puts our tokens where the API looks for them.
+/// Checks that Redis meets the durability setting, and stores the stack's tokens in it.
 async fn admit(redis: &RedisConfig, secrets: &Secrets, ephemeral: bool) -> Result<String> {
-    let queue = Shards::connect(redis.clone()).await.context("Redis cannot be reached")?;
-    let fitness = queue.check_fitness(ephemeral).await.context("this Redis will not do")?;
+    let queue = Shards::connect(redis.clone()).await.context("cannot reach Redis")?;
+    let fitness = queue.check_fitness(ephemeral).await.context("this Redis does not meet the requirements")?;
     let registry = queue.registry();
     for token in [&secrets.api, &secrets.join] {
-        registry.put_token(&token.record).await.context("Redis did not take our tokens")?;
+        registry.put_token(&token.record).await.context("cannot store the tokens in Redis")?;
     }
     Ok(fitness.durability.as_str().to_owned())
 }
@@ -287,7 +287,7 @@ async fn until_ready(client: &Client) -> Result<()> {
         if asked.is_ok_and(|answer| answer.status().is_success()) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the API is not ready after {} s", READY_LIMIT.as_secs());
+        ensure!(Instant::now() < deadline, "the API was not ready within {} s", READY_LIMIT.as_secs());
         sleep(PAUSE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What one `stoke dev` leaves for the next, and for `stoke token` and `stoke doctor`.
+//! State of a `stoke dev` that its next start, `stoke token` and `stoke doctor` read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -11,20 +11,20 @@ use crate::credentials::{read_json, write_secret_json};
 
 const FILE: &str = "stack.json";
 
-/// What `stack.json` holds.
+/// The contents of `stack.json`.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Where Redis answers; may hold a password.
+    /// URL of Redis; may contain a password.
     pub(crate) redis_url: String,
-    /// What its keys start with.
+    /// Key prefix in Redis.
     pub(crate) redis_prefix: String,
-    /// The ports of last time: what a client was told then still holds.
+    /// Ports of the last start. They are reused, so that addresses that clients have stay valid.
     pub(crate) api_port: u16,
     pub(crate) store_port: u16,
 }
 
 impl State {
-    /// That of the last start, if there was one.
+    /// Loads the state of the last start, if any.
     pub(crate) fn load(data: &Path) -> Result<Option<Self>> {
         read_json(&data.join(FILE))
     }
@@ -34,7 +34,7 @@ impl State {
     }
 }
 
-/// A listener on `address`, or, if it leaves the port open, on the port of last time or any other.
+/// Listens on `address`. If its port is 0, prefers the port of the last start.
 pub(super) async fn listen(address: SocketAddr, last_port: u16) -> Result<TcpListener> {
     if address.port() == 0
         && let Ok(again) = TcpListener::bind((address.ip(), last_port)).await
@@ -43,14 +43,14 @@ pub(super) async fn listen(address: SocketAddr, last_port: u16) -> Result<TcpLis
     }
     let why = || {
         format!(
-            "cannot listen on {address}; is another stoke dev running? --listen {}:0 takes a free port",
+            "cannot listen on {address}; if another `stoke dev` is running, use --listen {}:0 to pick a free port",
             address.ip()
         )
     };
     TcpListener::bind(address).await.with_context(why)
 }
 
-/// A URL's host.
+/// Formats an address as the host of a URL.
 pub(super) fn host(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

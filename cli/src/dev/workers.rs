@@ -1,4 +1,4 @@
-//! The workers of a stack: the autoscaler starts them, within the number that there may be, and ends them.
+//! The workers of a stack. The autoscaler starts and stops them within the configured range.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,39 +29,40 @@ use crate::autoscaler::local::{LocalOptions, provider};
 use crate::client::Client;
 use crate::paths;
 
-/// A worker that has never run here installs what it needs first.
+/// Join timeout; the first worker on a machine installs its tools first.
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A worker is here in a second, so looking more often than where machines boot for minutes is worth it.
+/// Interval of the autoscaler: short, because local workers start within a second.
 const TICK: Duration = Duration::from_millis(500);
 
-/// As long as it takes to strike off what has ended.
+/// Lease of the autoscaler's leadership while old machines are removed, ms.
 const LEAD_MS: u64 = 15_000;
 
 /// The workers of a stack.
 pub(super) struct Workers {
-    /// The loop: polled where it stands, since what it starts is tied to the thread that does so. `None` where there are to be no workers.
+    /// The autoscaler loop. It is polled on the main thread, because the processes that it starts are tied to that
+    /// thread. `None` without workers.
     scaling: Option<LocalBoxFuture<'static, Result<()>>>,
     shutdown: CancellationToken,
     local: Arc<Local>,
-    /// Its machines go with it.
+    /// The simulated Vast.ai; dropping it stops its machines.
     market: Option<FakeVast>,
 }
 
-/// What is there of the stack already.
+/// The parts of the stack that already run.
 pub(super) struct Begun<'a> {
     pub(super) url: &'a str,
     pub(super) secrets: &'a Secrets,
     pub(super) data: &'a Path,
     pub(super) client: &'a Client,
     pub(super) queue: RedisConfig,
-    /// Where the API shows how things stand.
+    /// The metrics endpoint of the API.
     pub(super) exposition: Exposition,
 }
 
 impl Workers {
-    /// Starts as many as there are to be at least, and waits until they have joined.
+    /// Starts the minimum number of workers and waits until they have joined.
     pub(super) async fn start(options: StackOptions, begun: Begun<'_>) -> Result<Self> {
         let range = options.workers;
         let local = Arc::new(provider(LocalOptions {
@@ -80,11 +81,11 @@ impl Workers {
         if range.most == 0 {
             return Ok(workers);
         }
-        // Here rather than in each of them, where nobody would see why it takes a while.
+        // Done once here, so that the log shows the download before the workers start.
         ensure_uv(None, &paths::cache_dir()?).await?;
         let before = worker_ids(begun.client).await?;
-        let queue = Shards::connect(begun.queue.clone()).await.context("Redis cannot be reached")?;
-        // The data directory is locked: there is no other.
+        let queue = Shards::connect(begun.queue.clone()).await.context("cannot reach Redis")?;
+        // Unique: the data directory is locked.
         let holder = format!("stoke dev {}", begun.data.display());
         forget_rented(&queue.registry(), &holder).await?;
         let (provider, policy) = match options.fake_vast {
@@ -116,12 +117,12 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Where they are rented from, if they are.
+    /// URL of the simulated Vast.ai, if used.
     pub(super) fn fake_vast(&self) -> Option<&str> {
         self.market.as_ref().map(FakeVast::url)
     }
 
-    /// Looks after them. Completes with why, when that has ended.
+    /// Runs the autoscaler. Completes with an error when it ends.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         match &mut self.scaling {
             Some(scaling) => {
@@ -133,7 +134,7 @@ impl Workers {
         }
     }
 
-    /// Ends them; jobs under way may end, until `hurry`.
+    /// Stops the workers. Running jobs may finish until `hurry` is cancelled.
     pub(super) async fn stop(&mut self, hurry: &CancellationToken) {
         self.shutdown.cancel();
         let Some(scaling) = self.scaling.take() else { return };
@@ -151,7 +152,7 @@ impl Workers {
     }
 }
 
-/// What an earlier fake Vast.ai had has ended with it.
+/// Removes the machines of an earlier simulated Vast.ai, which ended with its process.
 async fn forget_rented(registry: &Registry, holder: &str) -> Result<()> {
     let Some(term) = registry.lead(holder, LEAD_MS).await? else { return Ok(()) };
     for machine in registry.machines().await?.into_values().filter(|machine| machine.provider == vast::NAME) {
@@ -160,7 +161,7 @@ async fn forget_rented(registry: &Registry, holder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is put off: a worker costs nothing here, and somebody looks on.
+/// A policy without delays: local workers cost nothing.
 fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
     let usual = Policy::default();
     Policy {
@@ -174,12 +175,12 @@ fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
 
 fn why(done: Result<()>) -> anyhow::Error {
     match done {
-        Ok(()) => anyhow!("the autoscaler ended"),
+        Ok(()) => anyhow!("the autoscaler stopped unexpectedly"),
         Err(error) => error.context("the autoscaler failed"),
     }
 }
 
-/// Completes when so many more have joined.
+/// Waits until `least` workers besides those in `before` have joined.
 async fn until_here(client: &Client, before: &[Value], least: usize) -> Result<()> {
     let deadline = Instant::now() + JOIN_LIMIT;
     loop {
@@ -189,7 +190,7 @@ async fn until_here(client: &Client, before: &[Value], least: usize) -> Result<(
         }
         ensure!(
             Instant::now() < deadline,
-            "the workers have not joined within {} s; see their lines above",
+            "the workers did not join within {} s; see their log lines above",
             JOIN_LIMIT.as_secs()
         );
         sleep(PAUSE).await;

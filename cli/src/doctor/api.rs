@@ -1,4 +1,4 @@
-//! What the API says of itself, and of whoever asks.
+//! Checks of the API and of the token.
 
 use serde_json::{Value, json};
 use stokehold_queue::now_ms;
@@ -8,10 +8,10 @@ use super::{LIMIT, network};
 use crate::client::{Client, query};
 use crate::{Global, output};
 
-/// A session lasts twelve hours, or as long as its token: one that ends before this ends with its token.
+/// A session lasts 12 hours or until its token expires. One that ends sooner than this ends with its token.
 const SESSION_MS: u64 = 11 * 3600 * 1000;
 
-/// Deliveries that are looked at.
+/// Number of webhook deliveries to check.
 const DELIVERIES: &str = "50";
 
 pub(super) async fn checks(global: &Global) -> Vec<Finding> {
@@ -29,17 +29,13 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
             None => return vec![network::unreached("API", client.url()).await],
         },
     };
-    let clock = network::clock("clock beside the API's", health.headers());
+    let clock = network::clock("clock difference to the API", health.headers());
     let health: Value = health.json().await.unwrap_or_default();
     let (release, durability) = (output::cell(&health["release"]), output::cell(&health["durability"]));
     let mut checks = vec![if release == env!("CARGO_PKG_VERSION") {
-        Finding::ok("API", format!("{} of release {release}, durability {durability}", client.url()))
+        Finding::ok("API", format!("{}, release {release}, durability {durability}", client.url()))
     } else {
-        Finding::warn(
-            "API",
-            format!("{} of release {release}", client.url()),
-            "Use the `stoke` of the API's own release.",
-        )
+        Finding::warn("API", format!("{}, release {release}", client.url()), "Use the `stoke` version of the API.")
     }];
     checks.extend(clock);
     checks.push(admission(&health));
@@ -49,14 +45,14 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
     };
     for (what, member) in [("API to Redis", "redis"), ("API to S3", "s3")] {
         checks.push(if ready[member] == true {
-            Finding::ok(what, "answers")
+            Finding::ok(what, "responds")
         } else {
-            Finding::fail(what, "does not answer", "See the API's log lines.")
+            Finding::fail(what, "no response", "See the API's log.")
         });
     }
     checks.push(duties(&ready));
     match unknown {
-        Some(error) => checks.push(Finding::warn("token", format!("{error:#}"), "What it may do is checked with one.")),
+        Some(error) => checks.push(Finding::warn("token", format!("{error:#}"), "Pass a token to check its rights.")),
         None => {
             checks.push(token(&client).await);
             checks.extend(deliveries(&client).await);
@@ -67,45 +63,41 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
 }
 
 fn nobody(error: &anyhow::Error) -> Finding {
-    Finding::warn("API", format!("{error:#}"), "Nothing to check until there is one.")
+    Finding::warn("API", format!("{error:#}"), "Nothing was checked.")
 }
 
-/// Whether the replica that answered does its background work.
+/// Whether the background duties of the replica that responded work.
 fn duties(ready: &Value) -> Finding {
     const WHAT: &str = "background duties";
     let failing: Vec<&str> = ready["failing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if failing.is_empty() {
-        Finding::ok(WHAT, "none fails again and again")
+        Finding::ok(WHAT, "no repeated failures")
     } else {
-        Finding::fail(WHAT, format!("fail again and again: {}", failing.join(", ")), "See the API's log lines.")
+        Finding::fail(WHAT, format!("fail repeatedly: {}", failing.join(", ")), "See the API's log.")
     }
 }
 
-/// Whether the API takes new work, and how much room is left.
+/// Whether the API accepts new jobs, and how much memory is left.
 fn admission(health: &Value) -> Finding {
-    const WHAT: &str = "new work";
+    const WHAT: &str = "admission of new jobs";
     let (redis, number) = (&health["redis"], |value: &Value| value.as_u64().unwrap_or(0));
     let (used, max) = (number(&redis["memory_used_bytes"]), number(&redis["memory_max_bytes"]));
     let of = if max > 0 { format!(" of {}", output::bytes(max)) } else { String::new() };
     let room = format!(
-        "Redis uses {}{of}, replicas in step {}, waited for {}",
+        "Redis uses {}{of}, {} replicas in sync, waits for {}",
         output::bytes(used),
         number(&redis["replicas"]),
         number(&health["replicas_to_wait"]),
     );
     if health["admission"]["open"] == true {
-        Finding::ok(WHAT, format!("taken; {room}"))
+        Finding::ok(WHAT, format!("open; {room}"))
     } else {
         let why = output::cell(&health["admission"]["reason"]);
-        Finding::fail(
-            WHAT,
-            format!("not taken: {why}; {room}"),
-            "docs/durability.md says what to do about each reason.",
-        )
+        Finding::fail(WHAT, format!("closed: {why}; {room}"), "See docs/durability.md for each reason.")
     }
 }
 
-/// Whose the token is, what it may do, and for how long.
+/// The tenant, scopes and expiry of the token.
 async fn token(client: &Client) -> Finding {
     const WHAT: &str = "token";
     let body = json!({ "token": client.token() });
@@ -114,38 +106,34 @@ async fn token(client: &Client) -> Finding {
         Ok(answer) if answer.status().is_success() => answer.json::<Value>().await.unwrap_or_default(),
         Ok(answer) => {
             let problem: Value = answer.json().await.unwrap_or_default();
-            return Finding::fail(WHAT, output::cell(&problem["detail"]), "`stoke token create` makes another.");
+            return Finding::fail(WHAT, output::cell(&problem["detail"]), "Create another with `stoke token create`.");
         }
-        Err(_) => return Finding::fail(WHAT, "the API does not say whose it is", "See the API's log lines."),
+        Err(_) => return Finding::fail(WHAT, "the API cannot check it", "See the API's log."),
     };
     judged(&answer, now_ms())
 }
 
 fn judged(session: &Value, now_ms: u64) -> Finding {
     let scopes: Vec<String> = session["scopes"].as_array().into_iter().flatten().map(output::cell).collect();
-    let found = format!("of tenant {}, may {}", output::cell(&session["tenant"]), scopes.join(" "));
+    let found = format!("tenant {}, scopes {}", output::cell(&session["tenant"]), scopes.join(" "));
     if scopes.is_empty() {
         return Finding::fail(
             "token",
             found,
-            "It may do nothing; `stoke token create --role submit` makes one that may.",
+            "The token has no scopes; create one with `stoke token create --role submit`.",
         );
     }
     let left_ms = session["expires_ms"].as_u64().map(|ends| ends.saturating_sub(now_ms));
     match left_ms.filter(|left| *left < SESSION_MS) {
         Some(left) => {
-            let found = format!("{found}; it ends in {}", output::millis(left));
-            Finding::warn(
-                "token",
-                found,
-                "`stoke token rotate` makes the next one, and lets this one live on for a day.",
-            )
+            let found = format!("{found}; expires in {}", output::millis(left));
+            Finding::warn("token", found, "Replace it with `stoke token rotate`; the old token stays valid for a day.")
         }
         None => Finding::ok("token", found),
     }
 }
 
-/// Webhooks that were given up lately; `None` where the token may not see them, or nothing was sent.
+/// Recent webhook deliveries that were abandoned; `None` if the token may not list them or there are none.
 async fn deliveries(client: &Client) -> Option<Finding> {
     const WHAT: &str = "webhooks";
     let found = client.get(&query("/v1/webhooks/deliveries", &[("limit", Some(DELIVERIES))])).await.ok()?;
@@ -153,33 +141,37 @@ async fn deliveries(client: &Client) -> Option<Finding> {
     let given_up: Vec<&Value> =
         all.iter().filter(|one| matches!(one["state"].as_str(), Some("exhausted" | "disabled"))).collect();
     let Some(first) = given_up.first() else {
-        return Some(Finding::ok(WHAT, format!("none of the last {} was given up", all.len())));
+        return Some(Finding::ok(WHAT, format!("none of the last {} deliveries was abandoned", all.len())));
     };
-    let found =
-        format!("{} of the last {} were given up, as to {}", given_up.len(), all.len(), output::cell(&first["url"]));
+    let found = format!(
+        "{} of the last {} deliveries were abandoned, e.g. to {}",
+        given_up.len(),
+        all.len(),
+        output::cell(&first["url"])
+    );
     Some(Finding::warn(
         WHAT,
         found,
-        "`stoke webhook get ID` tells each try, `stoke doctor --webhook URL` tries the address.",
+        "`stoke webhook get ID` shows each try, `stoke doctor --webhook URL` checks the address.",
     ))
 }
 
-/// Jobs whose records cannot be read; `None` where the token may not see them.
+/// Jobs with unreadable records; `None` if the token may not list them.
 async fn quarantine(client: &Client) -> Option<Finding> {
     const WHAT: &str = "quarantine";
     let found = client.get("/v1/quarantine").await.ok()?;
     let jobs = found["jobs"].as_array()?;
     Some(match jobs.first() {
-        None => Finding::ok(WHAT, "empty: every job's record can be read"),
+        None => Finding::ok(WHAT, "empty: every job record is readable"),
         Some(first) => Finding::warn(
             WHAT,
             format!(
-                "{} jobs cannot be read, e.g. {}: {}",
+                "{} jobs have unreadable records, e.g. {}: {}",
                 output::cell(&found["total"]),
                 output::cell(&first["id"]),
                 output::cell(&first["why"])
             ),
-            "`stoke job quarantined` lists them, and puts them back or ends them.",
+            "List, requeue or discard them with `stoke job quarantined`.",
         ),
     })
 }
@@ -197,7 +189,7 @@ mod tests {
         let lasting = judged(&session(&["jobs:read", "jobs:submit"], 12 * 3_600_000), 0);
         assert_eq!(
             (lasting.verdict, lasting.found.as_str()),
-            (Verdict::Ok, "of tenant acme, may jobs:read jobs:submit")
+            (Verdict::Ok, "tenant acme, scopes jobs:read jobs:submit")
         );
         assert_eq!(judged(&session(&["jobs:read"], 3_600_000), 0).verdict, Verdict::Warn);
         assert_eq!(judged(&session(&[], 12 * 3_600_000), 0).verdict, Verdict::Fail);

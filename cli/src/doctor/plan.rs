@@ -1,43 +1,43 @@
-//! How much Redis a load takes: arithmetic over what was measured.
+//! Redis resources of a load, calculated from measurements.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-/// What was measured by `what_a_job_takes` of the queue's tests, on Redis 7.0 with deploy/redis.conf; docs/BENCHMARKS.md has the table.
+/// Measurements of the queue's test `what_a_job_takes` on Redis 7.0 with deploy/redis.conf; see docs/BENCHMARKS.md.
 mod measured {
     /// Memory of a queued job, without its payload, bytes.
     pub(super) const QUEUED_BYTES: f64 = 245.0;
     /// Memory of an ended job, without its payload and its result, bytes.
     pub(super) const ENDED_BYTES: f64 = 430.0;
-    /// Memory for a byte of a payload or a result: the allocator rounds up.
+    /// Memory per byte of payload or result: the allocator rounds up.
     pub(super) const BYTES_PER_BYTE: f64 = 1.38;
-    /// Bytes that a job's whole life writes to the append-only file, without its payload and its result.
+    /// Bytes written to the append-only file per job, without its payload and its result.
     pub(super) const WRITTEN_BYTES: f64 = 2_250.0;
-    /// Redis' CPU for a whole life, seconds: 32 clients at once, one job a call, each call on disk before its answer.
+    /// CPU time of Redis per job, seconds, with 32 clients, one job per call and every call on disk before its reply.
     pub(super) const CPU_S: f64 = 0.000_26;
 }
 
-/// A result above this goes to S3, and only its length stays in Redis (`INLINE_RESULT_BYTES`).
+/// A larger result goes to S3; only its length stays in Redis (`INLINE_RESULT_BYTES`).
 const INLINE_BYTES: f64 = stokehold_queue::job::INLINE_RESULT_BYTES as f64;
 
-/// Admission closes at 80 % of maxmemory; this leaves a tenth below that.
+/// Target memory use. Admission closes at 80 % of maxmemory.
 const FULL: f64 = 0.7;
 
-/// A rewrite of the append-only file copies the pages that change meanwhile.
+/// Host memory per byte of maxmemory: a rewrite of the append-only file copies pages that change meanwhile.
 const HOST_TIMES: f64 = 1.5;
 
-/// Above this, Redis' one thread makes callers wait.
+/// Target CPU use of Redis' single thread. Above this, callers wait.
 const CORE_FULL: f64 = 0.6;
 
-/// A larger Redis takes minutes to load and long to fork.
+/// Maximum size of a shard: a larger Redis is slow to load and to fork.
 const SHARD_BYTES_MAX: f64 = 25.0 * GIB;
 
-/// What part of the slots is busy, so that a burst finds some free.
+/// Target use of slots, so that some are free for bursts.
 const SLOTS_FULL: f64 = 0.8;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The load that is planned for.
+/// The load to plan for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Load {
     jobs_per_s: f64,
@@ -48,17 +48,17 @@ pub(super) struct Load {
     backlog: f64,
 }
 
-/// What it takes.
+/// The resources of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Plan {
     load: Load,
-    /// Jobs in Redis at once: waiting, running, ended and kept.
+    /// Jobs in Redis at a time: waiting, running, and ended within the retention.
     jobs_kept: f64,
-    /// Of those jobs' records.
+    /// Memory of these jobs, bytes.
     memory_bytes: f64,
-    /// Over all shards.
+    /// `maxmemory` of all shards together, bytes.
     maxmemory_bytes: f64,
-    /// What the hosts need for that, over all shards.
+    /// Memory of the hosts of all shards together, bytes.
     host_memory_bytes: f64,
     aof_bytes_per_s: f64,
     redis_cores: f64,
@@ -67,7 +67,7 @@ pub(super) struct Plan {
 }
 
 impl Load {
-    /// Reads `jobs_per_s=50 payload_bytes=2000 ...`.
+    /// Parses `jobs_per_s=50 payload_bytes=2000 ...`.
     pub(super) fn parse(words: &[String]) -> Result<Self> {
         const DAY_S: f64 = 86_400.0;
         let mut load = Self {
@@ -87,16 +87,18 @@ impl Load {
                 "retention_s" => &mut load.retention_s,
                 "run_s" => &mut load.run_s,
                 "backlog" => &mut load.backlog,
-                _ => bail!("{name:?} is none of jobs_per_s, payload_bytes, result_bytes, retention_s, run_s, backlog"),
+                _ => bail!(
+                    "unknown name {name:?}; valid: jobs_per_s, payload_bytes, result_bytes, retention_s, run_s, backlog"
+                ),
             };
             match value.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => *place = number,
-                _ => bail!("{name} must be a number from 0 on, not {value:?}"),
+                _ => bail!("{name} must be a number of 0 or more, not {value:?}"),
             }
         }
         for (name, value) in [("jobs_per_s", load.jobs_per_s), ("payload_bytes", load.payload_bytes)] {
             if value.is_nan() {
-                bail!("{name} must be given, as {name}=100");
+                bail!("{name} is required, e.g. {name}=100");
             }
         }
         Ok(load)
@@ -126,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// What each figure is, in words, and the figure.
+    /// The rows of the table: label and figure.
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         let bytes = |bytes: f64| {
             let (unit, size) = [("GiB", GIB), ("MiB", (1_u64 << 20) as f64), ("KiB", 1_024.0)]
@@ -136,26 +138,26 @@ impl Plan {
             format!("{:.1} {unit}", bytes / size)
         };
         vec![
-            ("jobs in Redis at once", format!("{:.0}", self.jobs_kept)),
-            ("their memory", bytes(self.memory_bytes)),
-            ("maxmemory, all shards", bytes(self.maxmemory_bytes)),
+            ("jobs in Redis at a time", format!("{:.0}", self.jobs_kept)),
+            ("memory of these jobs", bytes(self.memory_bytes)),
+            ("maxmemory of all shards", bytes(self.maxmemory_bytes)),
             ("memory of the hosts", bytes(self.host_memory_bytes)),
-            ("append-only file, written", format!("{}/s", bytes(self.aof_bytes_per_s))),
-            ("cores of Redis", format!("{:.2}", self.redis_cores)),
+            ("append-only file writes", format!("{}/s", bytes(self.aof_bytes_per_s))),
+            ("Redis CPU cores", format!("{:.2}", self.redis_cores)),
             ("shards", format!("{:.0}", self.shards)),
-            ("slots of workers", format!("{:.0}", self.slots)),
+            ("worker slots", format!("{:.0}", self.slots)),
         ]
     }
 
-    /// What to think of beside the figures.
+    /// Advice on the figures.
     pub(super) fn advice(&self) -> Option<String> {
         let most = f64::from(stokehold_queue::SHARDS_MAX);
         if self.shards > most {
             return Some(format!(
-                "More than {most:.0} shards: keep ended jobs for less time (retention_s), or put inputs into files."
+                "This needs more than the maximum of {most:.0} shards: keep ended jobs for less time (retention_s), or pass inputs as files."
             ));
         }
-        (self.shards > 1.0).then(|| "A tenant lives on one shard: no single tenant can use more than one.".to_owned())
+        (self.shards > 1.0).then(|| "A tenant is on one shard: a single tenant cannot use more.".to_owned())
     }
 }
 
@@ -207,7 +209,7 @@ mod tests {
         assert!(said("jobs_per_s=1").contains("payload_bytes"));
         assert!(said("jobs_per_s=many payload_bytes=1").contains("jobs_per_s must be a number"));
         assert!(said("jobs_per_s=-1 payload_bytes=1").contains("from 0 on"));
-        assert!(said("speed=1").contains("none of jobs_per_s"));
+        assert!(said("speed=1").contains("valid: jobs_per_s"));
         assert!(said("fast").contains("NAME=NUMBER"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the API's keys may do in its bucket, tried as it does it: where its settings are in the environment.
+//! Check of the API's rights in its bucket, if the API's settings are in the environment.
 
 use bytes::Bytes;
 use stokehold_api::Config;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{LIMIT, network};
 
-/// The variable that says that this is a machine with the API's settings.
+/// Variable that marks an environment with the API's settings.
 const BUCKET: &str = "STOKE_S3_BUCKET";
 
 const RIGHTS: &str = "S3 rights";
@@ -20,25 +20,29 @@ pub(super) async fn checks() -> Vec<Finding> {
     let config = match Config::load(None, |name| std::env::var(name).ok()) {
         Ok(config) => config.s3,
         Err(error) => {
-            return vec![Finding::fail(RIGHTS, error.to_string(), "`stoke api` would not start with it either.")];
+            return vec![Finding::fail(
+                RIGHTS,
+                error.to_string(),
+                "`stoke api` cannot start with these settings either.",
+            )];
         }
     };
     let (bucket, url) = (config.bucket.clone(), config.endpoint_url.clone());
     let mut checks = Vec::new();
     if let Some(url) = url {
         match reqwest::Client::new().get(&url).timeout(LIMIT).send().await {
-            Ok(answer) => checks.extend(network::clock("clock beside S3's", answer.headers())),
+            Ok(answer) => checks.extend(network::clock("clock difference to S3", answer.headers())),
             Err(_) => return vec![network::unreached("S3", &url).await],
         }
     }
     checks.push(match Objects::connect(config).await {
         Ok(objects) => rights(&objects, &bucket).await,
-        Err(error) => Finding::fail(RIGHTS, error.to_string(), "See STOKE_S3_ENDPOINT_URL and its keys."),
+        Err(error) => Finding::fail(RIGHTS, error.to_string(), "Check STOKE_S3_ENDPOINT_URL and its keys."),
     });
     checks
 }
 
-/// Writes, reads, lists and deletes an object of its own.
+/// Writes, reads, lists and deletes a test object.
 async fn rights(objects: &Objects, bucket: &str) -> Finding {
     let key = format!("doctor/{:032x}", rand::random::<u128>());
     let body = Bytes::from_static(b"stoke doctor");
@@ -53,14 +57,14 @@ async fn rights(objects: &Objects, bucket: &str) -> Finding {
         Ok(Ok(Some(read))) if read == body => Finding::ok(RIGHTS, format!("put, get, list and delete in {bucket}")),
         Ok(Ok(_)) => Finding::fail(
             RIGHTS,
-            format!("what was put into {bucket} does not come back"),
-            "Is the bucket shared with a rule that deletes?",
+            format!("a test object in {bucket} did not read back unchanged"),
+            "Check the bucket for lifecycle rules that delete objects.",
         ),
         Ok(Err((verb, error))) => Finding::fail(
             RIGHTS,
             format!("{verb} in {bucket}: {error}"),
-            "The API's keys need s3:PutObject, GetObject, DeleteObject and ListBucket there.",
+            "Grant the API's keys s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
         ),
-        Err(_) => Finding::fail(RIGHTS, format!("{bucket} does not answer"), "See STOKE_S3_ENDPOINT_URL."),
+        Err(_) => Finding::fail(RIGHTS, format!("no response from {bucket}"), "Check STOKE_S3_ENDPOINT_URL."),
     }
 }

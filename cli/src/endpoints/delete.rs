@@ -1,4 +1,4 @@
-//! `stoke endpoints delete` and `prune`: remove versions, or an endpoint with all of them.
+//! `stoke endpoints delete` and `prune`: delete versions or a whole endpoint.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::{Global, output};
 
 /// Delete an endpoint with all its versions, or one version
 ///
-/// Jobs that have ended stay, with their results and costs. A version that new jobs run on is not deleted alone, nor is anything that has
-/// open jobs, unless you say --force. Numbers of deleted versions are not given again.
+/// Ended jobs are kept, with their results and costs. Without --force, anything with open jobs is not deleted. A
+/// version that gets new jobs cannot be deleted without its endpoint. Numbers of deleted versions are not reused.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke endpoints delete greet@3   one version
-  stoke endpoints delete greet     all of it")]
+  stoke endpoints delete greet     the endpoint with all versions")]
 pub(super) struct DeleteArgs {
-    /// The endpoint, or one of its versions as NAME@VERSION
+    /// Endpoint, or one version as NAME@VERSION
     name: String,
-    /// Delete it although it has open jobs; those that have not started fail
+    /// Delete even with open jobs; jobs that have not started fail
     #[arg(long)]
     force: bool,
 }
 
-/// Delete the versions of an endpoint that get no new jobs, except the newest ones
+/// Delete old versions of an endpoint that get no new jobs
 ///
-/// The version that was current before stays too, for `stoke endpoints rollback`. A version with open jobs is left alone.
+/// The previous version is kept too, for `stoke endpoints rollback`. Versions with open jobs are not deleted.
 #[derive(Args)]
 pub(super) struct PruneArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
-    /// How many of the newest versions without new jobs stay
+    /// Number of newest versions without new jobs to keep
     #[arg(long, default_value_t = 10)]
     keep: usize,
 }

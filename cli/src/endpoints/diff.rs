@@ -1,4 +1,4 @@
-//! `stoke endpoints diff`: what two versions of an endpoint differ in.
+//! `stoke endpoints diff`: differences between two versions of an endpoint.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use super::traffic;
 use crate::client::{Client, segment};
 use crate::{Global, output};
 
-/// What differs between any two versions.
+/// Members that differ between any two versions.
 const ALWAYS: [&str; 3] = ["name", "version", "created_at"];
 
-/// Show what two versions of an endpoint differ in
+/// Show the differences between two versions of an endpoint
 #[derive(Args)]
 pub(super) struct DiffArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
-    /// The older version [default: the one before the newer]
+    /// Older version [default: the one before NEW]
     old: Option<u64>,
-    /// The newer version [default: the current one]
+    /// Newer version [default: the current one]
     new: Option<u64>,
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Result<()> {
     let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&args.name))).await?;
-    let versions = found["versions"].as_array().context("the API gave no versions")?;
+    let versions = found["versions"].as_array().context("the API's response has no versions")?;
     let current = traffic::of(client, &args.name).await?.versions.first().map_or(1, |part| part.version);
     let new = args.new.unwrap_or(current);
     let old = args.old.unwrap_or(new.saturating_sub(1));
-    ensure!(old > 0, "{}@1 is its first version: there is none before it", args.name);
+    ensure!(old > 0, "{}@1 is the first version; there is no earlier one to compare with", args.name);
     let version = |number: u64| {
         let found = versions.iter().find(|version| version["version"] == number).and_then(Value::as_object);
         found.with_context(|| format!("{} has no version {number}", args.name))
@@ -54,7 +54,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Re
     Ok(())
 }
 
-/// Each member that is not the same in both, with both values; what is absent is null.
+/// Every member that differs, with both values; a missing member is null.
 fn changes(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differs = |name: &&String| !ALWAYS.contains(&name.as_str()) && old.get(*name) != new.get(*name);
@@ -62,7 +62,7 @@ fn changes(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Va
     names.into_iter().filter(differs).map(both).collect()
 }
 
-/// A value as lines; of a text of several, those that the other has not.
+/// The lines of a value that are not in the other value.
 fn lines(value: &Value, other: &Value) -> Vec<String> {
     let text = match value {
         Value::Null => return Vec::new(),
@@ -74,7 +74,7 @@ fn lines(value: &Value, other: &Value) -> Vec<String> {
         value => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
     let theirs: BTreeSet<&str> = other.lines().collect();
-    // The hashes of a lock say nothing to a reader.
+    // Hashes of a lock file are noise to a reader.
     let says = |line: &&str| !theirs.contains(line) && !line.trim_start().starts_with("--hash=");
     text.lines().filter(says).map(|line| line.trim_end_matches(" \\").to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! `stoke endpoints needs` and `forget-needs`: the GPU memory that an endpoint was seen to need.
+//! `stoke endpoints needs` and `forget-needs`: measured GPU memory of an endpoint.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use reqwest::Method;
 use crate::client::{Call, Client, segment};
 use crate::{Global, output};
 
-/// Show the GPU memory that an endpoint's versions were seen to need
+/// Show the measured GPU memory of an endpoint's versions
 ///
-/// By version and GPU model. It replaces `vram_gib` there.
+/// Lists MiB by version and GPU model. A measurement overrides `vram_gib` on that GPU model.
 #[derive(Args)]
 pub(super) struct NeedsArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
 }
 
-/// Forget the GPU memory that an endpoint was seen to need
+/// Forget the measured GPU memory of an endpoint
 ///
-/// Its versions then need what they declare, until they are seen to need something else.
+/// Its versions then need what they declare, until they are measured again.
 #[derive(Args)]
 pub(super) struct ForgetArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
 }
 
@@ -36,11 +36,11 @@ pub(super) async fn show(global: &Global, client: &Client, args: &NeedsArgs) -> 
     for need in found["needs"].as_array().into_iter().flatten() {
         table.add_row([
             format!("{}@{}", args.name, output::cell(&need["version"])),
-            need["gpu"].as_str().unwrap_or("any, at the least").to_owned(),
+            need["gpu"].as_str().unwrap_or("any (minimum)").to_owned(),
             output::cell(&need["need_mib"]),
         ]);
     }
-    output::print_table(&table, "nothing was seen yet: it needs what it declares")
+    output::print_table(&table, "nothing measured yet: the declared `vram_gib` applies")
 }
 
 pub(super) async fn forget(global: &Global, client: &Client, args: &ForgetArgs) -> Result<()> {
@@ -50,7 +50,7 @@ pub(super) async fn forget(global: &Global, client: &Client, args: &ForgetArgs) 
     if global.json {
         return output::json(&done);
     }
-    output::line(format!("forgot {} needs of {}", output::cell(&done["forgotten"]), args.name))
+    output::line(format!("forgot {} measurements of {}", output::cell(&done["forgotten"]), args.name))
 }
 
 fn path(name: &str) -> String {

@@ -1,4 +1,4 @@
-//! `stoke endpoints traffic` and `rollback`: which versions new jobs run on.
+//! `stoke endpoints traffic` and `rollback`: split of new jobs between versions.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -10,41 +10,42 @@ use std::time::Duration;
 use crate::client::{Call, Client, segment};
 use crate::{Global, output};
 
-/// Show which versions get new jobs, or give a version a part of them
+/// Show or change the percentage of new jobs that each version gets
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke endpoints traffic greet              show it
+  stoke endpoints traffic greet              show the current split
   stoke endpoints traffic greet 7 --percent 10
-  stoke endpoints traffic greet 7            all of them")]
+  stoke endpoints traffic greet 7            send all new jobs to version 7")]
 pub(super) struct TrafficArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
-    /// The version that is to get jobs
+    /// Version to change
     version: Option<u32>,
-    /// The part of new jobs that it gets; the current version keeps the rest
+    /// Percentage of new jobs for the version; the current version keeps the rest
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100), requires = "version")]
     percent: u32,
 }
 
-/// Send new jobs back to the version that was current before
+/// Send new jobs back to the previous version
 ///
-/// A version that is tried on a part of them loses those; without one, the current version makes way for the one before it.
+/// If a version gets a percentage of new jobs, it gets none any more. Otherwise the current version is replaced by the
+/// previous one.
 #[derive(Args)]
 pub(super) struct RollbackArgs {
-    /// The endpoint
+    /// Endpoint name
     name: String,
 }
 
-/// Which versions get new jobs.
+/// The split of new jobs between versions.
 #[derive(Deserialize)]
 pub(crate) struct Traffic {
-    /// The current one first.
+    /// The versions that get new jobs, the current one first.
     pub(crate) versions: Vec<Part>,
-    /// The one that was current before.
+    /// The previously current version.
     pub(crate) previous: Option<u64>,
 }
 
-/// A version's part of new jobs.
+/// A version's percentage of new jobs.
 #[derive(Deserialize)]
 pub(crate) struct Part {
     pub(crate) version: u64,
@@ -52,8 +53,8 @@ pub(crate) struct Part {
 }
 
 impl Traffic {
-    /// Who is to get what this version has: the current one instead of one that is tried, the one before instead of the current one.
-    /// `None` where nobody is known, or it has nothing.
+    /// The version that should get the new jobs of `version`: the current version if `version` is a canary, the
+    /// previous one if it is current. `None` if there is no such version, or if `version` gets no jobs.
     pub(crate) fn without(&self, version: u64) -> Option<u64> {
         let current = self.versions.first()?.version;
         self.versions.iter().any(|part| part.version == version).then_some(())?;
@@ -69,25 +70,25 @@ pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) ->
     show(global, &shown)
 }
 
-/// What is tried goes first; without that the version that was current before becomes the current one.
+/// Rolls back the canary if there is one, else the current version.
 pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackArgs) -> Result<()> {
     let (name, traffic) = (&args.name, of(client, &args.name).await?);
     let tried = traffic.versions.last().with_context(|| format!("{name} gets no jobs"))?.version;
     let Some(target) = traffic.without(tried) else {
         bail!(
-            "nothing is known to have been current before {name}@{tried}; `stoke endpoints {name}` lists what there is, \
-             and `stoke endpoints traffic {name} N` makes one current"
+            "no version was current before {name}@{tried}; list the versions with `stoke endpoints {name}` \
+             and choose one with `stoke endpoints traffic {name} N`"
         );
     };
     show(global, &set(client, name, target, 100).await?)
 }
 
-/// The versions that get new jobs.
+/// Fetches the split of an endpoint.
 pub(crate) async fn of(client: &Client, name: &str) -> Result<Traffic> {
-    serde_json::from_value(client.get(&path(name)).await?).context("the API gave no traffic")
+    serde_json::from_value(client.get(&path(name)).await?).context("the API's response has no traffic")
 }
 
-/// Gives a version a part of new jobs, and the traffic as it is then.
+/// Gives a version a percentage of new jobs. Returns the new split.
 pub(crate) async fn set(client: &Client, name: &str, version: u64, percent: u32) -> Result<Value> {
     let body = json!({"version": version, "percent": percent});
     let call = Call { method: Method::PUT, path: &path(name), body: Some(&body), headers: &[], hold: Duration::ZERO };

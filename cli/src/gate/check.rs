@@ -1,4 +1,4 @@
-//! `--check`: a command of the caller's judges what came of the lines, and what it says is kept as feedback on their jobs.
+//! `--check`: a user-supplied command rates the results. Its ratings are stored as feedback on the jobs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use super::verdict::Measured;
 use crate::client::{Client, segment};
 use crate::progress;
 
-/// The longest line that a command may answer.
+/// Maximum length of a line from the command, bytes.
 const ANSWER_MAX: u64 = 64 << 10;
 
-/// Ratings on their way at a time.
+/// Maximum concurrent feedback requests.
 const RATINGS_AT_ONCE: usize = 8;
 
-/// What the command says of a line.
+/// The command's rating of a line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Judged {
@@ -35,15 +35,15 @@ struct Judged {
     comment: Option<String>,
 }
 
-/// A line of the results, whatever it holds.
+/// The identifying members of a line of results.
 #[derive(Deserialize)]
 struct Done<'a> {
     line: u64,
     job_id: &'a str,
 }
 
-/// Has the command judge every result. A line that it rejects has not passed; one that it says nothing of is an error, as is a
-/// command that fails or is not done within `patience`.
+/// Runs the command on all results. A rejected line does not pass. A line without a rating is an error, as is a command
+/// that fails or takes longer than `patience`.
 pub(super) async fn judge(
     client: &Client,
     command: &str,
@@ -53,11 +53,11 @@ pub(super) async fn judge(
     measured: &mut Measured,
 ) -> Result<()> {
     let judged = tokio::time::timeout(patience, asked(command, cases, results)).await;
-    let (judged, jobs) = judged.with_context(|| format!("the check was not done within {}", words(patience)))??;
+    let (judged, jobs) = judged.with_context(|| format!("the check did not finish within {}", words(patience)))??;
     let missing: Vec<u64> = jobs.keys().filter(|line| !judged.contains_key(*line)).copied().take(3).collect();
     ensure!(
         missing.is_empty(),
-        "the check said nothing of line {missing:?} and maybe others; it must answer for each line"
+        "the check wrote no rating for lines {missing:?} and possibly others; it must rate every line"
     );
     rate(client, &judged, &jobs).await?;
     for (line, said) in judged.into_iter().filter(|(_, said)| !said.accepted) {
@@ -70,7 +70,7 @@ fn words(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
-/// Runs the command; what it said by line, and the job of each line that it was asked about.
+/// Runs the command. Returns its ratings and the job id of each line.
 async fn asked(command: &str, cases: &Path, results: &Path) -> Result<(HashMap<u64, Judged>, HashMap<u64, String>)> {
     let mut child = Command::new("sh")
         .args(["-c", command])
@@ -80,36 +80,36 @@ async fn asked(command: &str, cases: &Path, results: &Path) -> Result<(HashMap<u
         .spawn()
         .with_context(|| format!("cannot run the check {command:?}"))?;
     let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        bail!("the check has no pipes")
+        bail!("cannot open the pipes of the check")
     };
-    // Both at once: a command that answers as it reads would stand still with its pipe full.
+    // Concurrently: a command that writes while it reads would block on a full pipe.
     let (jobs, judged) = tokio::join!(hand(input, cases, results), answers(output));
     let status = child.wait().await?;
     ensure!(
         status.success(),
-        "the check failed ({status}); it says what is wrong with a result by `accepted`, not by its status"
+        "the check failed ({status}); a check must reject results with \"accepted\": false, not with its exit status"
     );
     let (jobs, judged) = (jobs?, judged?);
     if let Some(line) = judged.keys().find(|line| !jobs.contains_key(*line)) {
-        bail!("the check answered for line {line}, which it was not asked about");
+        bail!("the check wrote a rating for line {line}, which is not in its input");
     }
     Ok((judged, jobs))
 }
 
-/// Hands the results over, each with the line that it came of.
+/// Writes the results to the command, each with its input line.
 async fn hand(mut to: ChildStdin, cases: &Path, results: &Path) -> Result<HashMap<u64, String>> {
     let cases = Cases::open(cases).await?;
     let mut jobs = HashMap::new();
     let mut lines = BufReader::new(tokio::fs::File::open(results).await?).lines();
     while let Some(text) = lines.next_line().await? {
-        let done: Done<'_> = serde_json::from_str(&text).context("the API's answer is no line of a batch")?;
+        let done: Done<'_> = serde_json::from_str(&text).context("the API's response is not a line of a batch")?;
         let mut whole: serde_json::Map<String, Value> = serde_json::from_str(&text)?;
         whole.insert("case".to_owned(), cases.get(done.line).await?);
         let mut text = serde_json::to_vec(&whole)?;
         text.push(b'\n');
         jobs.insert(done.line, done.job_id.to_owned());
         match to.write_all(&text).await {
-            // It has ended; its status tells why.
+            // The command exited; its status is reported.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,
             written => written?,
         }
@@ -124,7 +124,7 @@ async fn answers(from: ChildStdout) -> Result<HashMap<u64, Judged>> {
         let said: Judged = serde_json::from_slice(&text).map_err(|error| {
             let shown = String::from_utf8_lossy(&text);
             anyhow::anyhow!(
-                "the check's {shown:?} is no answer ({}); one looks like {{\"line\": 3, \"accepted\": false, \"comment\": \"blurred\"}}",
+                "the check wrote an invalid line {shown:?} ({}); expected e.g. {{\"line\": 3, \"accepted\": false, \"comment\": \"blurred\"}}",
                 json_in_words(&error)
             )
         })?;
@@ -133,7 +133,7 @@ async fn answers(from: ChildStdout) -> Result<HashMap<u64, Judged>> {
     Ok(judged)
 }
 
-/// Lines of a bounded length.
+/// A reader of lines of bounded length.
 struct Bounded(BufReader<ChildStdout>);
 
 impl Bounded {
@@ -142,16 +142,16 @@ impl Bounded {
         let read = (&mut self.0).take(ANSWER_MAX).read_until(b'\n', &mut text).await?;
         ensure!(
             text.ends_with(b"\n") || (read as u64) < ANSWER_MAX,
-            "the check wrote a line of over {ANSWER_MAX} bytes"
+            "the check wrote a line of more than {ANSWER_MAX} bytes"
         );
         Ok((read > 0).then_some(text))
     }
 }
 
-/// The lines that were handed in, found by their number without holding them.
+/// Random access to the submitted lines by number.
 struct Cases {
     path: std::path::PathBuf,
-    /// Where each begins, and where the last ends.
+    /// Start offset of each line, and the end of the last.
     starts: Vec<u64>,
 }
 
@@ -170,10 +170,10 @@ impl Cases {
         }
     }
 
-    /// The line as it stands there.
+    /// Reads a line.
     async fn get(&self, line: u64) -> Result<Value> {
         let place = usize::try_from(line)?;
-        let changed = || format!("{} has no line {line} any more", self.path.display());
+        let changed = || format!("{} has changed: line {line} is missing or invalid", self.path.display());
         let (Some(&from), Some(&to)) = (self.starts.get(place - 1), self.starts.get(place)) else { bail!(changed()) };
         let mut file = tokio::fs::File::open(&self.path).await?;
         file.seek(std::io::SeekFrom::Start(from)).await?;
@@ -183,9 +183,9 @@ impl Cases {
     }
 }
 
-/// Keeps what was said with the jobs, so that the endpoint's task success tells of it.
+/// Stores the ratings as feedback on the jobs.
 async fn rate(client: &Client, judged: &HashMap<u64, Judged>, jobs: &HashMap<u64, String>) -> Result<()> {
-    let bar = progress::spinner("keeping what the check said");
+    let bar = progress::spinner("storing the ratings of the check");
     let ratings = judged.values().filter_map(|said| Some((jobs.get(&said.line)?, said)));
     futures::stream::iter(ratings.map(Ok::<_, anyhow::Error>))
         .try_for_each_concurrent(RATINGS_AT_ONCE, |(job, said)| async move {

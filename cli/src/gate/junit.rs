@@ -1,4 +1,4 @@
-//! The verdict as Jenkins, GitLab and others show it: JUnit's XML, a test case for each limit.
+//! The verdict as JUnit XML for Jenkins, GitLab and others, with one test case per limit.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub(super) fn report(endpoint: &str, version: u32, verdict: &Verdict) -> String 
     xml
 }
 
-/// What handlers say may have any character; XML 1.0 has no control characters but tabs and line ends.
+/// Escapes text from handlers for XML 1.0, which allows no control characters but tabs and line ends.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

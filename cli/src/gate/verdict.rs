@@ -1,4 +1,4 @@
-//! What was measured, held against what was asked for.
+//! Comparison of measurements with limits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,28 +10,28 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{money, output};
 
-/// Lines that did not pass and are told one by one.
+/// Maximum number of failed lines to list.
 const TOLD: usize = 20;
 
-/// What was asked for.
+/// The limits.
 pub(super) struct Limits {
-    /// Part of the lines, 0 to 1.
+    /// Fraction of lines, 0 to 1.
     pub(super) min_success: f64,
     pub(super) max_p95_ms: Option<u64>,
     pub(super) max_usd_micros_per_1000: Option<u64>,
 }
 
-/// What came of the lines.
+/// The outcomes of the lines.
 #[derive(Default)]
 pub(super) struct Measured {
-    /// How long each line that passed ran, by its number.
+    /// Run time of each passed line by number, ms.
     passed: BTreeMap<u64, u64>,
-    /// Why each other one did not pass.
+    /// Reason of each failed line by number.
     others: BTreeMap<u64, String>,
     pub(super) spent_usd_micros: u64,
 }
 
-/// A line of the results or of the errors, as far as it counts here.
+/// The members of a line of results or errors that the verdict needs.
 #[derive(Deserialize)]
 struct Ended {
     line: u64,
@@ -48,7 +48,7 @@ struct Told {
 }
 
 impl Measured {
-    /// From the two files of a batch that has ended.
+    /// Reads the results and errors of an ended batch.
     pub(super) async fn read(results: &Path, errors: &Path) -> Result<Self> {
         let mut measured = Self::default();
         for path in [results, errors] {
@@ -56,7 +56,7 @@ impl Measured {
             let mut lines = BufReader::new(file).lines();
             while let Some(text) = lines.next_line().await? {
                 let ended: Ended = serde_json::from_str(&text)
-                    .with_context(|| format!("the API's answer is no line of a batch: {text:.200}"))?;
+                    .with_context(|| format!("the API's response is not a line of a batch: {text:.200}"))?;
                 match ended.error {
                     Some(Told { code, message }) => measured.fail(ended.line, format!("{code}: {message}")),
                     None => drop(measured.passed.insert(ended.line, ended.run_ms.unwrap_or_default())),
@@ -66,13 +66,13 @@ impl Measured {
         Ok(measured)
     }
 
-    /// A line that did not pass after all.
+    /// Marks a line as failed.
     pub(super) fn fail(&mut self, line: u64, why: String) {
         self.passed.remove(&line);
         self.others.insert(line, why);
     }
 
-    /// How many have passed so far.
+    /// Number of passed lines.
     pub(super) fn passed(&self) -> usize {
         self.passed.len()
     }
@@ -81,7 +81,7 @@ impl Measured {
         self.passed.len() + self.others.len()
     }
 
-    /// The run time that 95 of 100 lines that passed do not exceed: the nearest rank, so that it is one that was measured.
+    /// The 95th percentile of the run time of passed lines (nearest rank).
     fn p95_ms(&self) -> Option<u64> {
         let mut run_ms: Vec<u64> = self.passed.values().copied().collect();
         let rank = (run_ms.len() * 95).div_ceil(100);
@@ -90,12 +90,12 @@ impl Measured {
     }
 }
 
-/// One limit, and whether it is met.
+/// A limit and its measurement.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Check {
     /// `success`, `p95_ms` or `usd_micros_per_1000`.
     pub(super) name: &'static str,
-    /// Null when nothing could be measured.
+    /// Null if nothing could be measured.
     pub(super) measured: Option<f64>,
     pub(super) limit: f64,
     pub(super) passed: bool,
@@ -108,17 +108,17 @@ pub(super) struct Line {
     pub(super) why: String,
 }
 
-/// What is to be said of a version.
+/// The verdict on a version.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) lines: usize,
     pub(super) lines_passed: usize,
     pub(super) checks: Vec<Check>,
-    /// The first of them.
+    /// The first failed lines.
     pub(super) not_passed: Vec<Line>,
 }
 
-/// Holds what was measured against the limits. What could not be measured meets no limit.
+/// Compares measurements with limits. A missing measurement misses its limit.
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 pub(super) fn judge(measured: &Measured, limits: &Limits) -> Verdict {
     let (lines, lines_passed) = (measured.lines(), measured.passed());
@@ -135,7 +135,7 @@ pub(super) fn judge(measured: &Measured, limits: &Limits) -> Verdict {
         }
     };
     at_most("p95_ms", measured.p95_ms().map(|ms| ms as f64), limits.max_p95_ms);
-    // Where no worker has a price, nobody knows what it cost.
+    // The cost is unknown if no worker has a price.
     let has_cost = lines > 0 && measured.spent_usd_micros > 0;
     let per_1000 = has_cost.then(|| measured.spent_usd_micros as f64 * 1000.0 / lines as f64);
     at_most("usd_micros_per_1000", per_1000, limits.max_usd_micros_per_1000);
@@ -145,7 +145,7 @@ pub(super) fn judge(measured: &Measured, limits: &Limits) -> Verdict {
 }
 
 impl Check {
-    /// As people read it: what was measured, and the limit.
+    /// The measurement and the limit as text.
     pub(super) fn words(&self) -> [String; 2] {
         let shown = |value: f64| match self.name {
             "success" => format!("{:.1} %", value * 100.0),
@@ -157,7 +157,7 @@ impl Check {
         [self.measured.map_or("unknown".to_owned(), shown), format!("{side} {}", shown(self.limit))]
     }
 
-    /// What it is about.
+    /// The label of the check.
     pub(super) fn title(&self) -> &'static str {
         match self.name {
             "success" => "lines passed",
@@ -172,7 +172,7 @@ impl Verdict {
         self.checks.iter().all(|check| check.passed)
     }
 
-    /// Which limits are not met.
+    /// The missed limits as text.
     pub(super) fn failed(&self) -> String {
         let failed = self.checks.iter().filter(|check| !check.passed).map(|check| {
             let [measured, limit] = check.words();
@@ -181,7 +181,7 @@ impl Verdict {
         failed.collect::<Vec<_>>().join("; ")
     }
 
-    /// Lines that did not pass and are not told.
+    /// Number of failed lines that are not listed.
     pub(super) fn left(&self) -> u64 {
         (self.lines - self.lines_passed - self.not_passed.len()) as u64
     }
@@ -200,10 +200,10 @@ impl Verdict {
     }
 }
 
-/// A part of a whole, as 0.98.
+/// Parses a fraction such as 0.98.
 pub(super) fn part(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
-    part.ok_or_else(|| "must be 0 to 1, as 0.98".to_owned())
+    part.ok_or_else(|| "must be from 0 to 1, e.g. 0.98".to_owned())
 }
 
 #[cfg(test)]

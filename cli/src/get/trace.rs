@@ -7,19 +7,19 @@ use serde_json::Value;
 use crate::client::{Client, segment};
 use crate::output;
 
-/// Columns of a bar, whatever the terminal.
+/// Minimum width of a bar, columns.
 const BAR_MIN: usize = 20;
 const BAR_MAX: usize = 100;
 
-/// Where nobody says how wide the terminal is.
+/// Width if the terminal's width is unknown.
 const WIDTH: usize = 100;
 
-/// Columns of a time, as `59 min 59 s`.
+/// Width of a duration such as `59 min 59 s`.
 const TIME: usize = 11;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// OTLP/JSON, as far as it is shown.
+/// The members of OTLP/JSON that are shown.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Trace {
@@ -78,14 +78,14 @@ impl Span {
         self.end_ms().saturating_sub(self.start_ms())
     }
 
-    /// An attribute as text; numbers are text in OTLP/JSON already.
+    /// An attribute as text. OTLP/JSON encodes integers as strings.
     fn attribute(&self, key: &str) -> Option<String> {
         let value = self.attributes.iter().find(|attribute| attribute.key == key)?.value.as_object()?;
         let value = value.values().next()?;
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// What is worth saying beside its bar.
+    /// The note beside the bar.
     fn note(&self) -> String {
         let warm = self.attribute("stokehold.warm").map(|_| "warm".to_owned());
         let status = self.attribute("http.response.status_code").map(|status| format!("HTTP {status}"));
@@ -110,15 +110,15 @@ pub(super) async fn show(client: &Client, id: &str, json: bool) -> Result<()> {
     output::line(waterfall(&trace, width)?.join("\n"))
 }
 
-/// A line for each span, parts below their whole.
+/// Lines of the waterfall: one per span, children below their parent.
 fn waterfall(trace: &Value, width: usize) -> Result<Vec<String>> {
-    let trace = Trace::deserialize(trace).context("the API answered no trace")?;
+    let trace = Trace::deserialize(trace).context("the API's response is not a trace")?;
     let scopes = trace.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     let mut spans: Vec<Span> = scopes.flat_map(|scope| scope.spans).collect();
-    // What took no time came before what began with it.
+    // A span of length 0 comes before others with the same start.
     spans.sort_by_key(|span| (span.start_ms(), span.end_ms()));
     let is_root = |span: &&Span| !spans.iter().any(|other| other.span_id == span.parent_span_id);
-    let root = spans.iter().find(is_root).context("the API answered a trace without a beginning")?;
+    let root = spans.iter().find(is_root).context("the trace has no root span")?;
     let mut rows = Vec::with_capacity(spans.len());
     rows_below(&spans, root, 0, &mut rows);
 
@@ -140,7 +140,7 @@ fn waterfall(trace: &Value, width: usize) -> Result<Vec<String>> {
 
 fn rows_below<'a>(spans: &'a [Span], whole: &'a Span, depth: usize, rows: &mut Vec<(usize, &'a Span)>) {
     rows.push((depth, whole));
-    // Spans that are each other's parts would lead round and round.
+    // Guards against cycles of spans.
     if rows.len() > spans.len() {
         return;
     }
@@ -149,7 +149,7 @@ fn rows_below<'a>(spans: &'a [Span], whole: &'a Span, depth: usize, rows: &mut V
     }
 }
 
-/// A span's bar within the whole: a block for each column that it fills, a line for what fills none.
+/// Draws a span's bar: one block per column, or a thin line if it is shorter than a column.
 fn drawn(span: &Span, root: &Span, columns: usize) -> String {
     let whole_ms = root.took_ms().max(1);
     let column = |ms: u64| usize::try_from(ms.min(whole_ms) * columns as u64 / whole_ms).unwrap_or(columns);

@@ -1,4 +1,4 @@
-//! What the operator wants of an installation: said by options, and kept for the next time.
+//! The operator's options of an installation. They are saved for later runs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,59 +6,60 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// Where they are kept, below the root.
+/// Path of the saved options, below the root.
 pub(super) const PATH: &str = "etc/stokehold/install.toml";
 
-/// A name in DNS is no longer.
+/// Maximum length of a DNS name, bytes.
 const NAME_BYTES_MAX: usize = 253;
 
 const HTTPS: u16 = 443;
 
-/// What can be said; what is not said is as it was the last time.
+/// Command-line options. An option that is not given keeps its saved value.
 #[derive(Args, Default)]
 pub(super) struct Options {
-    /// The name in DNS by which clients and workers reach this machine
+    /// DNS name by which clients and workers reach this machine
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
-    /// Where the certificate comes from [default: auto]
+    /// Source of the TLS certificate [default: auto]
     #[arg(long, value_enum)]
     tls: Option<Tls>,
-    /// The certificate and those between it and its root, PEM (with --tls own)
+    /// Certificate chain in PEM format (with --tls own)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key, PEM (with --tls own)
+    /// Private key in PEM format (with --tls own)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Whom the certificate authority writes to when it must (with --tls auto)
+    /// Contact address for the certificate authority (with --tls auto)
     #[arg(long, value_name = "ADDRESS")]
     email: Option<String>,
-    /// The port that clients and workers reach [default: 443]
+    /// Port for clients and workers [default: 443]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Whether Prometheus runs here [default: true]
+    /// Run Prometheus on this machine [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     monitoring: Option<bool>,
-    /// Whether the autoscaler runs here; /etc/stokehold/autoscaler.toml says where machines come from [default: false]
+    /// Run the autoscaler; configure its providers in /etc/stokehold/autoscaler.toml [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     autoscaler: Option<bool>,
-    /// Whether records are backed up every hour; docs/backup.md says where to [default: false]
+    /// Back up Redis every hour; see docs/backup.md for the settings [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     backup: Option<bool>,
 }
 
-/// Where the certificate comes from.
+/// Source of the TLS certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Tls {
-    /// From a public authority, by itself: the name must lead here from the internet, to ports 80 and 443
+    /// Get one from a public authority: the DNS name must point to this machine, with ports 80 and 443 open to the
+    /// internet
     Auto,
-    /// Yours: --tls-cert and --tls-key; give them again when they are renewed
+    /// Use yours: --tls-cert and --tls-key; run again with both after a renewal
     Own,
-    /// From an authority of this machine, which clients must be told to trust: for networks without the internet
+    /// Create a local authority, which clients must trust: for networks without internet access
     Internal,
 }
 
-/// What is wanted.
+/// The options of an installation, complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Answers {
@@ -69,35 +70,35 @@ pub(super) struct Answers {
     pub(super) monitoring: bool,
     pub(super) autoscaler: bool,
     pub(super) backup: bool,
-    /// An own certificate and its key, read now to be copied; not kept here.
+    /// Contents of the operator's certificate and key; not saved with the options.
     #[serde(skip)]
     pub(super) certificate: Option<(String, String)>,
 }
 
 impl Answers {
-    /// What `options` say, in the place of what was `kept`.
+    /// Merges command-line options with the saved ones.
     pub(super) fn of(options: &Options, kept: Option<&str>) -> Result<Self> {
         let kept: Option<Self> =
-            kept.map(toml::from_str).transpose().with_context(|| format!("/{PATH} cannot be understood; repair it"))?;
+            kept.map(toml::from_str).transpose().with_context(|| format!("cannot parse /{PATH}; fix it"))?;
         let domain = options.domain.clone().or_else(|| kept.as_ref().map(|kept| kept.domain.clone()));
         let Some(domain) = domain else {
-            bail!("say by which name clients reach this machine: --domain stokehold.example.com")
+            bail!("--domain is required: the DNS name by which clients reach this machine, e.g. stokehold.example.com")
         };
         ensure!(
             is_name(&domain),
-            "--domain {domain:?}: give a name as stokehold.example.com, of small letters, digits, dots and hyphens"
+            "--domain {domain:?} is not a valid name: use lower-case letters, digits, dots and hyphens, e.g. stokehold.example.com"
         );
         let is_address =
             |text: &String| text.contains('@') && text.chars().all(|c| c.is_ascii_graphic() && !"{}\"`#".contains(c));
-        ensure!(options.email.as_ref().is_none_or(is_address), "--email: give an address as ops@example.com");
+        ensure!(options.email.as_ref().is_none_or(is_address), "--email must be an e-mail address, e.g. ops@example.com");
         let had = |of: fn(&Self) -> bool, default| kept.as_ref().map_or(default, of);
         let tls = options.tls.or(kept.as_ref().map(|kept| kept.tls)).unwrap_or(Tls::Auto);
         let certificate = match (tls, &options.tls_cert, &options.tls_key) {
             (Tls::Own, Some(certificate), Some(key)) => Some(pair(certificate, key)?),
             (Tls::Own, ..) if kept.as_ref().is_none_or(|kept| kept.tls != Tls::Own) => {
-                bail!("--tls own needs the certificate: --tls-cert FILE --tls-key FILE")
+                bail!("--tls own requires --tls-cert FILE and --tls-key FILE")
             }
-            (_, Some(_), _) if tls != Tls::Own => bail!("--tls-cert is for --tls own"),
+            (_, Some(_), _) if tls != Tls::Own => bail!("--tls-cert requires --tls own"),
             _ => None,
         };
         Ok(Self {
@@ -112,7 +113,7 @@ impl Answers {
         })
     }
 
-    /// What clients and workers reach it by.
+    /// URL for clients and workers.
     pub(super) fn url(&self) -> String {
         match self.port {
             HTTPS => format!("https://{}", self.domain),
@@ -121,7 +122,7 @@ impl Answers {
     }
 }
 
-/// A name, and nothing that means something to the proxy's settings.
+/// Whether a text is a DNS name. This also excludes characters with a meaning in the proxy's configuration.
 fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -135,7 +136,7 @@ fn is_name(text: &str) -> bool {
 fn pair(certificate: &Path, key: &Path) -> Result<(String, String)> {
     let read = |path: &Path, what: &str| {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(text.contains(what), "{} holds no PEM of a {}", path.display(), what.to_lowercase());
+        ensure!(text.contains(what), "{} does not contain a {} in PEM format", path.display(), what.trim_end_matches('-').to_lowercase());
         Ok(text)
     };
     Ok((read(certificate, "CERTIFICATE-----")?, read(key, "PRIVATE KEY-----")?))

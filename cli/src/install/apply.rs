@@ -1,4 +1,4 @@
-//! Doing it: packages, the user, files, services; then whether it works.
+//! Applies an installation plan: packages, user, files and services, then checks the result.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,35 +19,35 @@ use super::secrets::Settings;
 use crate::services::command;
 use crate::{output, services};
 
-/// A mirror may be slow, and so is the drain of what is restarted.
+/// Timeout of one command: package mirrors and draining services may be slow.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Redis may have a large file to read before the API can answer.
+/// Readiness timeout of the API: Redis may have to load a large file first.
 const READY_LIMIT: Duration = Duration::from_secs(300);
-/// A public certificate takes some seconds to be had; a name in DNS that leads elsewhere, for ever.
+/// Readiness timeout of the proxy: getting a public certificate takes some seconds.
 const FRONT_LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(250);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where the API answers within the machine, and how to see that a worker is there.
+/// URL of the API on this machine, and the settings file that marks an installed worker.
 const API: &str = "http://127.0.0.1:7070";
 const WORKER: &str = "/etc/stokehold/worker.env";
 
-/// What the token that `stoke doctor` shows is good for.
+/// Lifetime of the token that is used to run `stoke doctor`.
 const DOCTOR_TTL: &str = "10m";
 
-/// Where Caddy's own authority has its certificate, and where Debian looks for those to trust.
+/// Certificate of Caddy's local authority, and the place where Debian looks for trusted certificates.
 const AUTHORITY: &str = "/var/lib/stokehold-proxy/caddy/pki/authorities/local/root.crt";
 pub(super) const TRUSTED: &str = "/usr/local/share/ca-certificates/stokehold.crt";
 
-/// What there is once it is done.
+/// The inputs of an installation.
 pub(super) struct Installed<'a> {
     pub(super) answers: &'a Answers,
     pub(super) settings: &'a Settings,
     pub(super) program: &'a Path,
 }
 
-/// Whether a file need not be written.
+/// Whether a file is up to date.
 pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
     let path = root.join(file.path);
     if file.is_yours {
@@ -57,18 +57,18 @@ pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
     mode == Some(file.mode) && fs::read_to_string(&path).is_ok_and(|found| found == file.text)
 }
 
-/// Writes what changes.
+/// Writes the changed files.
 pub(super) fn write(plan: &Plan, root: &Path) -> Result<()> {
     let certificates = root.join(CERTIFICATES);
     fs::create_dir_all(&certificates)
         .and_then(|()| fs::create_dir_all(root.join("etc/stokehold/prometheus/rules")))
         .and_then(|()| fs::set_permissions(&certificates, fs::Permissions::from_mode(0o700)))
-        .with_context(|| format!("cannot make {}", certificates.display()))?;
+        .with_context(|| format!("cannot create {}", certificates.display()))?;
     let mut changed = plan.files.iter().filter(|file| plan.changed.contains(&file.path));
     changed.try_for_each(|file| services::write(&root.join(file.path), &file.text, file.mode))
 }
 
-/// What is run before the files are written.
+/// Commands to run before the files are written.
 pub(super) fn before(plan: &Plan) -> Vec<Vec<&'static str>> {
     let mut commands = Vec::new();
     if !plan.packages.is_empty() {
@@ -86,7 +86,7 @@ pub(super) fn before(plan: &Plan) -> Vec<Vec<&'static str>> {
     commands
 }
 
-/// What is run after the files are written. Services that read a changed file start again; the others stay as they are.
+/// Commands to run after the files are written. Only services that read a changed file are restarted.
 pub(super) fn after(plan: &Plan) -> Vec<Vec<&'static str>> {
     let systemctl = |verb: &[&'static str], units: &[&'static str]| [&["systemctl"], verb, units].concat();
     let reads_changed = |service: &&str| {
@@ -113,14 +113,14 @@ pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) ->
         let names = plan.packages.join(", ");
         ensure!(
             Path::new("/usr/bin/apt-get").exists(),
-            "this machine lacks {names}: install them (Redis 7.0 or newer) as this distribution does, and run this again"
+            "missing packages: {names}. Install them with your distribution's package manager (Redis 7.0 or newer), then run this again"
         );
         output::note(format_args!("installing {names}"));
     }
     all(&before(plan)).await?;
     write(plan, Path::new("/"))?;
     all(&after(plan)).await?;
-    until_ready(API, READY_LIMIT).await.context("`journalctl -u stoke-api -u stoke-redis -u stoke-store` says why")?;
+    until_ready(API, READY_LIMIT).await.context("see `journalctl -u stoke-api -u stoke-redis -u stoke-store`")?;
     if installed.answers.monitoring {
         installed.let_prometheus_look().await?;
     }
@@ -133,8 +133,8 @@ pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) ->
     let url = installed.answers.url();
     until_ready(&url, FRONT_LIMIT).await.with_context(|| {
         format!(
-            "all of it runs, and {url} does not lead to it from here: is the name in DNS, are ports 80 and 443 open, does this machine trust whoever signed the \
-             certificate (update-ca-certificates)? `journalctl -u stoke-proxy` says more"
+            "all services run, but {url} does not reach them from here: check the DNS record, that ports 80 and 443 are open, and that \
+             this machine trusts the certificate (update-ca-certificates); see `journalctl -u stoke-proxy`"
         )
     })?;
     installed.doctor().await
@@ -145,38 +145,38 @@ async fn all(commands: &[Vec<&str>]) -> Result<()> {
     for line in commands {
         if let [program, arguments @ ..] = line.as_slice() {
             let done = command(program, arguments, COMMAND_LIMIT).await;
-            done.context("what was done so far stays, and the same again goes on; `journalctl -xe` may say why")?;
+            done.context("the installation is incomplete; run the same command again to continue, and see `journalctl -xe`")?;
         }
     }
     Ok(())
 }
 
-/// Asks until it says that it is ready.
+/// Polls `/readyz` until it succeeds.
 async fn until_ready(url: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     loop {
-        // Made anew each time: whom to trust is read then.
+        // A new client each time, because it reads the trusted certificates when it is created.
         let asked = reqwest::Client::new().get(format!("{url}/readyz")).timeout(ASK_LIMIT).send().await;
         let last = match asked {
             Ok(answer) if answer.status().is_success() => return Ok(()),
-            Ok(answer) => format!("it answers {}", answer.status()),
+            Ok(answer) => format!("status {}", answer.status()),
             Err(error) => format!("{:#}", anyhow::Error::new(error)),
         };
         if Instant::now() >= deadline {
-            bail!("{url} is not ready after {} s: {last}", limit.as_secs());
+            bail!("{url} was not ready within {} s: {last}", limit.as_secs());
         }
         sleep(PAUSE).await;
     }
 }
 
-/// Has this machine trust the authority that the proxy has made.
+/// Makes this machine trust the proxy's local authority.
 async fn trust() -> Result<()> {
     let deadline = Instant::now() + FRONT_LIMIT;
     let certificate = loop {
         match fs::read_to_string(AUTHORITY) {
             Ok(text) => break text,
             Err(_) if Instant::now() < deadline => sleep(PAUSE).await,
-            Err(error) => return Err(error).with_context(|| format!("the proxy has made no authority: {AUTHORITY}")),
+            Err(error) => return Err(error).with_context(|| format!("the proxy did not create {AUTHORITY}")),
         }
     };
     if fs::read_to_string(TRUSTED).is_ok_and(|trusted| trusted == certificate) {
@@ -187,24 +187,24 @@ async fn trust() -> Result<()> {
 }
 
 impl Installed<'_> {
-    /// `stoke` itself, with the settings of the installation.
+    /// A `stoke` command with the settings of the installation.
     fn stoke(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.program);
         command.args(arguments).envs(self.settings).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 
-    /// A new token, by `stoke token create` with these arguments.
+    /// Creates a token with `stoke token create` and these arguments.
     async fn token(&self, arguments: &[&str]) -> Result<String> {
         let mut create = self.stoke(&["token", "create", "--json"]);
         let made = tokio::time::timeout(COMMAND_LIMIT, create.args(arguments).output()).await;
-        let made = made.context("`stoke token create` does not end")??;
-        ensure!(made.status.success(), "no token was made: {}", String::from_utf8_lossy(&made.stderr).trim());
-        let made: Value = serde_json::from_slice(&made.stdout).context("`stoke token create` says something else")?;
-        Ok(made["token"].as_str().context("`stoke token create` gave no token")?.to_owned())
+        let made = made.context("`stoke token create` timed out")??;
+        ensure!(made.status.success(), "cannot create a token: {}", String::from_utf8_lossy(&made.stderr).trim());
+        let made: Value = serde_json::from_slice(&made.stdout).context("`stoke token create` did not print JSON")?;
+        Ok(made["token"].as_str().context("`stoke token create` printed no token")?.to_owned())
     }
 
-    /// A token for Prometheus, once.
+    /// Creates a token for Prometheus, if it has none.
     async fn let_prometheus_look(&self) -> Result<()> {
         let path = Path::new("/").join(SCRAPE_TOKEN);
         if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
@@ -215,7 +215,7 @@ impl Installed<'_> {
         services::systemctl(&["restart", PROMETHEUS]).await
     }
 
-    /// A worker on this machine, which joins within it; one that is there stays as it was set up.
+    /// Installs a worker on this machine. An existing worker keeps its settings.
     async fn add_worker(&self) -> Result<()> {
         let mut install = self.stoke(&["worker", "install", "--program"]);
         install.arg(self.program).env_remove("STOKE_GATEWAY_URL");
@@ -224,19 +224,19 @@ impl Installed<'_> {
             install.env("STOKE_JOIN_TOKEN", self.token(&["--kind", "join", "--name", "this machine"]).await?);
         }
         let ended = tokio::time::timeout(READY_LIMIT, install.status()).await;
-        let ended = ended.context("`stoke worker install` does not end")??;
-        ensure!(ended.success(), "everything but the worker is installed; above stands why it is not");
+        let ended = ended.context("`stoke worker install` timed out")??;
+        ensure!(ended.success(), "everything but the worker is installed; see the error above");
         Ok(())
     }
 
-    /// What it finds is said; nothing of it undoes the installation.
+    /// Runs `stoke doctor`. Its findings do not undo the installation.
     async fn doctor(&self) -> Result<()> {
         let token = self.token(&["--name", "stoke install", "--ttl", DOCTOR_TTL]).await?;
         let mut doctor = self.stoke(&["doctor"]);
         doctor.env("STOKE_URL", self.answers.url()).env("STOKE_TOKEN", token);
         let ended = tokio::time::timeout(READY_LIMIT, doctor.status()).await;
-        if !ended.context("`stoke doctor` does not end")??.success() {
-            output::note("installed, and not everything is as it should be: see above");
+        if !ended.context("`stoke doctor` timed out")??.success() {
+            output::note("installed, but some checks failed; see above");
         }
         Ok(())
     }

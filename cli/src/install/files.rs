@@ -1,4 +1,4 @@
-//! What an installation writes: pure, from what is wanted to the text of each file.
+//! The files of an installation: pure functions from options to the text of each file.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use super::answers::{self, Answers, Tls};
 use super::secrets::{Settings, has_own_redis, has_own_store};
 use crate::services::{unit, variables};
 
-/// Addresses and secrets, below the root.
+/// Path of the file with addresses and secrets, below the root.
 pub(super) const SETTINGS: &str = "etc/stokehold/stack.env";
 
-/// Where Caddy finds an own certificate; there in any case, since systemd hands its content over.
+/// Folder of the operator's certificate. It always exists, because the unit of the proxy refers to it.
 pub(super) const CERTIFICATES: &str = "etc/stokehold/tls";
 
-/// `stoke` with this installation's settings, for operators.
+/// Path of `stoke-admin`: `stoke` with the settings of this installation.
 pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
 
-/// What Prometheus shows to be told how the whole installation stands.
+/// Kernel settings, and the token with which Prometheus reads the API's metrics.
 pub(super) const SYSCTL: &str = "etc/sysctl.d/60-stokehold.conf";
 pub(super) const SCRAPE_TOKEN: &str = "etc/stokehold/prometheus/token";
 
@@ -31,10 +31,10 @@ const AUTOSCALER: &str = "stoke-autoscaler.service";
 pub(super) const PROMETHEUS: &str = "stoke-prometheus.service";
 const BACKUP: &str = "stoke-backup.timer";
 
-/// What systemd starts, those first that others need.
+/// Units in start order.
 pub(super) const SERVICES: [&str; 7] = [REDIS, STORE, API, PROXY, AUTOSCALER, PROMETHEUS, BACKUP];
 
-/// Every unit, by its path and its text.
+/// Path and text of every unit.
 const UNITS: [(&str, &str); 8] = [
     ("etc/systemd/system/stoke-redis.service", include_str!("../../../deploy/systemd/stoke-redis.service")),
     ("etc/systemd/system/stoke-store.service", include_str!("../../../deploy/systemd/stoke-store.service")),
@@ -46,16 +46,16 @@ const UNITS: [(&str, &str); 8] = [
     ("etc/systemd/system/stoke-backup.timer", include_str!("../../../deploy/systemd/stoke-backup.timer")),
 ];
 
-/// One file of an installation.
+/// A file of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
-    /// Below the root.
+    /// Path below the root.
     pub(super) path: &'static str,
     pub(super) text: String,
     pub(super) mode: u32,
-    /// The operator's from then on: written when it is not there, and never again.
+    /// Whether the operator owns it: written only if missing.
     pub(super) is_yours: bool,
-    /// Which services read it, and start again when it has changed.
+    /// Services that read it and are restarted when it changes.
     pub(super) readers: &'static [&'static str],
 }
 
@@ -68,20 +68,20 @@ impl File {
         Self { is_yours: true, ..self }
     }
 
-    /// Its text for other eyes: nothing of a file that root alone may read, but the names of settings.
+    /// The text for display. Files that only root can read are hidden, except for the names of settings.
     pub(super) fn shown(&self) -> String {
         if self.mode & 0o077 != 0 {
             return self.text.clone();
         }
         if self.path != SETTINGS {
-            return "(kept to root)\n".to_owned();
+            return "(readable by root only)\n".to_owned();
         }
         let names = self.text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
-        names.map(|name| format!("{name}=(kept to root)\n")).collect()
+        names.map(|name| format!("{name}=(readable by root only)\n")).collect()
     }
 }
 
-/// The units to start.
+/// Units to start.
 pub(super) fn services(answers: &Answers, settings: &Settings) -> Vec<&'static str> {
     let wanted = |unit: &&str| match *unit {
         REDIS => has_own_redis(settings),
@@ -94,7 +94,7 @@ pub(super) fn services(answers: &Answers, settings: &Settings) -> Vec<&'static s
     SERVICES.into_iter().filter(wanted).collect()
 }
 
-/// Every file, in the order in which they are written.
+/// All files, in the order in which they are written.
 pub(super) fn files(
     answers: &Answers,
     settings: &Settings,
@@ -102,7 +102,7 @@ pub(super) fn files(
     redis_memory_bytes: u64,
 ) -> Result<Vec<File>> {
     let pairs = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    // Units name a link, which an upgrade moves: this tells that what it leads to is another program.
+    // Units refer to a symlink that an upgrade moves. This file changes with its target, which restarts the services.
     let leads_to = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let release = format!("{} {}\n", env!("CARGO_PKG_VERSION"), leads_to.display());
     let mut files = vec![
@@ -133,10 +133,10 @@ pub(super) fn files(
             0o644,
             &[PROMETHEUS],
         ),
-        // Filled once the API is there to know it.
+        // Filled once the API runs.
         File::new(SCRAPE_TOKEN, "", 0o600, &[PROMETHEUS]).yours(),
         File::new(ADMIN, admin(program), 0o755, &[]),
-        // Redis forks to rewrite its file; the kernel must not refuse that for memory that will not be used.
+        // Redis forks to rewrite its file. The kernel must not refuse the fork for memory that stays unused.
         File::new(SYSCTL, "vm.overcommit_memory = 1\n", 0o644, &[]),
     ];
     if let Some((certificate, key)) = &answers.certificate {
@@ -149,15 +149,15 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// The service of a unit's file.
+/// The service that a unit file belongs to.
 fn readers(path: &str) -> &'static [&'static str] {
     let of = |unit: &&str| path.ends_with(*unit);
     SERVICES.iter().position(of).map_or(&[], |at| &SERVICES[at..=at])
 }
 
-const REDIS_LOCAL: &str = "# Settings of Redis that are yours, as maxmemory: they go before those of redis.conf, which `stoke install` rewrites.\n";
+const REDIS_LOCAL: &str = "# Your Redis settings, e.g. maxmemory. They override redis.conf, which `stoke install` rewrites.\n";
 
-/// What every Redis of ours keeps to, with what is so on one host, and what the operator says last.
+/// redis.conf: the common settings, the settings for one host, and an include of the operator's settings.
 fn redis_conf(memory_bytes: u64) -> String {
     let (everywhere, host) =
         (include_str!("../../../deploy/redis.conf"), include_str!("../../../deploy/install/redis.host.conf"));
@@ -170,7 +170,8 @@ fn redis_conf(memory_bytes: u64) -> String {
     format!("# Written by `{BY}`.\n{everywhere}\n{host}\ninclude /etc/stokehold/redis.local.conf\n")
 }
 
-/// TLS, then by path: what is in the bucket to the object store, the rest to the API. What Prometheus asks for is asked for within the machine.
+/// The Caddyfile: TLS, then the bucket's path to the object store and the rest to the API. Metrics are not reachable
+/// from outside.
 fn caddyfile(answers: &Answers, has_store: bool) -> String {
     let email = answers.email.as_ref().map_or(String::new(), |email| format!("\temail {email}\n"));
     let tls = match answers.tls {
@@ -178,9 +179,9 @@ fn caddyfile(answers: &Answers, has_store: bool) -> String {
         Tls::Internal => "\ttls internal\n".to_owned(),
         Tls::Own => "\ttls {$CREDENTIALS_DIRECTORY}/tls_cert.pem {$CREDENTIALS_DIRECTORY}/tls_key.pem\n".to_owned(),
     };
-    // Who trusts it is said by `stoke install` and its reader; the proxy has no right to.
+    // `stoke install` installs the trust; the proxy has no right to.
     let trust = if answers.tls == Tls::Internal { "\tskip_install_trust\n" } else { "" };
-    // On another port there is nothing on port 80 to lead there from.
+    // With another port, nothing listens on port 80 to redirect from.
     let redirects = if answers.port == 443 { "" } else { "\tauto_https disable_redirects\n" };
     let store = if has_store {
         "\thandle /stokehold/* {\n\t\theader Content-Security-Policy \"sandbox; default-src 'none'\"\n\t\theader X-Content-Type-Options nosniff\n\t\treverse_proxy 127.0.0.1:7071\n\t}\n"
@@ -197,7 +198,7 @@ fn caddyfile(answers: &Answers, has_store: bool) -> String {
 
 fn admin(program: &Path) -> String {
     format!(
-        "#!/bin/sh\n# Written by `{BY}`: stoke with the addresses and secrets of this installation, as `sudo stoke-admin token create --name me`.\n\
+        "#!/bin/sh\n# Written by `{BY}`: stoke with the addresses and secrets of this installation, e.g. `sudo stoke-admin token create --name me`.\n\
          set -eua\n. /{SETTINGS}\nSTOKE_URL=\"${{STOKE_URL:-$STOKE_PUBLIC_URL}}\"\nexec {} \"$@\"\n",
         program.display()
     )
@@ -238,7 +239,7 @@ mod tests {
         let certificate = Some(("certificate".to_owned(), "line\npadded==\n".to_owned()));
         let (_, files) = all(&Answers { certificate, ..answers("") });
         let key = files.iter().find(|file| file.path.ends_with("key.pem")).unwrap();
-        assert_eq!((key.mode, key.shown().as_str()), (0o600, "(kept to root)\n"));
+        assert_eq!((key.mode, key.shown().as_str()), (0o600, "(readable by root only)\n"));
     }
 
     #[test]

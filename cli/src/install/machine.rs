@@ -1,4 +1,4 @@
-//! What is on this machine already.
+//! Facts about the machine to install on.
 
 use std::path::Path;
 
@@ -6,30 +6,30 @@ use anyhow::Result;
 
 use crate::dev::redis_memory_bytes;
 
-/// What there is.
+/// The state of the machine.
 pub(super) struct Machine {
-    /// What Redis may take.
+    /// Memory limit of Redis, bytes.
     pub(super) redis_memory_bytes: u64,
-    /// Whether the user that owns jobs and objects is to be made.
+    /// Whether the user that owns jobs and objects is missing.
     pub(super) lacks_user: bool,
-    /// Which of [`PROGRAMS`] are here.
+    /// The installed ones of [`PROGRAMS`].
     present: Vec<&'static str>,
 }
 
 /// The user that owns jobs and objects.
 pub(super) const USER: &str = "stokehold";
 
-/// What the units start, the package of Debian and Ubuntu that brings it, and the unit that needs it; without one, every worker.
+/// Programs, their Debian and Ubuntu packages, and the units that need them; `None` means the worker.
 const PROGRAMS: [(&str, &str, Option<&str>); 5] = [
     ("/usr/bin/redis-server", "redis-server", Some("stoke-redis.service")),
     ("/usr/bin/caddy", "caddy", Some("stoke-proxy.service")),
     ("/usr/bin/prometheus", "prometheus", Some("stoke-prometheus.service")),
     ("/usr/bin/bwrap", "bubblewrap", None),
-    // With distutils, which uv looks for and a bare Python of Debian lacks.
+    // uv needs distutils, which Debian's plain Python lacks.
     ("/usr/lib/python3/dist-packages/distutils/version.py", "python3-venv", None),
 ];
 
-/// The packages that start a service of their own when they are installed, on the ports of whatever else is there.
+/// Packages that start their own service when they are installed.
 pub(super) const WITH_SERVICES: [&str; 3] = ["redis-server", "caddy", "prometheus"];
 
 impl Machine {
@@ -39,7 +39,7 @@ impl Machine {
         Ok(Self { redis_memory_bytes: redis_memory_bytes(), lacks_user, present: present.collect() })
     }
 
-    /// The packages that these services want and that are not here.
+    /// Missing packages of these services.
     pub(super) fn missing(&self, services: &[&str], worker: bool) -> Vec<&'static str> {
         let is_wanted = |unit: Option<&str>| unit.map_or(worker, |unit| services.contains(&unit));
         PROGRAMS

@@ -1,4 +1,4 @@
-//! The addresses and secrets of an installation: made once, kept from then on, in one file that root alone may read.
+//! Addresses and secrets of an installation. They are generated once and kept in a file that only root can read.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::answers::Answers;
 use super::files::SETTINGS;
 use crate::services::read_variables;
 
-/// As the services see them: variables and their values.
+/// Environment variables of the services.
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// Where our own Redis and object store answer.
+/// Addresses of the installed Redis and object store.
 pub(super) const OWN_REDIS: &str = "redis+unix:///run/stokehold/redis.sock";
 pub(super) const OWN_STORE: &str = "http://127.0.0.1:7071";
 
-/// The bucket of our own store.
+/// Bucket of the installed object store.
 const BUCKET: &str = "stokehold";
 
-/// What follows from the options, or is no setting of a service that lasts.
+/// Settings that follow from the options or make no sense for a service. They are not taken from the environment.
 const OF_THE_INSTALLATION: [&str; 3] = ["STOKE_LISTEN", "STOKE_PUBLIC_URL", "STOKE_EPHEMERAL"];
 
-/// What `stoke backup` reads.
+/// Settings of `stoke backup`.
 const OF_BACKUPS: [&str; 6] = [
     "STOKE_BACKUP_KEY",
     "STOKE_BACKUP_URL",
@@ -33,7 +33,7 @@ const OF_BACKUPS: [&str; 6] = [
     "STOKE_BACKUP_S3_SECRET_ACCESS_KEY",
 ];
 
-/// The settings: those that were kept, those of the environment in their place, and made-up ones where there are none.
+/// Builds the settings: saved values, overridden by the environment, and generated values for missing secrets.
 pub(super) fn settings(
     answers: &Answers,
     kept: Option<&str>,
@@ -42,7 +42,7 @@ pub(super) fn settings(
     let mut settings = kept
         .map(read_variables)
         .transpose()
-        .with_context(|| format!("/{SETTINGS} cannot be understood; repair it: what it holds cannot be made again"))?
+        .with_context(|| format!("cannot parse /{SETTINGS}; fix it, do not delete it: its secrets cannot be recreated"))?
         .unwrap_or_default();
     let names = ENV.iter().map(|(name, _)| *name).chain(OF_BACKUPS);
     for name in names.filter(|name| !OF_THE_INSTALLATION.contains(name)) {
@@ -64,12 +64,12 @@ pub(super) fn settings(
         let public = settings.get("STOKE_S3_PUBLIC_URL").map_or("", String::as_str);
         ensure!(
             settings.contains_key("STOKE_S3_BUCKET") && public != answers.url(),
-            "with an S3 server of your own, set STOKE_S3_BUCKET, the keys, and STOKE_S3_PUBLIC_URL where clients reach it by another address"
+            "with your own S3 server, set STOKE_S3_BUCKET and its keys, and STOKE_S3_PUBLIC_URL if clients reach it by another address"
         );
     }
     ensure!(
         !answers.backup || settings.contains_key("STOKE_BACKUP_URL"),
-        "say where backups lie, best on another machine: set STOKE_BACKUP_URL=s3://bucket/prefix, STOKE_BACKUP_S3_ENDPOINT_URL and its keys (docs/backup.md)"
+        "--backup needs a bucket, preferably on another machine: set STOKE_BACKUP_URL=s3://bucket/prefix, STOKE_BACKUP_S3_ENDPOINT_URL and its keys (see docs/backup.md)"
     );
     settings.insert("STOKE_LISTEN".to_owned(), "127.0.0.1:7070".to_owned());
     settings.insert("STOKE_PUBLIC_URL".to_owned(), answers.url());
@@ -77,12 +77,12 @@ pub(super) fn settings(
     Ok(settings)
 }
 
-/// Whether the Redis is the one that is installed here.
+/// Whether the installed Redis is used.
 pub(super) fn has_own_redis(settings: &Settings) -> bool {
     settings.get("STOKE_REDIS_URL").is_some_and(|url| url == OWN_REDIS)
 }
 
-/// Whether the object store is the one that is installed here.
+/// Whether the installed object store is used.
 pub(super) fn has_own_store(settings: &Settings) -> bool {
     settings.get("STOKE_S3_ENDPOINT_URL").is_some_and(|url| url == OWN_STORE)
 }

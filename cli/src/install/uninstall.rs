@@ -12,38 +12,38 @@ use super::files::{ADMIN, SERVICES, SYSCTL};
 use crate::services::{command, remove, systemctl};
 use crate::{Global, output};
 
-/// What an installation keeps: secrets and settings, jobs and objects, what the proxy and Prometheus know.
+/// Data of an installation: secrets and settings, jobs and objects, data of the proxy and of Prometheus.
 const KEPT: [&str; 4] =
     ["etc/stokehold", "var/lib/stokehold", "var/lib/stokehold-proxy", "var/lib/stokehold-prometheus"];
 
-/// The worker's unit, which is not of `stoke install` alone.
+/// Unit of the worker, which `stoke worker install` manages.
 const WORKER: &str = "stoke-worker.service";
 
-/// Stop what `stoke install` set up, and remove its services
+/// Stop and remove the services of `stoke install`
 ///
-/// Jobs, results, secrets and settings stay in /var/lib/stokehold and /etc/stokehold: `stoke install` brings all of it back. Packages stay too, and a worker:
-/// `stoke worker uninstall` removes that.
+/// Jobs, results, secrets and settings are kept in /var/lib/stokehold and /etc/stokehold, and `stoke install` uses them
+/// again. Packages are kept too, and so is a worker: remove it with `stoke worker uninstall`.
 #[derive(Args)]
 pub(crate) struct UninstallArgs {
-    /// Delete jobs, results, secrets and settings as well; nothing brings them back
+    /// Also delete jobs, results, secrets and settings (cannot be undone)
     #[arg(long)]
     delete_data: bool,
 }
 
 pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
-    ensure!(nix::unistd::Uid::effective().is_root(), "only root may remove services: use sudo");
+    ensure!(nix::unistd::Uid::effective().is_root(), "removing services requires root: use sudo");
     let units = Path::new("/etc/systemd/system");
     let installed: Vec<&str> = SERVICES.into_iter().filter(|service| units.join(service).exists()).collect();
     ensure!(
         !installed.is_empty() || args.delete_data,
-        "there is nothing of `stoke install` in {}: nothing to remove",
+        "nothing to remove: {} has no services of `stoke install`",
         units.display()
     );
     ensure!(
         !args.delete_data || !units.join(WORKER).exists(),
-        "the worker of this machine has its settings in /etc/stokehold too: `sudo stoke worker uninstall` first"
+        "the settings of this machine's worker are in /etc/stokehold too: run `sudo stoke worker uninstall` first"
     );
-    // Those that need others go first.
+    // In reverse start order.
     for service in installed.iter().rev() {
         systemctl(&["disable", "--quiet", "--now", service]).await?;
     }
@@ -53,7 +53,7 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
     let root = Path::new("/");
     remove(&root.join(ADMIN))?;
     remove(&root.join(SYSCTL))?;
-    // Nobody has its key any more who could be held to account.
+    // The key of the local authority is being deleted, so it must not stay trusted.
     if args.delete_data && Path::new(TRUSTED).exists() {
         remove(Path::new(TRUSTED))?;
         command("update-ca-certificates", &[], COMMAND_LIMIT).await?;
@@ -68,14 +68,14 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
         return output::json(&json!({"removed": installed, "data_deleted": args.delete_data}));
     }
     output::note(if args.delete_data {
-        "removed, with everything that was kept"
+        "removed, with all data"
     } else {
-        "removed; jobs, results and secrets stay in /var/lib/stokehold and /etc/stokehold, and `stoke install` brings them back"
+        "removed; jobs, results and secrets are kept in /var/lib/stokehold and /etc/stokehold, and `stoke install` uses them again"
     });
     Ok(())
 }
 
-/// A folder, or what systemd has put as a link in the place of one that belongs to a passing user.
+/// Deletes a folder. It may be a symlink that systemd created for a unit with a dynamic user.
 fn delete(path: &Path) -> Result<()> {
     let what = || format!("cannot delete {}", path.display());
     match fs::canonicalize(path) {

@@ -1,4 +1,4 @@
-//! `cog.yaml`: what a Cog model says of itself. The rest of it is about building an image, and there is none.
+//! `cog.yaml`: the manifest of a Cog model. Members about building an image are ignored.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use serde::Deserialize;
 
 use super::manifest::{Kind, Requirements};
 
-/// Its name in a folder.
+/// File name.
 pub(super) const FILE: &str = "cog.yaml";
 
-/// Taken of a GPU where it says only that it needs one.
+/// GPU memory if the model needs a GPU without saying how much, GiB.
 pub(super) const VRAM_GIB_ASSUMED: f64 = 16.0;
 
-/// What is used of it, as https://cog.run/yaml has it.
+/// The members that are used; see https://cog.run/yaml.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct CogYaml {
     #[serde(default)]
     build: Build,
-    /// `predict.py:Predictor`; `run` is its newer name.
+    /// `predict.py:Predictor`; newer versions call it `run`.
     predict: Option<String>,
     run: Option<String>,
     #[serde(default)]
@@ -36,12 +36,12 @@ struct Build {
     python_requirements: Option<String>,
     #[serde(default)]
     system_packages: Vec<String>,
-    /// Commands of an image's build: texts, or tables with mounts.
+    /// Commands of the image build: strings, or tables with mounts.
     #[serde(default)]
     run: Vec<serde::de::IgnoredAny>,
 }
 
-/// 3.10 without quotes is a number.
+/// A version. Without quotes, YAML reads 3.10 as a number.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum PythonVersion {
@@ -55,7 +55,7 @@ struct Concurrency {
 }
 
 impl CogYaml {
-    /// A folder's, if it has one.
+    /// Reads the file of a folder, if it exists.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         super::read_if_there(&path, Self::parse)
@@ -68,21 +68,21 @@ impl CogYaml {
     /// `predict.py:Predictor`.
     pub(super) fn handler(&self) -> Result<&str> {
         let named = self.predict.as_deref().or(self.run.as_deref());
-        named.with_context(|| format!("{FILE} names no predictor: add predict: \"predict.py:Predictor\""))
+        named.with_context(|| format!("{FILE} has no predictor: add predict: \"predict.py:Predictor\""))
     }
 
-    /// As `3.11`: a patch level says nothing that matters here.
+    /// Python version without patch level, e.g. `3.11`.
     pub(super) fn python(&self) -> Option<String> {
         let text = match self.build.python_version.as_ref()? {
             PythonVersion::Text(text) => text.clone(),
-            // 3.1 is what YAML makes of an unquoted 3.10.
+            // YAML reads an unquoted 3.10 as 3.1.
             PythonVersion::Number(number) if (number - 3.1).abs() < 1e-9 => "3.10".to_owned(),
             PythonVersion::Number(number) => number.to_string(),
         };
         Some(text.split('.').take(2).collect::<Vec<_>>().join("."))
     }
 
-    /// In order; those of a file before those named one by one.
+    /// Requirements: those of a file, then the listed packages.
     pub(super) fn requirements(&self) -> Vec<Requirements> {
         let file = self.build.python_requirements.as_ref().map(|name| Requirements::File(name.into()));
         let lines =
@@ -98,22 +98,22 @@ impl CogYaml {
         self.concurrency.max
     }
 
-    /// What it asks for that is not done here, in words.
+    /// Notes about members that are ignored.
     pub(super) fn left_out(&self) -> Vec<String> {
         let mut said = Vec::new();
         if !self.build.system_packages.is_empty() {
             let packages = self.build.system_packages.join(", ");
-            said.push(format!("{FILE} asks for system packages, which its workers must have already: {packages}"));
+            said.push(format!("{FILE} needs system packages, which must be installed on the workers: {packages}"));
         }
         if !self.build.run.is_empty() {
-            said.push(format!("{FILE} has build.run commands, which are not run: there is no image to build"));
+            said.push(format!("{FILE} has build.run commands, which are ignored because no image is built"));
         }
         said
     }
 }
 
 impl Kind {
-    /// What a kind's handlers import, unless they ask for a version of it themselves.
+    /// The default requirement of a kind, unless the requirements name that package.
     pub(super) fn requirement(self) -> Option<&'static str> {
         match self {
             Self::Cog => Some("cog>=0.17"),

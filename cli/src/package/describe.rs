@@ -1,4 +1,4 @@
-//! Asking a handler what it is: a Python process of its own imports it and prints one JSON document.
+//! Describes a handler: a Python process imports it and prints a JSON document.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,16 +13,16 @@ use super::Kind;
 /// Importing a GPU framework from a cold disk takes a minute.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What was found out.
+/// A description of a handler.
 pub(crate) struct Described {
     /// Name, entry, options and schemas.
     pub(crate) version: Value,
-    /// The Python it was imported with, as `3.11`.
+    /// Python version that imported it, e.g. `3.11`.
     pub(crate) python: String,
 }
 
 impl Described {
-    /// Of a program, which cannot be asked.
+    /// The description of a program, which has no Python handler.
     pub(super) async fn of_program(python: &Path) -> Result<Self> {
         let dialect = "https://json-schema.org/draft/2020-12/schema";
         let version = json!({"entry": "", "input_schema": {"$schema": dialect, "type": "object"}, "output_schema": {}});
@@ -30,20 +30,20 @@ impl Described {
     }
 }
 
-/// Looks at `target` with `python`: imports it, without calling its `setup()`, unless its kind runs at import.
+/// Imports `target` with `python`. Does not call `setup()`, but some kinds run at import.
 pub(crate) async fn describe(python: &Path, kind: Kind, target: &str) -> Result<Described> {
     let kind = kind.to_string();
     let output = run(python, &["-m", "stokehold.runner", "describe", target, "--kind", &kind]).await;
     let output = output.with_context(|| format!("cannot import {target}"))?;
     let version: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        format!("{target} cannot be described: Python ended with {}\n{said}", output.status)
+        format!("cannot describe {target}: Python exited with {}\n{said}", output.status)
     })?;
     if let Some(error) = version.get("error").filter(|error| !error.is_null()) {
         let text = |member: &str| error[member].as_str().unwrap_or_default().trim_end().to_owned();
         let traceback =
             Some(text("traceback")).filter(|text| !text.is_empty()).map_or(String::new(), |text| format!("\n{text}"));
-        bail!("{target} cannot be deployed: {}: {}{traceback}", text("class"), text("message"));
+        bail!("cannot deploy {target}: {}: {}{traceback}", text("class"), text("message"));
     }
     Ok(Described { version, python: version_of(python).await? })
 }
@@ -56,7 +56,7 @@ async fn version_of(python: &Path) -> Result<String> {
 async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> {
     let child = Command::new(python)
         .args(arguments)
-        // The folder is the user's: nothing of ours is left in it.
+        // Do not write to the user's folder.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env_remove("PYTHONPATH")
         .env_remove("PYTHONHOME")
@@ -68,6 +68,6 @@ async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> 
         .with_context(|| format!("cannot run {}", python.display()))?;
     let ended = tokio::time::timeout(DESCRIBE_TIMEOUT, child.wait_with_output()).await;
     let advice =
-        || format!("it took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
+        || format!("the import took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
     Ok(ended.with_context(advice)??)
 }

@@ -1,4 +1,4 @@
-//! `stoke.toml`: what an endpoint is and needs, beside its code. Names and bounds are those of `@endpoint` and of the API.
+//! `stoke.toml`: the manifest of an endpoint. Names and bounds are the same as in `@endpoint` and the API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::job::Priority;
 use stokehold_queue::shown_in_words;
 
-/// Its name in a folder.
+/// File name.
 pub(crate) const FILE: &str = "stoke.toml";
 
-/// What an endpoint asks of its worker is one member of a deploy.
+/// Fields that the deploy request groups under `demands`.
 const DEMANDS: [&str; 7] =
     ["gpus", "gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust", "min_sandbox"];
 
-/// The file. What is absent is as the handler says, or as it is by default.
+/// The contents of `stoke.toml`. A missing field has the handler's value, or the default.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
@@ -27,20 +27,20 @@ pub(crate) struct Manifest {
     pub(crate) name: Option<String>,
     #[serde(skip_serializing)]
     pub(crate) kind: Option<Kind>,
-    /// `main.py:Greet`; of a RunPod script `handler.py`.
+    /// `main.py:Greet`, or `handler.py` for a RunPod script.
     #[serde(skip_serializing)]
     pub(crate) handler: Option<String>,
-    /// Of a server or a command: the program and its arguments.
+    /// Program and arguments of a server or a command.
     #[serde(skip_serializing)]
     pub(crate) command: Option<Vec<String>>,
     #[serde(skip_serializing)]
     pub(crate) server: Option<Server>,
-    /// As 3.11.
+    /// Python version, e.g. 3.11.
     #[serde(skip_serializing)]
     pub(crate) python: Option<PythonVersion>,
     #[serde(skip_serializing)]
     pub(crate) requirements: Option<Requirements>,
-    /// JSON Schemas, for kinds whose handler cannot be asked.
+    /// JSON Schema file of the input, for kinds without a Python handler.
     #[serde(skip_serializing)]
     pub(crate) input_schema: Option<PathBuf>,
     #[serde(skip_serializing)]
@@ -89,28 +89,28 @@ pub(crate) struct Manifest {
     after: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<bool>,
-    /// Files that the runner finds in the folder `STOKE_WEIGHTS`.
+    /// Files that the runner gets in the folder `STOKE_WEIGHTS`.
     #[serde(skip_serializing, default)]
     pub(crate) weights: Vec<WeightSource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allow_pickle: Option<bool>,
-    /// Names of secrets that the runner sees as variables.
+    /// Secrets that the runner gets as environment variables.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) secrets: Vec<String>,
-    /// Variables that the runner sees.
+    /// Environment variables of the runner.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// `[[weights]]`: a file, or all of a folder or a repository.
+/// `[[weights]]`: a file, a folder or a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightSource {
     /// `hf://org/model@revision/file`, `https://…`, `s3://bucket/key` or `file:path`.
     pub(crate) source: String,
-    /// What it is called in the folder; the source's last part when absent.
+    /// Path in the weights folder [default: the last component of the source].
     pub(crate) path: Option<String>,
-    /// What it must be.
+    /// Expected SHA-256.
     #[serde(default, deserialize_with = "sha256")]
     pub(crate) sha256: Option<String>,
 }
@@ -124,24 +124,24 @@ fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
     }
 }
 
-/// Lower-case hex.
+/// Whether a text is a SHA-256 in lower-case hex.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What a worker starts for an endpoint.
+/// Kind of program that a worker starts for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// A function or class that `@endpoint` marks
+    /// A function or class with the `@endpoint` decorator
     Python,
-    /// A Cog predictor, as cog.yaml names it
+    /// A Cog predictor, named in cog.yaml
     Cog,
-    /// A script that ends in runpod.serverless.start
+    /// A script that calls runpod.serverless.start
     Runpod,
     /// A program that serves HTTP
     Server,
-    /// A program that is run once per job
+    /// A program that runs once per job
     Command,
 }
 
@@ -179,7 +179,7 @@ impl Default for Server {
     }
 }
 
-/// `requirements = "requirements.txt"`, or the requirements themselves.
+/// Name of a requirements file, or a list of requirements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Requirements {
     File(PathBuf),
@@ -199,7 +199,7 @@ struct Retry {
     on: Option<Vec<String>>,
 }
 
-/// An endpoint that looks at every job's input or output.
+/// A pipeline step: an endpoint that checks the input or output of every job.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
@@ -222,7 +222,7 @@ enum Trust {
     Owned,
 }
 
-/// A whole number within bounds.
+/// An integer within bounds.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(transparent)]
 struct Whole<const MIN: i64, const MAX: i64>(i64);
@@ -254,7 +254,7 @@ impl<'de, const MIN: i32, const MAX: i32> Deserialize<'de> for Decimal<MIN, MAX>
     }
 }
 
-/// As `"8.0"`.
+/// A version with two numbers, e.g. `"8.0"`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 struct TwoNumbers(String);
@@ -265,12 +265,12 @@ impl<'de> Deserialize<'de> for TwoNumbers {
         if text.split_once('.').is_some_and(|(a, b)| a.parse::<u16>().is_ok() && b.parse::<u16>().is_ok()) {
             Ok(Self(text))
         } else {
-            Err(D::Error::custom("use a text of two numbers, such as \"8.0\""))
+            Err(D::Error::custom("use a string of two numbers such as \"8.0\""))
         }
     }
 }
 
-/// As `"3.11"`.
+/// A Python version, e.g. `"3.11"`.
 #[derive(Debug, Clone)]
 pub(crate) struct PythonVersion(pub(crate) String);
 
@@ -280,7 +280,7 @@ impl<'de> Deserialize<'de> for PythonVersion {
         if text.strip_prefix("3.").is_some_and(|minor| minor.parse::<u8>().is_ok()) {
             Ok(Self(text))
         } else {
-            Err(D::Error::custom("use a version of Python such as \"3.11\""))
+            Err(D::Error::custom("use a Python version such as \"3.11\""))
         }
     }
 }
@@ -316,7 +316,7 @@ impl<'de> Deserialize<'de> for Requirements {
 }
 
 impl Manifest {
-    /// A folder's manifest, if it has one.
+    /// Reads the manifest of a folder, if it exists.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         super::read_if_there(&path, Self::parse)
@@ -333,10 +333,10 @@ impl Manifest {
         })
     }
 
-    /// What it says, as members of a deploy.
+    /// Members of the deploy request.
     pub(crate) fn members(&self) -> Result<Map<String, Value>> {
         let Value::Object(mut members) = serde_json::to_value(self)? else {
-            return Err(anyhow!("a manifest is no object"));
+            return Err(anyhow!("the manifest is not an object"));
         };
         let demands: Map<String, Value> = DEMANDS.iter().filter_map(|name| members.remove_entry(*name)).collect();
         if !demands.is_empty() {
@@ -345,7 +345,7 @@ impl Manifest {
         Ok(members)
     }
 
-    /// What a worker starts, as a deploy names it.
+    /// The `runner` member of the deploy request.
     pub(crate) fn runner(&self, kind: Kind) -> Result<Value> {
         let command = || {
             self.command
@@ -365,7 +365,7 @@ impl Manifest {
     }
 }
 
-/// Of serde's `` unknown field `a`, expected one of `b`, `c` ``.
+/// Parses serde's message `` unknown field `a`, expected one of `b`, `c` ``.
 fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
     Some((quoted.next()?, quoted.collect()))

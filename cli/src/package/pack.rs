@@ -1,4 +1,4 @@
-//! A folder as one `.tar.gz`: the same files make the same bytes on every machine.
+//! Packs a folder as a reproducible `.tar.gz`: equal files give equal bytes on every machine.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, GzBuilder};
 use tar::{Builder, Header};
 
-/// What a worker has to fetch before the first job; weights belong elsewhere.
+/// Maximum size of a package. Workers download it before the first job, so weights are kept separate.
 const BYTES_MAX: u64 = 256 << 20;
 
 const SKIPPED: [&str; 2] = ["__pycache__", "node_modules"];
 
-/// Packs a folder's files, or one file, into `archive`: sorted, no times, no owners; no hidden files, caches or environments, and none of
-/// `left_out`, which go another way.
+/// Packs the files of a folder, or one file, into `archive`: sorted, without times and owners. Excludes hidden files,
+/// caches, environments and the files in `left_out`, which are uploaded separately.
 pub(crate) fn pack(source: &Path, left_out: &[PathBuf], archive: &File) -> Result<()> {
     let mut files = Vec::new();
     if source.is_dir() {
@@ -23,11 +23,11 @@ pub(crate) fn pack(source: &Path, left_out: &[PathBuf], archive: &File) -> Resul
         files.retain(|name| !left_out.contains(&source.join(name)));
         files.sort();
     } else {
-        files.push(PathBuf::from(source.file_name().context("this file has no name")?));
+        files.push(PathBuf::from(source.file_name().context("the source file has no name")?));
     }
     let root = if source.is_dir() { source } else { source.parent().unwrap_or(Path::new("")) };
     check_size(root, &files)?;
-    // Without a name or a time in its header.
+    // A gzip header without name and time.
     let mut tar = Builder::new(GzBuilder::new().write(archive, Compression::default()));
     for name in &files {
         add(&mut tar, root, name).with_context(|| format!("cannot pack {}", root.join(name).display()))?;
@@ -57,7 +57,7 @@ fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
     let largest: Vec<String> =
         sizes.iter().take(3).map(|(size, name)| format!("{} ({} MiB)", name.display(), size >> 20)).collect();
     bail!(
-        "{} holds {} MiB and a package may hold {}; the largest: {}. Name weights in stoke.toml, as docs/weights.md tells, and keep data out of the folder",
+        "{} has {} MiB, but a package may have at most {} MiB; largest files: {}. Declare weights in stoke.toml (see docs/weights.md), and move other data out of the folder",
         root.display(),
         total >> 20,
         BYTES_MAX >> 20,
@@ -75,20 +75,20 @@ fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
             continue;
         }
         let path = below.join(text);
-        // A link to a file is taken as the file.
+        // A symlink to a file is packed as that file.
         let metadata = fs::metadata(entry.path());
-        let metadata = metadata.with_context(|| format!("{} leads nowhere; remove it", entry.path().display()))?;
+        let metadata = metadata.with_context(|| format!("{} is a dangling symlink; remove it", entry.path().display()))?;
         if metadata.is_dir() {
             ensure!(
                 !entry.path().is_symlink(),
-                "{} is a link to a folder; put the folder itself there",
+                "{} is a symlink to a folder; replace it with the folder",
                 entry.path().display()
             );
             if !entry.path().join("pyvenv.cfg").exists() {
                 find(root, &path, found)?;
             }
         } else {
-            ensure!(metadata.is_file(), "{} is no regular file; remove it from the folder", entry.path().display());
+            ensure!(metadata.is_file(), "{} is not a regular file; remove it from the folder", entry.path().display());
             found.push(path);
         }
     }
@@ -156,6 +156,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
         let error = pack(folder.path(), &[], &tempfile::tempfile().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("link leads nowhere"), "{error}");
+        assert!(error.contains("link is a dangling symlink"), "{error}");
     }
 }

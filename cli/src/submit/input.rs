@@ -1,11 +1,11 @@
-//! Where a job's input comes from.
+//! Input of a job.
 
 use std::io::Read;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// JSON as it stands, from @FILE, or from standard input as `-`; nothing is an empty object.
+/// Reads JSON from the argument, from @FILE, or from standard input (`-`). The default is an empty object.
 pub(crate) fn read(given: Option<&str>) -> Result<Value> {
     match given {
         None => Ok(json!({})),
@@ -26,5 +26,5 @@ pub(crate) fn read(given: Option<&str>) -> Result<Value> {
 
 fn parse(text: &str, from: &str) -> Result<Value> {
     serde_json::from_str(text)
-        .with_context(|| format!("{from} is not JSON; strings want double quotes, as in '{{\"text\": \"hi\"}}'"))
+        .with_context(|| format!("{from} is not valid JSON; strings need double quotes, e.g. '{{\"text\": \"hi\"}}'"))
 }

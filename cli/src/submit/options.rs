@@ -1,4 +1,4 @@
-//! What may be asked of a job beside its endpoint and its input: `stoke submit` and `stoke schedule create` share it.
+//! Job options that `stoke submit` and `stoke schedule create` share.
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -6,35 +6,35 @@ use serde_json::{Map, Value, json};
 
 #[derive(Args, Debug, Default)]
 pub(crate) struct JobOptions {
-    /// How urgent it is
+    /// Priority of the job [default: the endpoint's]
     #[arg(long, value_enum)]
     priority: Option<Priority>,
-    /// The longest that an attempt may run, seconds [default: the endpoint's]
+    /// Time limit of one attempt in seconds [default: the endpoint's]
     #[arg(long, value_name = "SECONDS")]
     timeout_s: Option<u64>,
-    /// Attempts before the job is given up [default: the endpoint's]
+    /// Maximum attempts [default: the endpoint's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// The longest until it has ended, however often it is tried; then it is `expired`
+    /// Time limit of the whole job in seconds, including retries; then it becomes `expired`
     #[arg(long, value_name = "SECONDS")]
     deadline_s: Option<u64>,
-    /// The longest that it may wait for its first attempt; then it is `expired`
+    /// Time limit of waiting for the first attempt in seconds; then it becomes `expired`
     #[arg(long, value_name = "SECONDS")]
     queue_timeout_s: Option<u64>,
-    /// How long it stays in the queue's memory after its end, before it moves to the history
+    /// Seconds that the ended job stays in queue memory before it moves to history
     #[arg(long, value_name = "SECONDS")]
     retention_s: Option<u64>,
     /// Run at most MAX jobs with this key at once [default: 1]
     #[arg(long, value_name = "KEY[:MAX]")]
     concurrency_key: Option<String>,
-    /// Tell this https URL when it has ended
+    /// https URL to notify when the job ends
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
-    /// What to tell the webhook of; may be repeated [default: job.completed]
+    /// Event to send to the webhook; may be repeated [default: job.completed]
     #[arg(long, value_name = "EVENT", requires = "webhook",
         value_parser = ["job.started", "job.output", "job.progress", "job.completed"])]
     webhook_event: Vec<String>,
-    /// A label of your own; may be repeated
+    /// Label of the job; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
-    /// As the API writes it.
+    /// The API's name of the priority.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Interactive => "interactive",
@@ -58,7 +58,7 @@ impl Priority {
 }
 
 impl JobOptions {
-    /// The members of a request that were given.
+    /// The given options as request members.
     pub(crate) fn members(&self) -> Result<Map<String, Value>> {
         let (key, max) = match self.concurrency_key.as_deref().map(concurrency) {
             Some(parsed) => parsed.map(|(key, max)| (Some(key), max))?,
@@ -83,33 +83,33 @@ impl JobOptions {
     }
 }
 
-/// `KEY`, or `KEY:MAX`. A key may have colons of its own: only a number after the last one is a MAX.
+/// Parses `KEY` or `KEY:MAX`. A key may contain colons: only a number after the last one is a MAX.
 fn concurrency(text: &str) -> Result<(&str, Option<u32>)> {
     let (key, max) = match text.rsplit_once(':').map(|(key, max)| (key, max.parse::<u32>())) {
         Some((key, Ok(max))) => (key, Some(max)),
         _ => (text, None),
     };
-    ensure!(!key.is_empty() && max != Some(0), "{text:?} is no KEY[:MAX]; it looks like user-7 or user-7:3");
+    ensure!(!key.is_empty() && max != Some(0), "{text:?} is not KEY[:MAX]; use e.g. user-7 or user-7:3");
     Ok((key, max))
 }
 
-/// `ID`, or `ID:completion`, as a member of `depends_on`.
+/// Parses `ID` or `ID:completion` to an item of `depends_on`.
 pub(crate) fn dependency(text: &str) -> Result<Value> {
     let (job, on) = text.split_once(':').unwrap_or((text, "success"));
     ensure!(
         !job.is_empty() && matches!(on, "success" | "completion"),
-        "{text:?} is no ID or ID:completion: a job runs after the `success` of another, or after its `completion`, however it ended"
+        "{text:?} is not ID or ID:completion; ID waits until the other job succeeds, ID:completion until it ends in any state"
     );
     Ok(json!({"job": job, "on": on}))
 }
 
-/// NAME, or NAME@VERSION.
+/// Parses NAME or NAME@VERSION.
 pub(crate) fn endpoint(text: &str) -> Result<Map<String, Value>> {
     let mut members = Map::new();
     let name = match text.split_once('@') {
         Some((name, version)) => {
             let number: u32 =
-                version.parse().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
+                version.parse().with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
             members.insert("version".to_owned(), number.into());
             name
         }
@@ -119,12 +119,12 @@ pub(crate) fn endpoint(text: &str) -> Result<Map<String, Value>> {
     Ok(members)
 }
 
-/// Labels as one object.
+/// Parses labels to an object.
 pub(crate) fn metadata(pairs: &[String]) -> Result<Map<String, Value>> {
     pairs.iter().map(|pair| pair_of(pair).map(|(key, value)| (key.to_owned(), value.into()))).collect()
 }
 
-/// The two parts of KEY=VALUE.
+/// Splits KEY=VALUE.
 pub(crate) fn pair_of(text: &str) -> Result<(&str, &str)> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.with_context(|| format!("{text:?} is not KEY=VALUE"))

@@ -1,4 +1,4 @@
-//! Tokens over the API, by those who may.
+//! Token management over the API.
 
 use anyhow::{Result, ensure};
 use reqwest::Method;
@@ -20,7 +20,7 @@ impl Api {
         let roles = if joins { vec![Role::Worker] } else { args.roles };
         ensure!(
             !roles.is_empty() || !args.scopes.is_empty(),
-            "say what it may do, as --role submit or --scope jobs:read"
+            "a token needs rights: use e.g. --role submit or --scope jobs:read"
         );
         let body = json!({
             "name": args.name,
@@ -59,7 +59,7 @@ fn made(new: &Value) -> Value {
     made
 }
 
-/// A token as the API tells of it, with its times as numbers.
+/// The API's token object, with times as numbers.
 fn shown(token: &Value) -> Value {
     let mut shown = token.clone();
     let Some(members) = shown.as_object_mut() else { return shown };

@@ -1,4 +1,5 @@
-//! Tokens in the API's own Redis, by operators: the way to the first one there is. What is done here is in the log of changes, too.
+//! Token management directly in the API's Redis, for operators and for the first token. Changes are in the audit log
+//! too.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,7 @@ impl Redis {
         let (next, token) = rotated(&record, args.overlap, args.ttl, &self.place.token_key()?)?;
         self.recorded("rotate", &next, async {
             let swapped = self.registry.swap_token(&record.hash, &next).await?;
-            ensure!(swapped, "token {} was rotated or revoked just now; look, then try again", args.id);
+            ensure!(swapped, "token {} was rotated or revoked at the same time; check it, then try again", args.id);
             Ok(())
         })
         .await?;
@@ -78,9 +79,9 @@ impl Redis {
         .await
     }
 
-    /// Evicts the workers that have joined with a token. A lease that an API grants at this moment runs out by itself.
+    /// Evicts the workers that joined with a token. A lease that an API grants at this moment expires by itself.
     async fn evict_joined(&self, id: &str) -> Result<()> {
-        let queue = Shards::connect(self.place.queue()?).await.context("the queue cannot be reached")?;
+        let queue = Shards::connect(self.place.queue()?).await.context("cannot reach the queue")?;
         for worker in self.registry.workers().await? {
             if worker.joined_with.as_deref() == Some(id) {
                 self.registry.evict(&Eviction::of(&worker)).await?;
@@ -92,10 +93,10 @@ impl Redis {
 
     async fn token(&self, id: &str) -> Result<TokenRecord> {
         let found = self.registry.token(id).await?.filter(|token| token.kind != TokenKind::Worker);
-        found.with_context(|| format!("there is no token {id}; `stoke token list` shows those that are"))
+        found.with_context(|| format!("no token {id}; list tokens with `stoke token list`"))
     }
 
-    /// Makes a change between two lines in the log, as the API does.
+    /// Runs a change between two entries in the audit log, like the API.
     async fn recorded(&self, verb: &str, token: &TokenRecord, change: impl Future<Output = Result<()>>) -> Result<()> {
         let begun = Change {
             id: nonce(),
@@ -108,7 +109,7 @@ impl Redis {
             request_id: String::new(),
             end: None,
         };
-        ensure!(self.registry.begin_change(&begun).await?, "too many changes are under way; try again");
+        ensure!(self.registry.begin_change(&begun).await?, "too many changes are in progress; try again");
         let done = change.await;
         let end = if done.is_ok() { ChangeEnd::Done } else { ChangeEnd::Failed };
         self.registry.end_change(&Change { end: Some(end), ..begun }).await?;
@@ -145,10 +146,10 @@ fn view(record: &TokenRecord, used_ms: Option<u64>) -> Value {
 impl Place {
     pub(crate) async fn registry(&self) -> Result<Registry> {
         let queue = RedisQueue::connect(self.queue()?).await;
-        Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
+        Ok(queue.context("cannot reach Redis; check that the API or `stoke dev` is running")?.registry())
     }
 
-    /// How the API reaches its queue.
+    /// The Redis settings of the API.
     fn queue(&self) -> Result<RedisConfig> {
         Ok(match &self.redis {
             Some(url) => {
@@ -172,11 +173,11 @@ impl Place {
         }
         match std::env::var("STOKE_TOKEN_KEY") {
             Ok(key) => Ok(key.parse()?),
-            Err(_) => bail!("with --redis, set STOKE_TOKEN_KEY to the API's token_key: tokens are hashed with it"),
+            Err(_) => bail!("--redis requires STOKE_TOKEN_KEY: set it to the API's token_key, with which tokens are hashed"),
         }
     }
 
-    /// The data directory of the `stoke dev` that is meant.
+    /// The data directory of `stoke dev`.
     fn data(&self) -> Result<PathBuf> {
         if let Some(data) = &self.data {
             return Ok(data.clone());
@@ -187,7 +188,7 @@ impl Place {
 
 fn never_run(data: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "no `stoke dev` has run in {}; name its data directory with --data, or the API's Redis with --redis",
+        "{} is not a data directory of `stoke dev`; set the data directory with --data, or the API's Redis with --redis",
         data.display()
     )
 }

@@ -1,4 +1,4 @@
-//! Lines of JSON as the body of one request, sent as they are read.
+//! Streaming upload of JSON lines as the body of one request.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -19,36 +19,36 @@ use crate::{progress, retry};
 
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A body that stood still for this long does not move again.
+/// Maximum time without progress of an upload from a file.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// How long the API may take after the last byte: it stores what it got before it answers.
+/// Maximum time from the last byte to the response, in which the API stores the lines.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Where lines come from.
+/// A source of lines.
 pub(crate) enum Lines {
-    /// Has a length, and can be read again.
+    /// A file, which has a length and can be read again.
     File { path: PathBuf, size_bytes: u64 },
-    /// Ends when it ends, and is read once: standard input, or a named pipe.
+    /// Standard input or a named pipe, which can be read only once.
     Pipe(Option<PathBuf>),
 }
 
 impl Lines {
-    /// The file, or standard input as `-`.
+    /// Opens a file, or standard input for `-`.
     pub(crate) async fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Pipe(None));
         }
         let about = tokio::fs::metadata(path).await.with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(!about.is_dir(), "{} is a folder; give a file with a job on each line", path.display());
+        ensure!(!about.is_dir(), "{} is a folder; pass a file with one job per line", path.display());
         if !about.is_file() {
             return Ok(Self::Pipe(Some(path.to_owned())));
         }
-        ensure!(about.len() > 0, "{} is empty; give a file with a job on each line", path.display());
+        ensure!(about.len() > 0, "{} is empty; pass a file with one job per line", path.display());
         Ok(Self::File { path: path.to_owned(), size_bytes: about.len() })
     }
 
-    /// How many there are, without empty ones at the end; `None` of what can be read only once.
+    /// Number of lines, without empty ones at the end; `None` for a pipe.
     pub(crate) async fn count(&self) -> Result<Option<u64>> {
         let Self::File { path, .. } = self else { return Ok(None) };
         let mut pieces = ReaderStream::with_capacity(self.reader().await?, PIECE_BYTES);
@@ -88,7 +88,7 @@ impl Lines {
     }
 }
 
-/// POSTs the lines to `path`; a file again when that fails in passing, which the key makes safe.
+/// Posts the lines to `path`. A file is retried after transient failures, which the idempotency key makes safe.
 pub(crate) async fn send(client: &Client, path: &str, key: &str, lines: &Lines) -> Result<Value> {
     for tried in 1.. {
         let failure = match once(client, path, key, lines).await? {
@@ -100,7 +100,7 @@ pub(crate) async fn send(client: &Client, path: &str, key: &str, lines: &Lines) 
         }
         tokio::time::sleep(retry::pause(tried, failure.asked)).await;
     }
-    bail!("never sent")
+    bail!("not sent")
 }
 
 async fn once(client: &Client, path: &str, key: &str, lines: &Lines) -> Result<Result<Value, Failure>> {
@@ -127,19 +127,19 @@ async fn once(client: &Client, path: &str, key: &str, lines: &Lines) -> Result<R
             sent = &mut sent => break sent,
             () = moves.stall(matches!(lines, Lines::File { .. })) => {
                 bar.finish_and_clear();
-                bail!("{} takes no more of {}: nothing moved for too long", client.url(), lines.name());
+                bail!("upload to {} stalled: no progress on {}", client.url(), lines.name());
             }
             () = moves.some.notified() => (),
         }
     };
     bar.finish_and_clear();
     Ok(match client.answer(sent).await {
-        Ok(answer) => Ok(answer.json().await.context("the API's answer is not JSON")?),
+        Ok(answer) => Ok(answer.json().await.context("the API's response is not valid JSON")?),
         Err(failure) => Err(failure),
     })
 }
 
-/// How a body gets on.
+/// Progress of a body.
 #[derive(Default)]
 struct Moves {
     some: Notify,
@@ -152,7 +152,7 @@ impl Moves {
         self.some.notify_one();
     }
 
-    /// Returns when it took too long since the last move.
+    /// Completes when there was no progress for too long.
     async fn stall(&self, file: bool) {
         match self.patience(file) {
             Some(patience) => tokio::time::sleep(patience).await,
@@ -160,7 +160,7 @@ impl Moves {
         }
     }
 
-    /// How long nothing may move. What fills a pipe may take its time.
+    /// Maximum time without progress. The source of a pipe may be slow, so a pipe has none.
     fn patience(&self, file: bool) -> Option<Duration> {
         if self.all.load(Ordering::Relaxed) { Some(ANSWER_MAX) } else { file.then_some(STALL_MAX) }
     }

@@ -1,4 +1,5 @@
-//! `hf://`: files of a model hub that speaks as huggingface.co does: one, or all of a repository, at the commit that a name stands for now.
+//! `hf://`: one file or all files of a repository on a hub with huggingface.co's API, pinned to the current commit of a
+//! revision.
 
 use std::path::Path;
 
@@ -13,13 +14,13 @@ use crate::package::{WeightSource, is_sha256};
 
 const HUB: &str = "https://huggingface.co";
 
-/// Pages of a listing, at most; each has up to a thousand files.
+/// Maximum number of pages of a listing; each has up to 1,000 files.
 const PAGES_MAX: usize = 20;
 
-/// What a repository holds beside its weights and what they need.
+/// Files that are never part of the weights.
 const LEFT_OUT: [&str; 2] = [".gitattributes", ".gitignore"];
 
-/// `org/model`, what of it, and which file if not all of them.
+/// Repository `org/model`, revision, and file (`None` for all files).
 #[derive(Debug, PartialEq, Eq)]
 struct Place<'a> {
     repository: String,
@@ -37,7 +38,7 @@ impl<'a> Place<'a> {
         };
         ensure!(
             !owner.is_empty() && !model.is_empty() && !revision.is_empty(),
-            "weights: hf://{rest} names no repository; write hf://org/model@revision or hf://org/model@revision/file"
+            "weights: hf://{rest} has no repository; use hf://org/model@revision or hf://org/model@revision/file"
         );
         let file = file.filter(|file| !file.is_empty());
         Ok(Self { repository: format!("{owner}/{model}"), revision, file })
@@ -55,7 +56,7 @@ struct Listed {
     lfs: Option<Large>,
 }
 
-/// What a large file's pointer says.
+/// The LFS pointer of a large file.
 #[derive(Debug, Deserialize)]
 struct Large {
     oid: String,
@@ -71,7 +72,7 @@ struct Hub {
     headers: Vec<(&'static str, String)>,
 }
 
-/// The files that `hf://<rest>` names, at the commit that its revision stands for now.
+/// Resolves `hf://<rest>` at the current commit of its revision.
 pub(super) async fn look(rest: &str, declared: &WeightSource) -> Result<Vec<Pinned>> {
     let place = Place::parse(rest)?;
     let hub = Hub::of(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
@@ -80,7 +81,7 @@ pub(super) async fn look(rest: &str, declared: &WeightSource) -> Result<Vec<Pinn
         None => {
             ensure!(
                 declared.sha256.is_none(),
-                "weights: {} is many files, and one sha256 cannot be that of all",
+                "weights: {} is a whole repository, so it cannot have one sha256; name a single file",
                 declared.source
             );
             hub.all(&place, declared).await
@@ -100,7 +101,7 @@ impl Hub {
         format!("{}/{repository}/resolve/{commit}/{}", self.base, file.join("/"))
     }
 
-    /// One file: its answer says at which commit it is, and of a large one what it holds.
+    /// Resolves one file. The response has its commit and, for a large file, its hash and size.
     async fn file(&self, place: &Place<'_>, file: &str, declared: &WeightSource) -> Result<Pinned> {
         let http =
             reqwest::Client::builder().redirect(Policy::none()).timeout(std::time::Duration::from_secs(60)).build()?;
@@ -109,10 +110,10 @@ impl Hub {
             request = request.header(*name, value);
         }
         let answer = request.send().await.map_err(reqwest::Error::without_url);
-        let answer = web::refused(file, answer.with_context(|| format!("{} cannot be reached", self.base))?)?;
+        let answer = web::refused(file, answer.with_context(|| format!("cannot reach {}", self.base))?)?;
         let said = answer.headers();
         let commit = text(said, "x-repo-commit")
-            .with_context(|| format!("{} does not say at which commit {file} is", self.base))?;
+            .with_context(|| format!("{} did not return the commit of {file}", self.base))?;
         let large = text(said, "x-linked-etag").map(|etag| etag.trim_matches('"').to_owned());
         let size =
             text(said, "x-linked-size").or(text(said, CONTENT_LENGTH.as_str())).and_then(|size| size.parse().ok());
@@ -121,7 +122,7 @@ impl Hub {
         self.pinned(place, &commit, file, path, known, declared).await
     }
 
-    /// All files but those that hold the same weights in a worse form.
+    /// Resolves all files, except duplicates of safetensors in other formats.
     async fn all(&self, place: &Place<'_>, declared: &WeightSource) -> Result<Vec<Pinned>> {
         let api = format!("{}/api/models/{}", self.base, place.repository);
         let Revision { sha: commit } =
@@ -135,12 +136,12 @@ impl Hub {
         }
         ensure!(
             next.is_none() && files.len() <= FILES_MAX,
-            "{} has more than {FILES_MAX} files; name those that you want",
+            "{} has more than {FILES_MAX} files; declare only the files that you need",
             place.repository
         );
         let (files, skipped) = wanted(files);
         if !skipped.is_empty() {
-            output::note(format_args!("left out, for the safetensors beside them: {}", skipped.join(", ")));
+            output::note(format_args!("skipped, because the repository has safetensors: {}", skipped.join(", ")));
         }
         let mut pinned = Vec::new();
         for one in files {
@@ -173,22 +174,23 @@ impl Hub {
         Ok(Pinned { path, source, url: Some(url), sha256, size_bytes, file: None })
     }
 
-    /// An answer, and where the next page of it is.
+    /// Fetches a page of a listing. Returns it with the URL of the next page.
     async fn ask<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<(T, Option<String>)> {
         let mut request = web::http()?.get(url);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
         let answer = request.send().await.map_err(reqwest::Error::without_url);
-        let answer = answer.with_context(|| format!("{} cannot be reached", self.base))?;
+        let answer = answer.with_context(|| format!("cannot reach {}", self.base))?;
         let what = url.strip_prefix(&self.base).unwrap_or(url).to_owned();
         let answer = web::refused(&what, answer)?;
         let next = next_page(answer.headers()).filter(|next| next.starts_with(&format!("{}/", self.base)));
-        Ok((answer.json().await.with_context(|| format!("{} gave no listing", self.base))?, next))
+        Ok((answer.json().await.with_context(|| format!("{} did not return a listing", self.base))?, next))
     }
 }
 
-/// Those to have, and the names of those left out: pickles and the formats of other frameworks, where there are safetensors.
+/// Splits files into wanted ones and names of skipped ones: if there are safetensors, pickles and other formats are
+/// skipped.
 fn wanted(files: Vec<Listed>) -> (Vec<Listed>, Vec<String>) {
     let has_safetensors = files.iter().any(|one| one.path.ends_with(".safetensors"));
     let is_other = |path: &str| {
@@ -202,7 +204,7 @@ fn wanted(files: Vec<Listed>) -> (Vec<Listed>, Vec<String>) {
     (files, skipped.into_iter().map(|one| one.path).collect())
 }
 
-/// Of `<url>; rel="next"`.
+/// Parses the header `Link: <url>; rel="next"`.
 fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get(LINK)?.to_str().ok()?;
     let next = links.split(',').find(|link| link.contains("rel=\"next\""))?;

@@ -1,4 +1,4 @@
-//! `weights.lock`: what each declared source is, file by file.
+//! `weights.lock`: the pinned files of each declared source.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const FILE: &str = "weights.lock";
 const HEAD: &str =
     "# The exact weights of stoke.toml, written by `stoke deploy` and `stoke weights lock`. Keep it with the code.\n\n";
 
-/// The file.
+/// The contents of `weights.lock`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lock {
@@ -21,7 +21,7 @@ pub(super) struct Lock {
     weights: Vec<Entry>,
 }
 
-/// All files of one declared source.
+/// The files of one declared source.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -46,7 +46,7 @@ impl Lock {
         let path = folder.join(FILE);
         match std::fs::read_to_string(&path) {
             Ok(text) => toml::from_str(&text).with_context(|| {
-                format!("{} cannot be read; `stoke weights lock --update` writes it anew", path.display())
+                format!("cannot parse {}; recreate it with `stoke weights lock --update`", path.display())
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -63,7 +63,7 @@ impl Lock {
         }
     }
 
-    /// What a source was found to be, unless its author now says that it is something else.
+    /// The pinned files of a source, unless its declared hash has changed.
     pub(super) fn of(&self, declared: &WeightSource) -> Option<Vec<Pinned>> {
         let entry = self.weights.iter().find(|entry| entry.is(declared))?;
         let agrees = |file: &File| declared.sha256.as_ref().is_none_or(|sha256| *sha256 == file.sha256);

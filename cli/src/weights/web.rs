@@ -1,4 +1,4 @@
-//! Files of the web: how large they are, and what their hash is.
+//! Size and hash of files on the web.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn http() -> Result<Client> {
     Ok(Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(SILENCE_TIMEOUT).build()?)
 }
 
-/// One file, found at `url`. It is read once, unless its author says what its hash is.
+/// Resolves the file at `url`. It is downloaded to hash it, unless its hash is declared.
 pub(super) async fn look(declared: &WeightSource, url: &str, headers: &[(&'static str, String)]) -> Result<Pinned> {
     let path = declared.path.clone().unwrap_or_else(|| last_part(&declared.source).to_owned());
     let (sha256, size_bytes) = match &declared.sha256 {
@@ -37,26 +37,26 @@ pub(super) async fn look(declared: &WeightSource, url: &str, headers: &[(&'stati
     })
 }
 
-/// How large it is: of a whole file, or of all that one byte is a part of.
+/// Gets the size of a file with a request for its first byte.
 async fn size(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<u64> {
     let answer = ask(&http()?, path, url, headers, Some((0, Some(0), None))).await?;
-    total(&answer).with_context(|| format!("weights: nobody says how large {path} is; leave its sha256 out"))
+    total(&answer).with_context(|| format!("weights: the server does not return the size of {path}; remove its sha256, so that it is downloaded and measured"))
 }
 
-/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke, of a file that says which version it is; else
-/// it begins anew, for as long as each beginning but a few comes further than all before.
+/// Downloads a file to compute its hash and size. An interrupted download resumes if the file has a strong ETag, else
+/// it restarts. The number of tries without progress is limited.
 pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<(String, u64)> {
     let http = http()?;
     let (mut hash, mut done, mut etag) = (Sha256::new(), 0_u64, None::<String>);
     let bar = progress::transfer(format!("hashing {path}"), 0);
     let (mut tried, mut furthest) = (0, 0);
     loop {
-        // Without a version, the rest could be that of another file, and what is pinned nobody's.
+        // Without an ETag, the rest could belong to another version of the file.
         let range = etag.clone().filter(|_| done > 0).map(|etag| (done, None, Some(etag)));
         let outcome = async {
             let mut answer = ask(&http, path, url, headers, range).await?;
             if answer.status() == StatusCode::OK && done > 0 {
-                // It is another file by now, or the server cannot go on.
+                // The file has changed, or the server does not support ranges.
                 (hash, done) = (Sha256::new(), 0);
             }
             let strong = |etag: &str| (!etag.starts_with("W/")).then(|| etag.to_owned());
@@ -71,7 +71,7 @@ pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, Str
                     (tried, furthest) = (0, done);
                 }
             }
-            ensure!(whole.is_none_or(|whole| whole == done), "the connection ended before the file did");
+            ensure!(whole.is_none_or(|whole| whole == done), "the connection closed before the end of the file");
             Ok(())
         };
         match outcome.await {
@@ -87,12 +87,12 @@ pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, Str
     Ok((hex::encode(hash.finalize()), done))
 }
 
-/// From, to, and of which version.
+/// First byte, last byte and ETag of a range.
 type Part = (u64, Option<u64>, Option<String>);
 
-/// The status that a server refused with.
+/// A request that the server refused.
 #[derive(Debug, thiserror::Error)]
-#[error("weights: {path}: the server answered {status}{advice}")]
+#[error("weights: {path}: the server returned {status}{advice}")]
 struct Refused {
     path: String,
     status: StatusCode,
@@ -121,7 +121,7 @@ async fn ask(
         }
     }
     let answer = request.send().await.map_err(reqwest::Error::without_url);
-    let answer = answer.with_context(|| format!("weights: {path} cannot be reached"))?;
+    let answer = answer.with_context(|| format!("weights: cannot download {path}"))?;
     refused(path, answer)
 }
 
@@ -131,8 +131,8 @@ pub(super) fn refused(path: &str, answer: Response) -> Result<Response> {
         return Ok(answer);
     }
     let advice = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; is a token needed? hf:// takes the variable HF_TOKEN",
-        StatusCode::NOT_FOUND => "; is the name right?",
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; if it needs a token, set HF_TOKEN (hf:// only)",
+        StatusCode::NOT_FOUND => "; check the name",
         _ => "",
     };
     bail!(Refused { path: path.to_owned(), status, advice })

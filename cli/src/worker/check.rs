@@ -7,13 +7,14 @@ use stokehold_worker::machine::{self, Finding, Machine};
 
 use crate::{Global, findings};
 
-/// Say what this machine can do as a worker, and what it lacks
+/// Check this machine's capabilities as a worker
 ///
-/// Looks at glibc, Python, uv, the runner's wheel, the sandbox, the cards with their driver, and the disk; fails where something is not as whoever set the
-/// machine up wanted it. A worker says the same when it starts. Reads the variables that `stoke worker` reads, and needs no join token.
+/// Checks glibc, Python, uv, the runner's wheel, the sandbox, GPUs with their driver, and the disk. Fails if the
+/// machine does not meet the configured settings. A worker logs the same checks when it starts. Reads the environment
+/// variables of `stoke worker`; needs no join token.
 #[derive(Args)]
 pub(crate) struct CheckArgs {
-    /// Ask this gateway too [default: STOKE_GATEWAY_URL, else none]
+    /// Also check this gateway [default: STOKE_GATEWAY_URL, else none]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
 }
@@ -23,7 +24,7 @@ pub(super) async fn run(global: &Global, args: CheckArgs) -> Result<()> {
     findings::tell(global, &look(gateway.as_deref()).await?)
 }
 
-/// Everything that there is to find.
+/// Runs all checks.
 pub(super) async fn look(gateway: Option<&str>) -> Result<Vec<Finding>> {
     let raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
     let mut found = Machine::of(&raw)?.look().await;

@@ -10,8 +10,9 @@ use crate::{Global, output};
 
 /// Evict a worker (takes effect within 5 s)
 ///
-/// The worker's jobs go back to the queue without losing an attempt, and its reports are refused. It cannot join again with the same name and
-/// join token; a rented machine cannot join again at all. Use --revoke-join-token if the host may change its name.
+/// The worker's jobs go back to the queue without losing an attempt, and its reports are refused. It cannot join again
+/// with the same name and join token; a rented machine cannot join again at all. Use --revoke-join-token if the host
+/// may change its name.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke worker evict w_0123456789abcdef

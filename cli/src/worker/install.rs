@@ -1,4 +1,4 @@
-//! `stoke worker install` and `uninstall`: the worker as a service of systemd.
+//! `stoke worker install` and `uninstall`: the worker as a systemd service.
 
 use std::fs;
 use std::io::Read;
@@ -13,53 +13,54 @@ use super::check;
 use crate::services::{self, has_systemd, program, systemctl, unit, variables, write};
 use crate::{Global, findings, output};
 
-/// The unit that `deploy/` has, too.
+/// The unit, from `deploy/`.
 const UNIT: &str = include_str!("../../../deploy/systemd/stoke-worker.service");
 
 const SERVICE: &str = "stoke-worker.service";
 const UNIT_PATH: &str = "etc/systemd/system/stoke-worker.service";
 const SETTINGS_PATH: &str = "etc/stokehold/worker.env";
 
-/// No join token is as long.
+/// Maximum size of a token file, far above that of a token.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// What the unit says itself: systemd makes and owns these folders.
+/// Settings that the unit has itself: systemd creates these folders.
 const OF_THE_UNIT: [&str; 2] = ["STOKE_DATA_DIR", "STOKE_CACHE_DIR"];
 
-/// A file that holds the join token. The service's own user could not read it.
+/// Variable with the path of a token file. It is not passed on, because the service's user could not read the file.
 const TOKEN_FILE: &str = "STOKE_JOIN_TOKEN_FILE";
 
-/// Have systemd run a worker on this machine, from now on
+/// Install a worker as a systemd service on this machine
 ///
-/// Writes the unit and, readable by root alone, /etc/stokehold/worker.env with the join token and every other setting of `stoke worker` that is in the
-/// environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts it. Again with other settings changes them; again without a token keeps the old ones. The
-/// token is read from STOKE_JOIN_TOKEN or a file, never from an argument: those are seen by every user of a machine.
+/// Writes the unit and /etc/stokehold/worker.env, readable by root only, with the join token and every other setting of
+/// `stoke worker` in the environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts the service. Run it again with a
+/// token to change the settings; without a token, the old settings are kept. The token is read from STOKE_JOIN_TOKEN or
+/// a file, never from an argument, because every user of a machine can see arguments.
 #[derive(Args)]
 pub(crate) struct InstallArgs {
-    /// Where the gateway answers [STOKE_GATEWAY_URL]
+    /// URL of the gateway [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
-    /// A file that holds the join token, - for standard input [STOKE_JOIN_TOKEN]
+    /// File with the join token, or - for standard input [default: the token in STOKE_JOIN_TOKEN]
     #[arg(long, value_name = "FILE")]
     join_token_file: Option<PathBuf>,
-    /// What to call this worker [STOKE_WORKER_NAME; default: the host's name]
+    /// Name of this worker [STOKE_WORKER_NAME; default: the host name]
     #[arg(long)]
     name: Option<String>,
-    /// The program to run [default: this one]
+    /// `stoke` program that the service starts [default: this program]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Print what would be written, without the token, and do nothing
+    /// Print the files, without the token, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write below this folder and start nothing: for making an image
+    /// Write files below this folder and start nothing (to build an image)
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     root: PathBuf,
-    /// Go on when a check of this machine fails
+    /// Install even if a check of this machine fails
     #[arg(long)]
     force: bool,
 }
 
-/// Stop the worker that `install` set up, and remove it
+/// Stop and remove the service of `stoke worker install`
 #[derive(Args)]
 pub(crate) struct UninstallArgs {}
 
@@ -71,10 +72,10 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
     let settings = match &token {
         None if settings_path.exists() => {
             let changes = args.gateway.is_some() || args.name.is_some();
-            ensure!(!changes, "to change {}, give the join token again", settings_path.display());
+            ensure!(!changes, "to change {}, pass the join token again", settings_path.display());
             None
         }
-        None => bail!("there is no join token: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN"),
+        None => bail!("no join token: create one with `stoke token create --kind join` and set STOKE_JOIN_TOKEN"),
         Some(token) => {
             let mut settings = carried(|name| std::env::var(name).ok());
             let mut set = |name: &'static str, value: &Option<String>| {
@@ -87,10 +88,10 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
             set("STOKE_WORKER_NAME", &args.name);
             set("STOKE_JOIN_TOKEN", &Some(token.clone()));
             let url = settings.iter().find(|(name, _)| *name == "STOKE_GATEWAY_URL");
-            let (_, url) = url.context("say where the gateway answers: --gateway, or STOKE_GATEWAY_URL")?;
+            let (_, url) = url.context("no gateway given: use --gateway or STOKE_GATEWAY_URL")?;
             ensure!(
                 url.starts_with("http://") || url.starts_with("https://"),
-                "the gateway's address must start with http:// or https://, and is {url:?}"
+                "the gateway URL must start with http:// or https://, not {url:?}"
             );
             let pairs = settings.iter().map(|(name, value)| (*name, value.as_str()));
             Some((url.clone(), variables("stoke worker install", pairs)?))
@@ -102,15 +103,15 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
     if is_live {
         ensure!(
             nix::unistd::Uid::effective().is_root(),
-            "only root may install a service: use sudo -E, or --dry-run to see it"
+            "installing a service requires root: use sudo -E, or --dry-run to see the files"
         );
         ensure!(
             has_systemd(),
-            "systemd does not run here: start `stoke worker` by whatever starts things on this machine"
+            "systemd is not running: start `stoke worker` with the service manager of this machine"
         );
         let found = check::look(settings.as_ref().map(|(url, _)| url.as_str())).await?;
         if findings::failed(&found) > 0 && !args.force {
-            findings::tell(global, &found).context("nothing was installed; --force installs it all the same")?;
+            findings::tell(global, &found).context("nothing was installed; use --force to install anyway")?;
         }
     }
     if let Some((_, text)) = &settings {
@@ -121,7 +122,7 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
         systemctl(&["daemon-reload"]).await?;
         systemctl(&["enable", "--quiet", SERVICE]).await?;
         systemctl(&["restart", SERVICE]).await?;
-        output::note(format_args!("{SERVICE} is started: `journalctl -u {SERVICE} -f` shows what it says"));
+        output::note(format_args!("started {SERVICE}; see its log with `journalctl -u {SERVICE} -f`"));
     }
     if global.json {
         let settings = settings.is_some().then_some(&settings_path);
@@ -132,18 +133,18 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
 
 pub(super) async fn remove(_: UninstallArgs) -> Result<()> {
     let root = Path::new("/");
-    ensure!(nix::unistd::Uid::effective().is_root(), "only root may remove a service: use sudo");
+    ensure!(nix::unistd::Uid::effective().is_root(), "removing a service requires root: use sudo");
     let unit = root.join(UNIT_PATH);
-    ensure!(unit.exists(), "there is no {}: nothing to remove", unit.display());
+    ensure!(unit.exists(), "nothing to remove: {} does not exist", unit.display());
     systemctl(&["disable", "--quiet", "--now", SERVICE]).await?;
     services::remove(&unit)?;
     services::remove(&root.join(SETTINGS_PATH))?;
     systemctl(&["daemon-reload"]).await?;
-    output::note("removed; environments and packages are kept in /var/cache/private/stokehold until you delete them");
+    output::note("removed; environments and packages are kept in /var/cache/private/stokehold");
     Ok(())
 }
 
-/// From the environment or a file.
+/// Reads the join token from the environment or a file.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let given = match (file, set("STOKE_JOIN_TOKEN")) {
@@ -157,7 +158,7 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
     };
     let given = given.context("cannot read the join token")?;
     let token = given.trim();
-    ensure!(!token.is_empty(), "the file of the join token is empty");
+    ensure!(!token.is_empty(), "the join token file is empty");
     Ok(Some(token.to_owned()))
 }
 
@@ -167,9 +168,9 @@ fn read_token(from: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The settings of `stoke worker` that are set here and not the unit's own.
+/// Worker settings from the environment, without those that the unit has itself.
 fn carried(var: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
-    // A provider's are for its container to end itself with, not for a service to keep.
+    // Variables of a provider's container must not be kept in a service.
     let is_kept = |name: &&str| !OF_THE_UNIT.contains(name) && !name.starts_with("CONTAINER_") && *name != TOKEN_FILE;
     let names = VARIABLES.into_iter().filter(is_kept);
     names.filter_map(|name| Some((name, var(name).filter(|value| !value.is_empty())?))).collect()
@@ -189,8 +190,8 @@ fn show(global: &Global, unit_path: &Path, unit: &str, settings_path: &Path, set
     }
     output::line(format_args!("# {}\n{unit}", unit_path.display()))?;
     match settings {
-        Some(text) => output::line(format_args!("# {}, readable by root alone\n{text}", settings_path.display())),
-        None => output::line(format_args!("# {} stays as it is", settings_path.display())),
+        Some(text) => output::line(format_args!("# {}, readable by root only\n{text}", settings_path.display())),
+        None => output::line(format_args!("# {} is unchanged", settings_path.display())),
     }
 }
 
