@@ -81,10 +81,13 @@ dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 
 dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `stoke` carries
 
-# How `stoke` is built. For `make test` with all that it will test: cargo unifies the features of dependencies over the packages that are
-# selected, and with another selection builds most of them anew.
-BUILD_STOKE = cargo build --locked -p stokehold-cli
-test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests
+# Cargo unifies the features of dependencies over the packages that it builds. This one makes them those of the whole workspace with its tests,
+# so that `stoke`, the tests and the chaos checker share one build of each.
+UNIFIED := --features stokehold-cli/unified
+
+# For `make test`, all that it will test is built at once.
+BUILD_STOKE = cargo build --locked -p stokehold-cli $(UNIFIED)
+test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests $(UNIFIED)
 
 # Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
 # dashboard, whose address then says so.
@@ -291,12 +294,11 @@ sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and c
 	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
-# A `stoke` with failpoints, or with planted bugs, goes by another name: it is nobody's to run.
+# A debug build has failpoints.
+BUILD_CHAOS = cargo build --locked -p stokehold-cli -p stokehold-chaos $(UNIFIED)
 chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a judgement (SEED=n repeats a run)
-	cargo build --locked -p stokehold-cli --features failpoints
-	cp target/debug/stoke target/debug/stoke-failpoints
-	cargo build --locked -p stokehold-chaos
-	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
+	$(BUILD_CHAOS)
+	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
 
 # The release before this one: the last tag, or its commit in a clone that has no tags.
 PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),02dff84)
@@ -308,9 +310,10 @@ upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to thi
 	$(MAKE) -C $(PREVIOUS_DIR) TOOLS=$(TOOLS) stoke wheel
 	# What the release after this one may write: fields with more words.
 	cargo test --locked -p stokehold-queue --test it -- quarantine::fields_may_grow_by_words_that_this_release_does_not_know
-	cargo build --locked -p stokehold-cli -p stokehold-chaos
+	$(BUILD_CHAOS)
 	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults upgrade --before $(PREVIOUS_DIR)/target/debug/stoke $(if $(SEED),--seed $(SEED))
 
+# A release build with failpoints, or a build with planted bugs, has a name of its own: it is not for use.
 chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
 	cargo build --locked --release -p stokehold-cli --features failpoints
 	cp target/release/stoke target/release/stoke-failpoints
@@ -328,9 +331,8 @@ mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must 
 	  if STOKE_MUTANT=$${one%%=*} $(QUEUE_TEST) $${one#*=} > /dev/null 2>&1; then echo "$${one%%=*}: nothing caught it"; exit 1; fi; \
 	  echo "$${one%%=*}: caught by $${one#*=}"; \
 	done
-	cargo build --locked -p stokehold-cli --features mutants
+	$(BUILD_CHAOS) --features stokehold-cli/mutants
 	cp target/debug/stoke target/debug/stoke-mutants
-	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
 
 # What rents, in simulated time: killed at every await, before a market where everything goes wrong.

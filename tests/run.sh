@@ -18,7 +18,7 @@ suite() { # name, command...
 
 # The test programs, "<package> <target> <folder> <program>" a line, all built at once: cargo unifies the features of dependencies over the packages
 # that are selected, and with another selection builds most of them anew.
-cargo test --locked --workspace --lib --bins --tests --no-run --message-format json-render-diagnostics >"$logs/messages" || failed=1
+cargo test --locked --workspace --lib --bins --tests --features stokehold-cli/unified --no-run --message-format json-render-diagnostics >"$logs/messages" || failed=1
 python3 - "$logs/messages" >"$logs/programs" <<'EOF'
 import json, os, re, sys
 for line in open(sys.argv[1]):
@@ -46,7 +46,7 @@ programs() { # package, target, argument...
 rust() {
     local bad=0
     programs '!(stokehold-tests)' '*' || bad=1
-    cargo test --locked --workspace --doc --no-fail-fast || bad=1
+    cargo test --locked --workspace --doc --features stokehold-cli/unified --no-fail-fast || bad=1
     return "$bad"
 }
 

@@ -91,7 +91,8 @@ pub(crate) async fn retry_all(
         let found = answer["retried"].as_array().context("the API's response has no list of retried jobs")?;
         let mut again = None;
         for pair in found {
-            let id = |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
+            let id =
+                |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
             let (old, new) = (id("id")?, id("new_id")?);
             if made.contains(&old) {
                 again = Some(old.clone());

@@ -175,7 +175,10 @@ impl Change {
 pub(crate) async fn run(global: &Global, args: LimitsArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let Some(tenant) = &args.tenant else {
-        ensure!(!args.change.is_some(), "name the tenant whose limits to set, e.g. `stoke limits TENANT --max-running 50`");
+        ensure!(
+            !args.change.is_some(),
+            "name the tenant whose limits to set, e.g. `stoke limits TENANT --max-running 50`"
+        );
         return own(global, &client, args.endpoint.as_deref()).await;
     };
     let (path, fields) = match &args.endpoint {

@@ -91,7 +91,10 @@ impl Package {
             Kind::Runpod if source.is_file() => Some(path.to_owned()),
             Kind::Runpod => {
                 let handler = handler.with_context(|| {
-                    format!("no handler script given for {path}; set it with --handler handler.py or in {}", manifest::FILE)
+                    format!(
+                        "no handler script given for {path}; set it with --handler handler.py or in {}",
+                        manifest::FILE
+                    )
                 })?;
                 in_folder(&source, Some(handler))
             }
@@ -110,7 +113,8 @@ impl Package {
                 members.insert("vram_gib".to_owned(), json!(cog::VRAM_GIB_ASSUMED));
                 notes.push(format!(
                     "{} needs a GPU but has no memory size: assuming {} GiB until it has run; set it with --vram-gib",
-                    cog::FILE, cog::VRAM_GIB_ASSUMED
+                    cog::FILE,
+                    cog::VRAM_GIB_ASSUMED
                 ));
             }
         }
@@ -120,7 +124,9 @@ impl Package {
         if overrides.network {
             members.insert("network".to_owned(), json!(true));
         } else if matches!(kind, Kind::Cog | Kind::Runpod) && !members.contains_key("network") {
-            notes.push(format!("a {kind} endpoint has no network access, not even to download weights; enable it with --network"));
+            notes.push(format!(
+                "a {kind} endpoint has no network access, not even to download weights; enable it with --network"
+            ));
         }
         for (member, file) in [("input_schema", &manifest.input_schema), ("output_schema", &manifest.output_schema)] {
             if let Some(file) = file {
@@ -210,7 +216,9 @@ impl Package {
 
     /// The members of a deploy request, except the package and the lock.
     pub(crate) fn deploy(&self, described: Value) -> Result<Map<String, Value>> {
-        let Value::Object(mut described) = described else { bail!("the description of the handler is not a JSON object") };
+        let Value::Object(mut described) = described else {
+            bail!("the description of the handler is not a JSON object")
+        };
         let mut body = match described.remove("options") {
             Some(Value::Object(options)) => options,
             _ => Map::new(),

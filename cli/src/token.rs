@@ -239,7 +239,9 @@ fn shown_once(global: &Global, made: &Value) -> Result<()> {
     if let Some(until_ms) = made["previous_until_ms"].as_u64() {
         output::note(format_args!("The old secret stays valid for {}.", from_now(until_ms)));
     }
-    output::note(output::dim(format_args!("The token cannot be shown again. To revoke it: `stoke token revoke {id}`.")));
+    output::note(output::dim(format_args!(
+        "The token cannot be shown again. To revoke it: `stoke token revoke {id}`."
+    )));
     Ok(())
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stokehold_vram::Claim;
 use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
+use stokehold_vram::Claim;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
-use stokehold_vram::{Ledger, Verdict};
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
+use stokehold_vram::{Ledger, Verdict};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{Gpu, LeaseRef, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;

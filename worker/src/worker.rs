@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
-use stokehold_vram::Claim;
 use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
     LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
+use stokehold_vram::Claim;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};

@@ -1,10 +1,10 @@
 //! A simulated machine: the worker's ledger over one card, the models on it, and its bill.
 
-use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::mib_of_gib;
+use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 
 use super::rules::{cold_load_s, disk_load_s};
 use crate::durations::millis;

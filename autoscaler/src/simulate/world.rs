@@ -12,13 +12,13 @@ use futures::FutureExt as _;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::value::RawValue;
-use stokehold_vram::Ticket;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{self, JobSpec, NewJob, Timing};
 use stokehold_queue::queue::{Lease, Signal, Waiter};
 use stokehold_queue::reach::class_of;
 use stokehold_queue::vram::class_of_gib;
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
+use stokehold_vram::Ticket;
 use tokio::sync::mpsc;
 
 use super::machine::{Load, Machine, Wanted};

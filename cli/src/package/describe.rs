@@ -67,7 +67,8 @@ async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> 
         .spawn()
         .with_context(|| format!("cannot run {}", python.display()))?;
     let ended = tokio::time::timeout(DESCRIBE_TIMEOUT, child.wait_with_output()).await;
-    let advice =
-        || format!("the import took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
+    let advice = || {
+        format!("the import took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs())
+    };
     Ok(ended.with_context(advice)??)
 }

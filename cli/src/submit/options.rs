@@ -108,8 +108,9 @@ pub(crate) fn endpoint(text: &str) -> Result<Map<String, Value>> {
     let mut members = Map::new();
     let name = match text.split_once('@') {
         Some((name, version)) => {
-            let number: u32 =
-                version.parse().with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
+            let number: u32 = version
+                .parse()
+                .with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
             members.insert("version".to_owned(), number.into());
             name
         }

@@ -24,7 +24,6 @@ impl Clock {
         }
     }
 
-    #[cfg(feature = "redis")]
     /// What a script is handed as `now_ms`: empty makes it ask Redis.
     pub(crate) fn script_arg(&self) -> String {
         match self {

@@ -72,10 +72,8 @@ pub enum Error {
 }
 
 /// Redis's error code for a key of another type than the command expects.
-#[cfg(feature = "redis")]
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 
-#[cfg(feature = "redis")]
 impl Error {
     /// A tenant or a job is on a shard that this process is not configured for.
     pub(crate) fn no_shard(shard: u8) -> Self {

@@ -1,18 +1,18 @@
-//! Places between two awaits where a test makes this process exit or stall, named `<what>.<when>`. With the feature
-//! `failpoints` the environment sets them: `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` does so at
-//! the 20th and the 3rd time. Without it they are not compiled in.
+//! Places between two awaits where a test makes this process exit or stall, named `<what>.<when>`. In a debug build,
+//! and with the feature `failpoints`, the environment sets them: `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` does so at
+//! the 20th and the 3rd time. A release has none of them.
 //!
 //! Not the `fail` crate: its pauses block the thread, and with it all other tasks on it.
 
 /// A place is reached.
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(any(debug_assertions, feature = "failpoints")))]
 #[inline]
 pub async fn reach(_place: &'static str) {}
 
-#[cfg(feature = "failpoints")]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 pub use armed::reach;
 
-#[cfg(feature = "failpoints")]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 mod armed {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -242,7 +242,6 @@ impl FinishReport {
     }
 
     /// How many jobs shared its time: those of its call of the handler, or beside it in its process.
-    #[cfg(feature = "redis")]
     pub(crate) fn sharers(&self) -> f64 {
         self.timing.sharers()
     }

@@ -42,7 +42,6 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }

@@ -15,7 +15,6 @@ pub use self::attempt::{Attempt, AttemptOutcome, LOADED_AHEAD_MAX_MS, Timing};
 pub use self::error::{ErrorCode, Fault, JobError};
 pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};
-#[cfg(feature = "redis")]
 pub(crate) use self::spec::is_unshared;
 pub use self::spec::{
     BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy, SLOT_PARTS,

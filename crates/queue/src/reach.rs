@@ -44,13 +44,11 @@ impl Reach {
     }
 
     /// By number of demands.
-    #[cfg(feature = "redis")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         self.0.iter().map(|(demands, gib)| (*demands, *gib))
     }
 
     /// The numbers of the demands that it meets, as `0.3.7`.
-    #[cfg(feature = "redis")]
     pub(crate) fn met(&self) -> String {
         let numbers: Vec<String> = self.0.keys().map(u32::to_string).collect();
         numbers.join(".")

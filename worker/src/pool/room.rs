@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
 use super::{Loaded, Model, NotReady, Pool, Using, lock};
 use crate::failure::{failed, infra};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_vram::{Claim, Need};
 use stokehold_queue::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
 use stokehold_queue::job::JobError;
+use stokehold_vram::{Claim, Need};
 use tokio::time::Instant;
 
 use super::Worker;
