@@ -123,7 +123,7 @@ impl Attempts {
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
             Err(Stop::Outgrown(error, need_mib)) => {
-                tracing::info!(job.id = %lease.job_id, need_mib, "the model has outgrown every card here");
+                tracing::info!(job.id = %lease.job_id, need_mib, "the model needs more memory than any GPU of this worker has");
                 vram_need_mib = Some(need_mib);
                 FinishOutcome::Failed { error }
             }
@@ -402,7 +402,7 @@ impl Attempts {
         match stopped {
             Some(stop) => Err(stop),
             None => {
-                let message = format!("the handler ran longer than timeout_s, {} s", limit.as_secs_f64());
+                let message = format!("the handler ran longer than timeout_s ({} s)", limit.as_secs_f64());
                 Err(Stop::Fail(JobError { stderr: stderr_of(&end), ..failed(ErrorCode::Timeout, message) }))
             }
         }
@@ -425,7 +425,7 @@ async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd
 
 /// The runner was gone before the run reached it.
 fn gone() -> RunEnd {
-    RunEnd::Broken { why: "the runner ended before the job began".to_owned(), stderr: String::new() }
+    RunEnd::Broken { why: "the runner exited before the job started".to_owned(), stderr: String::new() }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -89,7 +89,7 @@ impl Cards {
         match nvml::open(library) {
             Ok(nvml) => Self::new(nvml::cards(&nvml), Some(nvml)),
             Err(error) => {
-                tracing::info!(%error, "no NVIDIA driver: this worker takes CPU jobs only");
+                tracing::info!(%error, "no NVIDIA driver found; this worker runs CPU jobs only");
                 Self::new(Vec::new(), None)
             }
         }
@@ -212,7 +212,7 @@ impl Cards {
             self.update(place, |card| {
                 card.health.see(look.as_ref().map(|look| look.signs).map_err(Clone::clone));
                 if stuck_mib > 0 {
-                    card.health.fence(format!("{stuck_mib} MiB are in use though the process that held them is gone"));
+                    card.health.fence(format!("{stuck_mib} MiB remain allocated after their process exited"));
                 }
                 card.look = look.ok().or_else(|| card.look.take());
                 card.short_mib = short_mib;
@@ -262,10 +262,13 @@ impl Cards {
             let why = why.unwrap_or_default();
             match after {
                 GpuHealth::Fenced => {
-                    tracing::error!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, why, "a card is fenced off: it takes no work until this worker starts again");
+                    tracing::error!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, why, "a GPU is faulty; it takes no work until this worker restarts");
                 }
-                GpuHealth::Hot => tracing::warn!(gpu.index = gpu.index, "a card is too hot to take work"),
-                GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a card takes work again"),
+                GpuHealth::Hot => tracing::warn!(
+                    gpu.index = gpu.index,
+                    "a GPU is too hot; it takes no new work until it has cooled down"
+                ),
+                GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a GPU takes work again"),
             }
         }
         if is_open != was_open {
@@ -292,7 +295,7 @@ impl Cards {
             this.each(&cards, |card| {
                 card.probes -= 1;
                 if let Some(why) = &fault {
-                    card.health.fence(format!("it does not work: {why}"));
+                    card.health.fence(format!("the GPU test failed: {why}"));
                 }
             });
         });
@@ -358,7 +361,7 @@ impl Cards {
     fn give_up_hung(&self) {
         let hangs = self.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
-            let why = format!("NVML has not answered for {} s", LOOK_MAX.as_secs());
+            let why = format!("NVML has not responded for {} s", LOOK_MAX.as_secs());
             self.update(place, |card| card.health.fence(why));
         }
     }
@@ -385,7 +388,7 @@ fn declared(sizes_mib: &[u64]) -> Vec<Gpu> {
     let card = |(index, vram_mib): (u32, &u64)| Gpu {
         index,
         uuid: format!("fake-{index}"),
-        name: "fake card".to_owned(),
+        name: "fake GPU".to_owned(),
         vram_mib: *vram_mib,
         ..Gpu::default()
     };

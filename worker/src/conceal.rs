@@ -34,7 +34,10 @@ fn bounds() -> io::Result<(u64, u64)> {
     let field = |number: usize| fields.get(number - STATE).and_then(|text| text.parse().ok());
     match (field(50), field(51)) {
         (Some(start), Some(end)) if 0 < start && start <= end => Ok((start, end)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat does not say where the environment lies")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "/proc/self/stat does not contain the address of the environment",
+        )),
     }
 }
 

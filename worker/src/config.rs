@@ -275,8 +275,10 @@ impl RawConfig {
         path("STOKE_BWRAP", &mut raw.bwrap);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
         if let Some(value) = var("STOKE_ALLOW_SOURCE_BUILDS") {
-            let why =
-                |_| ConfigError { name: "STOKE_ALLOW_SOURCE_BUILDS", why: format!("{value:?} is not true or false") };
+            let why = |_| ConfigError {
+                name: "STOKE_ALLOW_SOURCE_BUILDS",
+                why: format!("expected true or false, got {value:?}"),
+            };
             raw.allow_source_builds = value.parse().map_err(why)?;
         }
         number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
@@ -299,8 +301,9 @@ fn number<T: std::str::FromStr>(
     into: &mut T,
 ) -> Result<(), ConfigError> {
     if let Some(value) = var(name) {
-        *into =
-            value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a number it could be") })?;
+        *into = value
+            .parse()
+            .map_err(|_| ConfigError { name, why: format!("{value:?} is not a valid number for this setting") })?;
     }
     Ok(())
 }
@@ -326,14 +329,17 @@ impl TryFrom<RawConfig> for Config {
             return refuse("max_loaded", "must be at least 1");
         }
         if raw.package_bytes > raw.packages_bytes / 2 {
-            return refuse("packages_bytes", "must be at least twice package_bytes: one tenant may take half of it");
+            return refuse(
+                "packages_bytes",
+                "must be at least twice package_bytes, because one tenant may use at most half of it",
+            );
         }
         if !raw.vast_url.starts_with("http://") && !raw.vast_url.starts_with("https://") {
             return refuse("vast_url", "must start with http:// or https://");
         }
         let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.0.is_empty();
         if is_rented && !raw.container_id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return refuse("container_id", "is not an instance's id");
+            return refuse("container_id", "must be an instance id: letters and digits only");
         }
         let rental = (is_rented && raw.dead_man_ms > 0).then(|| Rental {
             url: raw.vast_url.trim_end_matches('/').to_owned(),
@@ -383,7 +389,7 @@ fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     }
     if file.as_os_str().is_empty() {
         return refuse(
-            "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN_FILE to a file that holds it, or STOKE_JOIN_TOKEN"
+            "is missing; create one with `stoke token create --kind join`, then set STOKE_JOIN_TOKEN_FILE to a file that contains it or set STOKE_JOIN_TOKEN"
                 .to_owned(),
         );
     }
@@ -403,7 +409,7 @@ pub(crate) fn bwrap(named: Option<PathBuf>) -> PathBuf {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a thousand million")]
 fn micros(usd: f64) -> Result<u64, ConfigError> {
     if !(0.0..=1_000.0).contains(&usd) {
-        return Err(ConfigError { name: "price_usd_per_hour", why: format!("{usd} is not 0 to 1000") });
+        return Err(ConfigError { name: "price_usd_per_hour", why: format!("must be between 0 and 1000, got {usd}") });
     }
     Ok((usd * 1e6).round() as u64)
 }
@@ -412,7 +418,10 @@ fn address(text: &str) -> Result<Option<SocketAddr>, ConfigError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let why = |_| ConfigError { name: "metrics_listen", why: format!("{text:?} is no address:port") };
+    let why = |_| ConfigError {
+        name: "metrics_listen",
+        why: format!("expected ADDRESS:PORT, e.g. 127.0.0.1:7073, got {text:?}"),
+    };
     text.parse().map(Some).map_err(why)
 }
 
@@ -428,7 +437,7 @@ pub(crate) fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
         return Ok(None);
     }
     let cards: Result<Vec<u64>, _> = text.split(',').map(|card| card.trim().parse()).collect();
-    let why = || format!("{text:?} is not a list of sizes in MiB like 24576,81920");
+    let why = || format!("expected a comma-separated list of sizes in MiB, e.g. 24576,81920, got {text:?}");
     cards.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
 }
 

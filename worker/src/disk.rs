@@ -46,10 +46,10 @@ impl Disks {
             match &full {
                 Some(folder) if self.has_room => tracing::error!(
                     path = %folder.display(),
-                    "this disk has less than {} MiB left, or does not answer: no more jobs until it has",
+                    "this disk has less than {} MiB free or does not respond; taking no jobs until it has space",
                     ROOM_MIN >> 20
                 ),
-                None if !self.has_room => tracing::info!("there is room on the disks again"),
+                None if !self.has_room => tracing::info!("the disks have free space again"),
                 _ => {}
             }
             self.has_room = full.is_none();

@@ -121,12 +121,12 @@ pub enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting => f.write_str("waiting for another build of it"),
-            Self::CreatingVenv => f.write_str("creating"),
+            Self::Waiting => f.write_str("waiting for another build of the same environment"),
+            Self::CreatingVenv => f.write_str("creating the virtual environment"),
             Self::Installing { packages: 1 } => f.write_str("installing 1 package"),
             Self::Installing { packages } => write!(f, "installing {packages} packages"),
             Self::InstallingRunner => f.write_str("installing the runner"),
-            Self::Compiling => f.write_str("compiling"),
+            Self::Compiling => f.write_str("compiling modules"),
             Self::Publishing => f.write_str("publishing"),
         }
     }
@@ -262,7 +262,7 @@ impl Environments {
         let mut ways = wanted.iter().peekable();
         loop {
             let Some(way) = ways.next() else {
-                return Err(Error::io("find a way to build it")(std::io::ErrorKind::NotFound.into()));
+                return Err(Error::io("find a way to build the environment")(std::io::ErrorKind::NotFound.into()));
             };
             match self.made(way, progress).await {
                 Err(error) if error.is_for_want_of_a_wheel() && ways.peek().is_some() => {}
@@ -314,7 +314,7 @@ impl Environments {
         let inner = Arc::clone(&self.0);
         let cleaned = spawn_blocking(move || builds::clean(inner.store.builds(), inner.cap_bytes)).await;
         if let Err(error) = cleaned.unwrap_or_else(|error| Err(error.into())) {
-            tracing::warn!(%error, "downloads that nobody uses could not be removed");
+            tracing::warn!(%error, "cannot remove unused downloads");
         }
     }
 
@@ -327,7 +327,7 @@ impl Environments {
             inner.store.publish(&partial, &hash)?;
             // Not before: what a power cut left half written would be had by all.
             if let Err(error) = bytecode.keep(&inner.store.environment(&hash), fresh) {
-                tracing::warn!(%error, "compiled modules could not be kept for other environments");
+                tracing::warn!(%error, "cannot keep compiled modules for other environments");
             }
             // The room is needed until the last of it is gone, and no longer.
             drop((partial, room));
@@ -336,7 +336,7 @@ impl Environments {
             let in_use = InUse(lock);
             in_use.touch();
             let is_cache_large = inner.make_room().unwrap_or_else(|error| {
-                tracing::warn!(%error, "unused environments could not be removed");
+                tracing::warn!(%error, "cannot remove unused environments");
                 false
             });
             Ok(is_cache_large)
@@ -345,7 +345,7 @@ impl Environments {
         let is_cache_large = published.map_err(Error::io("publish the environment"))?;
         // By uv itself, which waits for installs of other processes that read from it.
         if is_cache_large && let Err(error) = self.0.uv.clean_cache().await {
-            tracing::warn!(%error, "uv's cache could not be emptied");
+            tracing::warn!(%error, "cannot clear uv's cache");
         }
         Ok(())
     }
@@ -421,11 +421,11 @@ impl Inner {
                 self.compile(&bytecode, interpreter, &partial, None, progress).await?
             }
             Some(ours) => {
-                let seal = Seal::of(&venv).map_err(Error::io("look at the empty environment"))?;
+                let seal = Seal::of(&venv).map_err(Error::io("inspect the empty environment"))?;
                 progress(Phase::Installing { packages: packages(requirements) });
                 self.install(wanted, &partial, room.as_ref()).await?;
                 let settled = room.as_ref().map_or(Ok(()), Room::settle);
-                settled.map_err(Error::io("end what installed the requirements"))?;
+                settled.map_err(Error::io("stop the processes that installed the requirements"))?;
                 checked(seal, &venv).await?;
                 let fresh = self.compile(&bytecode, interpreter, &partial, room.as_ref(), progress).await?;
                 progress(Phase::InstallingRunner);
@@ -451,8 +451,9 @@ impl Inner {
         store::write_list(&lock, requirements).await.map_err(Error::io("write the requirements"))?;
         let uv = match room {
             Some(room) => {
-                room.give(partial).map_err(Error::io("give the environment to its builder"))?;
-                room.uv(&self.uv, partial, interpreter, plan.wheels_only).map_err(Error::io("shut uv in"))?
+                room.give(partial).map_err(Error::io("change the owner of the environment"))?;
+                room.uv(&self.uv, partial, interpreter, plan.wheels_only)
+                    .map_err(Error::io("start uv in the sandbox"))?
             }
             None => self.uv.plain(),
         };
@@ -470,7 +471,7 @@ impl Inner {
     ) -> Result<Fresh, Error> {
         progress(Phase::Compiling);
         let python = match room {
-            Some(room) => room.python(partial, interpreter).map_err(Error::io("shut the compiler in"))?,
+            Some(room) => room.python(partial, interpreter).map_err(Error::io("start the compiler in the sandbox"))?,
             None => Command::new(&interpreter.program),
         };
         let (tag, owner) = (&interpreter.cache_tag, room.and_then(Room::owner));
@@ -496,7 +497,7 @@ impl Inner {
 async fn checked(seal: Seal, venv: &Path) -> Result<(), Error> {
     let venv = venv.to_owned();
     let checked = spawn_blocking(move || seal.check(&venv));
-    checked.await.unwrap_or_else(|error| Err(Error::io("look at what was installed")(error.into())))
+    checked.await.unwrap_or_else(|error| Err(Error::io("inspect the installed files")(error.into())))
 }
 
 /// How many requirements a rendered lock lists: hashes are on indented lines, options start with a dash.

@@ -47,13 +47,13 @@ const REJOIN_PAUSE_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// Nobody answered, or only that it cannot now. Whether it happened is unknown.
-    #[error("the gateway is not reachable: {0}")]
+    #[error("cannot reach the gateway: {0}")]
     Unavailable(String),
     /// The token is not good any more: join again.
-    #[error("the gateway does not accept this worker's token")]
+    #[error("the gateway rejected this worker's token")]
     Unauthorized,
     /// It was refused for good, with the problem's code.
-    #[error("the gateway refused: {code}: {detail}")]
+    #[error("the gateway rejected the request: {code}: {detail}")]
     Refused {
         /// Stable.
         code: String,
@@ -135,10 +135,10 @@ impl Gateway {
     pub(crate) async fn stay_joined(&self) -> Infallible {
         loop {
             self.token.refused().await;
-            tracing::warn!("the gateway refused this worker's token; joining again");
+            tracing::warn!("the gateway rejected this worker's token; joining again");
             let mut pause = REJOIN_PAUSE_MIN;
             while let Err(error) = self.join().await {
-                tracing::error!(%error, "cannot join again");
+                tracing::error!(%error, "cannot join again; retrying");
                 let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
                 sleep(jittered).await;
                 pause = (pause * 2).min(REJOIN_PAUSE_MAX);
@@ -240,7 +240,7 @@ impl Gateway {
             }
             match answer {
                 Err(Error::Unavailable(why)) if left > 0 => {
-                    tracing::debug!(path = call.path, %why, "the gateway did not answer, trying again");
+                    tracing::debug!(path = call.path, %why, "no response from the gateway; retrying");
                     let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
                     sleep(jittered).await;
                     wait = (wait * 2).min(WAIT_MAX);
@@ -248,7 +248,7 @@ impl Gateway {
                 outcome => return outcome,
             }
         }
-        Err(Error::Unavailable("no try was allowed".to_owned()))
+        Err(Error::Unavailable("no attempt was made".to_owned()))
     }
 
     async fn once<B: Serialize, R: DeserializeOwned>(&self, call: &Call<'_, B>, token: &Secret) -> Result<R, Error> {
@@ -273,7 +273,7 @@ impl Gateway {
             // An answer without a body reads as null, which is what `()` is in JSON.
             let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
             return serde_json::from_slice(body)
-                .map_err(|error| Error::Unavailable(format!("its answer to {path} is not readable: {error}")));
+                .map_err(|error| Error::Unavailable(format!("invalid response to {path}: {error}")));
         }
         Err(refusal(status, &bytes))
     }

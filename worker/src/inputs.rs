@@ -16,11 +16,11 @@ const INPUT_BYTES_MAX: usize = 8 << 20;
 /// Fetches an input that is kept as a file. Into memory: its handler must not be able to change what it is given.
 pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Result<Box<RawValue>, JobError> {
     let fetched = async {
-        let url = url.ok_or_else(|| anyhow::anyhow!("the gateway gave no URL for it"))?;
+        let url = url.ok_or_else(|| anyhow::anyhow!("the gateway sent no URL for it"))?;
         let bytes = transfer.get_bytes(url, INPUT_BYTES_MAX).await?;
         Ok::<_, anyhow::Error>(RawValue::from_string(String::from_utf8(bytes)?)?)
     };
-    fetched.await.map_err(|error| infra(format!("the input cannot be fetched: {error}")))
+    fetched.await.map_err(|error| infra(format!("cannot fetch the input: {error}")))
 }
 
 /// Fetches each file for the user that the endpoint's runners run as. Where each lies, by its id, while the folder is held; it has the name that it
@@ -34,7 +34,7 @@ pub(crate) async fn fetch(
         return Ok((BTreeMap::new(), None));
     }
     let fetched = fetch_all(transfer, urls, endpoint).await;
-    let (files, folder) = fetched.map_err(|error| infra(format!("an input file cannot be fetched: {error}")))?;
+    let (files, folder) = fetched.map_err(|error| infra(format!("cannot fetch an input file: {error}")))?;
     Ok((files, Some(folder)))
 }
 
@@ -46,7 +46,7 @@ async fn fetch_all(
     let (staged, mut files) = (endpoint.stage()?, BTreeMap::new());
     for (id, url) in urls {
         // The gateway's word, and part of a path.
-        anyhow::ensure!(is_name(id), "{id:?} is no file's id");
+        anyhow::ensure!(is_name(id), "{id:?} is not a file id");
         // A handler may go by the name that its user has given the file, or by how that ends.
         let path = match transfer.get(url, &staged.create(id)?).await? {
             Some(name) => {

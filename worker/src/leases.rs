@@ -66,7 +66,7 @@ impl Leases {
         let Some(held) = self.lock().remove(lease) else { return };
         // An end that was taken, and is not answered yet, takes the lease with it.
         if held.is_running {
-            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost: its attempt is stopped");
+            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost; stopping its attempt");
             held.lost.cancel();
         }
     }
@@ -92,11 +92,11 @@ impl Leases {
         if !silent.is_empty() {
             tracing::error!(
                 held = silent.len(),
-                "the gateway has been silent for nearly a lease: stopping these attempts before others start them"
+                "no response from the gateway for almost one lease period; stopping these attempts before other workers start the jobs"
             );
         }
         for lease in silent {
-            self.lose(&lease, "the gateway is silent");
+            self.lose(&lease, "no response from the gateway");
         }
     }
 
@@ -161,7 +161,7 @@ async fn beat(
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "heartbeat not answered"),
+            Err(error) => tracing::warn!(%error, "heartbeat failed"),
         }
     }
 }

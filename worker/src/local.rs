@@ -154,7 +154,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
     };
     let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;
     let scratch = job.scratch.join("run");
-    std::fs::create_dir_all(&scratch).map_err(|error| infra(format!("no scratch space: {error}")))?;
+    std::fs::create_dir_all(&scratch).map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
     let request = RunRequest {
         job: "local".to_owned(),
         attempt: 1,
@@ -176,6 +176,6 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         }
         Ok(RunEnd::Failed { failure, stderr, .. }) => Err(raised(failure, stderr)),
         Ok(end) => Err(died(end)),
-        Err(_) => Err(failed(ErrorCode::Protocol, "the runner ended before the job began".to_owned())),
+        Err(_) => Err(failed(ErrorCode::Protocol, "the runner exited before the job started".to_owned())),
     }
 }

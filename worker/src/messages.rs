@@ -92,7 +92,7 @@ impl Messages {
         pending.close();
         let abort = task.abort_handle();
         if timeout(LAST_CALL, task).await.is_err() {
-            tracing::warn!("the last messages of a run could not be told in time");
+            tracing::warn!("the last messages of a run could not be sent in time");
             abort.abort();
         }
     }
@@ -263,7 +263,8 @@ async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, kn
             .map(|event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event: event.clone() })
             .collect(),
     };
-    let lost = |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "messages lost");
+    let lost =
+        |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "cannot send messages of a job; they are lost");
     if *knows_several {
         match gateway.events(&request(&messages)).await {
             // Nothing of it was kept: it was not understood.

@@ -90,7 +90,7 @@ async fn prepared(job: JobId, result: Vec<u8>, files: Vec<UploadFile>) -> Result
         return document(result);
     }
     let preparing = spawn_blocking(move || document(completed(job, result, &files)?));
-    let broken = |error| Err(failed(ErrorCode::Infra, format!("the result could not be prepared: {error}")));
+    let broken = |error| Err(failed(ErrorCode::Infra, format!("cannot prepare the result: {error}")));
     preparing.await.unwrap_or_else(broken)
 }
 
@@ -123,12 +123,12 @@ async fn opened(scratch: &Path, file: OutputFile) -> Result<(UploadFile, File), 
     let (opened, (size_bytes, sha256)) = match opening.await.unwrap_or_else(|panic| Err(panic.into())) {
         Ok(opened) => opened,
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            return Err(failed(ErrorCode::Protocol, format!("{name} is no file of this run: {error}")));
+            return Err(failed(ErrorCode::Protocol, format!("{name} is not a file of this run: {error}")));
         }
-        Err(error) => return Err(failed(ErrorCode::BadOutput, format!("the file {name} cannot be read: {error}"))),
+        Err(error) => return Err(failed(ErrorCode::BadOutput, format!("cannot read the file {name}: {error}"))),
     };
     if size_bytes > FILE_BYTES_MAX {
-        let why = format!("the file {name} has {size_bytes} bytes, more than {FILE_BYTES_MAX}");
+        let why = format!("the file {name} has {size_bytes} bytes, more than the limit of {FILE_BYTES_MAX}");
         return Err(failed(ErrorCode::ResultTooLarge, why));
     }
     Ok((UploadFile { name, size_bytes, sha256, content_type: file.content_type }, opened))
@@ -158,7 +158,7 @@ async fn upload(
     let stored = stream::iter(puts).try_for_each_concurrent(UPLOADS_AT_ONCE, |(upload, source)| {
         transfer.put(&upload.url, &upload.headers, source)
     });
-    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))?;
+    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("cannot store the result: {error}")))?;
     failpoint::reach("upload.after").await;
     Ok(())
 }
@@ -172,10 +172,10 @@ async fn upload_urls(gateway: &Gateway, request: &UploadsRequest) -> Result<Uplo
             Ok(reply) => return Ok(reply),
             Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
             Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) if tries.are_left() => {
-                tracing::warn!(job.id = %request.job_id, %error, "no upload URLs yet, trying again");
+                tracing::warn!(job.id = %request.job_id, %error, "cannot get upload URLs; retrying");
                 tries.pause().await;
             }
-            Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
+            Err(error) => return Err(failed(ErrorCode::Infra, format!("cannot get upload URLs: {error}"))),
         }
     }
 }

@@ -51,31 +51,31 @@ const BAD_KNOWN: usize = 1_000;
 /// Why a package is not there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{0:?} is not a SHA-256")]
+    #[error("{0:?} is not a SHA-256 digest")]
     Name(String),
-    #[error("the package cannot be fetched: {0}")]
+    #[error("cannot fetch the package: {0}")]
     Fetch(String),
-    #[error("the store refused the package: {0}")]
+    #[error("the object store rejected the request for the package: {0}")]
     Refused(StatusCode),
-    #[error("the package is not the one that was deployed: expected {expected}, got {got}; deploy it again")]
+    #[error("the package differs from the deployed one: expected {expected}, got {got}; deploy it again")]
     Differs { expected: String, got: String },
-    #[error("the package cannot be unpacked: {0}; deploy it again")]
+    #[error("cannot unpack the package: {0}; deploy it again")]
     Unpack(String),
     #[error(
-        "the package unpacks to more than the {cap} that this worker takes: keep weights and data out of it and deploy again, or have \
-         STOKE_PACKAGE_BYTES raised",
+        "the unpacked package is larger than this worker's limit of {cap}: remove weights and data from it and deploy again, or ask the \
+         operator to raise STOKE_PACKAGE_BYTES",
         cap = Size(*cap)
     )]
     TooLarge { cap: u64 },
     #[error(
-        "the package has more than {0} files and folders: leave out what the handler does not read, and deploy it again"
+        "the package has more than {0} files and folders: remove those that the handler does not read and deploy it again"
     )]
     TooMany(usize),
     /// It was unpacked before, in vain.
     #[error("{0}")]
     Bad(String),
     #[error(
-        "the package needs {need}, and {in_use} of the {cap} that {whose} may take on this worker are in use; raise STOKE_PACKAGES_BYTES",
+        "the package needs {need}, but {in_use} of the {cap} for {whose} on this worker are in use; raise STOKE_PACKAGES_BYTES",
         need = Size(*need),
         in_use = Size(*in_use),
         cap = Size(*cap)
@@ -83,7 +83,7 @@ pub(crate) enum Error {
     InUse { need: u64, in_use: u64, cap: u64, whose: &'static str },
     #[error(transparent)]
     Lock(#[from] environment::Error),
-    #[error("no room for the package")]
+    #[error("cannot store the package on this worker")]
     Io(#[from] io::Error),
 }
 
@@ -215,7 +215,7 @@ impl Packages {
         for left in (0..TRIES).rev() {
             match self.fetch_once(sha256, size_bytes, url, into).await {
                 Err(error) if left > 0 && error.is_passing() => {
-                    tracing::debug!(%error, package.sha256 = sha256, "trying again");
+                    tracing::debug!(%error, package.sha256 = sha256, "cannot fetch a package; retrying");
                     let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
                     tokio::time::sleep(jittered).await;
                     wait *= 2;
@@ -236,7 +236,7 @@ impl Packages {
             return Err(Error::Refused(status));
         }
         if !status.is_success() {
-            return Err(Error::Fetch(format!("the store answered {status}")));
+            return Err(Error::Fetch(format!("the object store responded with {status}")));
         }
         let differs = |got: String, expected: String| Err(Error::Differs { expected, got });
         let (mut file, mut hash, mut got_bytes) = (tokio::fs::File::create(into).await?, Sha256::new(), 0);

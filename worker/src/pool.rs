@@ -116,7 +116,7 @@ pub(crate) struct Apart {
 impl Apart {
     /// What became of it.
     pub(crate) async fn done(&mut self) -> Result<(Using, Result<Ready, NotReady>), NotReady> {
-        let broke = |_| NotReady::Job(infra("the model's load broke".to_owned()));
+        let broke = |_| NotReady::Job(infra("loading the model failed unexpectedly".to_owned()));
         (&mut self.answer).await.map_err(broke)
     }
 
@@ -237,10 +237,10 @@ impl Pool {
         let (code, message) = match self.ready(&growing.0, Some(lease), None).await {
             Ok(_) => return,
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => (Some(error.code), error.message),
-            Err(NotReady::NoRoom | NotReady::Closed) => (None, "there is no room".to_owned()),
+            Err(NotReady::NoRoom | NotReady::Closed) => (None, "not enough room".to_owned()),
         };
         growing.0.cannot_grow();
-        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "no model was loaded beside the others");
+        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "cannot load another model of this endpoint");
     }
 
     /// An endpoint version; asks the gateway the first time.
@@ -270,7 +270,7 @@ impl Pool {
             Some(gateway::Error::Refused { code, detail }) if code == "unknown_version" => {
                 failed(ErrorCode::EnvironmentFailed, detail.clone())
             }
-            _ => infra(format!("what to run is not known: {error}")),
+            _ => infra(format!("cannot fetch the endpoint's specification: {error}")),
         })
     }
 
@@ -456,7 +456,7 @@ impl Pool {
             None => self.fetch_for(model, lease, !model.is_growing()).await?,
         };
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
-        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
         let is_boxed = self.sandbox.is_alone();
         // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.

@@ -25,7 +25,7 @@ impl Rejoin {
     /// What an earlier life has left in this folder, if anything. Blocks on the disk.
     pub(crate) fn open(folder: &Path) -> Self {
         let token = read(&folder.join(FILE)).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the token to join again with cannot be read; joining with the one that is configured");
+            tracing::warn!(%error, "cannot read the rejoin token; joining with the configured token");
             None
         });
         Self(Arc::new(Inner { folder: folder.to_owned(), token: Mutex::new(token) }))
@@ -42,7 +42,7 @@ impl Rejoin {
         let folder = self.0.folder.clone();
         let written = tokio::task::spawn_blocking(move || write(&folder, &token)).await.map_err(io::Error::other);
         if let Err(error) = written.and_then(|written| written) {
-            tracing::error!(%error, "the token to join again with cannot be kept");
+            tracing::error!(%error, "cannot save the rejoin token");
         }
     }
 

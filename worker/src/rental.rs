@@ -51,11 +51,11 @@ impl Rental {
         loop {
             match self.ask().await {
                 Ok(()) => {
-                    tracing::error!(instance.id = %self.instance, "this machine is destroyed");
+                    tracing::error!(instance.id = %self.instance, "the provider accepted the request to destroy this instance");
                     wait = WAIT_MAX;
                 }
                 Err(why) => {
-                    tracing::error!(instance.id = %self.instance, why, "this machine cannot be destroyed, trying again");
+                    tracing::error!(instance.id = %self.instance, why, "cannot destroy this instance; retrying");
                 }
             }
             let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
@@ -75,7 +75,7 @@ impl Rental {
             return Ok(());
         }
         if !status.is_success() {
-            return Err(format!("it answered {status}"));
+            return Err(format!("the provider responded with {status}"));
         }
         let mut body = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(said)? {
@@ -86,7 +86,7 @@ impl Rental {
         }
         // A refusal may come as a 200 that says so inside.
         match serde_json::from_slice::<Answer>(&body) {
-            Ok(Answer { success: Some(false) }) => Err("it answered that it was not done".to_owned()),
+            Ok(Answer { success: Some(false) }) => Err("the provider reported a failure".to_owned()),
             Ok(_) | Err(_) => Ok(()),
         }
     }

@@ -137,7 +137,10 @@ impl Sandbox {
             match prove(&*enclosure, is_root.then_some(PROBED), folders).await {
                 Ok(()) => {
                     if !missing.is_empty() {
-                        tracing::info!("handlers are shut in at {level}, and could not be further:{}", said(&missing));
+                        tracing::info!(
+                            "handlers run at sandbox level {level}; no higher level is available:{}",
+                            said(&missing)
+                        );
                     }
                     let rights = if is_root { Rights::OwnUser } else { Rights::WithoutCapabilities };
                     return Ok(Self::of(enclosure, rights, &missing));
@@ -147,7 +150,7 @@ impl Sandbox {
         }
         match wanted {
             Some(level @ (Level::L1 | Level::L2)) => {
-                Err(format!("STOKE_SANDBOX asks for {level}, and this machine cannot give it:{missing}"))
+                Err(format!("STOKE_SANDBOX requires {level}, which this machine does not support:{missing}"))
             }
             Some(Level::L0) | None => {
                 let sandbox = Self::open(stoke, is_root, folders, missing).await;
@@ -165,7 +168,7 @@ impl Sandbox {
     async fn open(stoke: PathBuf, is_root: bool, folders: &[&Path], mut missing: String) -> Self {
         let confined = Confined { stoke, is_restricted: false };
         let ways = [
-            (Rights::OwnUser, Some(PROBED), "a user of their own"),
+            (Rights::OwnUser, Some(PROBED), "a separate user"),
             (Rights::WithoutCapabilities, None, "root without capabilities"),
         ];
         for (rights, uid, what) in ways.into_iter().filter(|_| is_root) {
@@ -229,12 +232,12 @@ impl Sandbox {
 /// What handlers can do all the same.
 fn remains(level: Level, rights: Rights) -> &'static str {
     match (level, rights) {
-        (Level::L0, Rights::OwnUser) => "handlers reach whatever a user of their own may, and the network",
+        (Level::L0, Rights::OwnUser) => "handlers can access everything that a separate user can, and the network",
         (Level::L0, Rights::WithoutCapabilities) => {
-            "handlers have the worker's user, without its capabilities: they read and change all of its files"
+            "handlers run as the worker's user without its capabilities: they can read and change all of its files"
         }
-        (Level::L0, Rights::Workers) => "handlers can do all that the worker can",
-        (Level::L1, _) => "handlers still see what runs on this machine",
+        (Level::L0, Rights::Workers) => "handlers can do everything that the worker can",
+        (Level::L1, _) => "handlers can still see the processes of this machine",
         (Level::L2, _) => "handlers still share this machine's kernel",
     }
 }

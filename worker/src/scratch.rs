@@ -33,7 +33,7 @@ impl Scratch {
         for entry in fs::read_dir(&all)?.flatten().filter(|entry| entry.path().is_dir()) {
             let dead = lock_file(&entry.path()).is_ok_and(|lock| lock.try_lock().is_ok());
             if dead && let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::warn!(%error, path = %entry.path().display(), "a dead worker's scratch space could not be removed");
+                tracing::warn!(%error, path = %entry.path().display(), "cannot remove the scratch space of a worker that has exited");
             }
         }
         let folder = passable(tempfile::Builder::new().prefix("worker-")).tempdir_in(&all)?;
@@ -223,7 +223,7 @@ impl Drop for RunFolder {
             let path = std::mem::take(&mut self.path);
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = fs::remove_dir_all(&path) {
-                    tracing::warn!(%error, path = %path.display(), "a run's folder could not be removed");
+                    tracing::warn!(%error, path = %path.display(), "cannot remove the folder of a run");
                 }
             });
         }
@@ -236,7 +236,7 @@ impl Drop for RunFolder {
 /// # Errors
 /// `InvalidInput` for what is elsewhere, or is no regular file.
 pub(crate) fn open_below(run: &Path, path: &Path) -> io::Result<File> {
-    let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it lies elsewhere");
+    let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it is outside the folder of the run");
     let trusted = run.parent().and_then(Path::parent).ok_or_else(elsewhere)?;
     // The runner knows the folder by what its links lead to.
     let real = fs::canonicalize(trusted)?;

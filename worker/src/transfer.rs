@@ -110,7 +110,7 @@ impl Transfer {
         let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
         while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
             let piece = piece.map_err(reqwest::Error::without_url)?;
-            anyhow::ensure!(bytes.len() + piece.len() <= max, "it is larger than {max} bytes");
+            anyhow::ensure!(bytes.len() + piece.len() <= max, "the object is larger than {max} bytes");
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
@@ -174,7 +174,7 @@ pub(crate) fn measure(file: &mut impl std::io::Read) -> std::io::Result<(u64, St
 
 /// A refusal that another try would only repeat.
 #[derive(Debug, thiserror::Error)]
-#[error("the store refused: {0}")]
+#[error("the object store rejected the request: {0}")]
 struct Refused(StatusCode);
 
 fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
@@ -185,7 +185,7 @@ fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
     if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT && status != StatusCode::TOO_MANY_REQUESTS {
         return Err(Refused(status).into());
     }
-    anyhow::bail!("the store answered {status}")
+    anyhow::bail!("the object store responded with {status}")
 }
 
 /// The tries of one transfer.
@@ -208,7 +208,7 @@ impl Tries {
     fn another(&mut self, error: &anyhow::Error) -> bool {
         let another = self.are_left() && !error.is::<Refused>();
         if another {
-            tracing::debug!(%error, "a transfer failed, trying again");
+            tracing::debug!(%error, "a transfer failed; retrying");
         }
         another
     }

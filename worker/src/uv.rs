@@ -69,7 +69,7 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
         }
     }
     bootstrap(cache_dir, &installed).await.map_err(|why| Error::UvMissing(format!("installing it failed: {why}")))?;
-    usable(installed).await.map_err(|why| Error::UvMissing(format!("the one just installed does not run: {why}")))
+    usable(installed).await.map_err(|why| Error::UvMissing(format!("the installed uv does not run: {why}")))
 }
 
 /// What lies in the folder of this program, links followed.
@@ -89,8 +89,12 @@ pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
 
 async fn usable(path: PathBuf) -> Result<Uv, Error> {
     let uv = Uv { path: std::path::absolute(&path).unwrap_or(path), cache: None, is_cleared: false };
-    let answer = child::run("asking uv for its version", uv.command(["--version"]), VERSION_LIMIT).await?;
-    if answer.starts_with("uv ") { Ok(uv) } else { Err(Error::UvMissing(format!("it answered {:.80}", answer.trim()))) }
+    let answer = child::run("querying the uv version", uv.command(["--version"]), VERSION_LIMIT).await?;
+    if answer.starts_with("uv ") {
+        Ok(uv)
+    } else {
+        Err(Error::UvMissing(format!("unexpected output: {:.80}", answer.trim())))
+    }
 }
 
 /// Installs uv with pip, in an environment of its own or, where Python lacks `venv` or `ensurepip`, as a bare target folder.
@@ -102,7 +106,7 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     if usable(installed.to_owned()).await.is_ok() {
         return Ok(());
     }
-    tracing::info!(version = UV_VERSION, "no uv found: installing it");
+    tracing::info!(version = UV_VERSION, "uv not found; installing it");
     let scratch = tempfile::Builder::new().prefix("uv-").tempdir_in(cache_dir);
     let scratch = scratch.map_err(Error::io(format!("create a folder in {}", cache_dir.display())))?;
     let requirement = format!("uv=={UV_VERSION}");
@@ -122,7 +126,7 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
             venv
         }
         Err(error) => {
-            tracing::debug!(%error, "no venv");
+            tracing::debug!(%error, "cannot create a virtual environment for uv; installing it into a folder");
             let pip: [&OsStr; 7] = [
                 "-m".as_ref(),
                 "pip".as_ref(),
@@ -299,7 +303,7 @@ impl Uv {
         if let Ok(found) = self.python_here(version).await {
             return Ok(found);
         }
-        tracing::info!(version, "no such Python here: asking uv to install it");
+        tracing::info!(version, "Python not found; installing it with uv");
         let mut install = self.command(["python", "install", "--no-progress"]);
         install.arg(version);
         let missing = |error: Error| Error::PythonMissing { version: version.to_owned(), why: error.to_string() };
@@ -320,7 +324,7 @@ impl Uv {
     pub(crate) async fn accepts(&self, python: &Path) -> Result<(), Error> {
         let mut command = self.command(["python", "find", "--system", "--no-project"]);
         command.arg(python);
-        child::run("looking at Python", command, VENV_LIMIT).await.map(drop)
+        child::run("checking Python", command, VENV_LIMIT).await.map(drop)
     }
 
     /// Creates an environment that may be moved.
@@ -400,6 +404,6 @@ mod tests {
     async fn a_program_that_is_not_uv_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let error = ensure_uv(Some(Path::new("/bin/echo")), folder.path()).await.unwrap_err().to_string();
-        assert!(error.contains("it answered"), "{error}");
+        assert!(error.contains("unexpected output"), "{error}");
     }
 }

@@ -215,7 +215,7 @@ impl WeightSet {
             }
             Ok(pickles)
         });
-        pickles.await.unwrap_or_else(|error| Err(Error::io("look at weights")(std::io::Error::other(error))))
+        pickles.await.unwrap_or_else(|error| Err(Error::io("inspect weights")(std::io::Error::other(error))))
     }
 }
 
@@ -276,7 +276,7 @@ impl Inner {
             Ok(missing.into_iter().map(|(file, _)| file).zip(partials).collect())
         });
         let reserved = reserved.await;
-        reserved.unwrap_or_else(|error| Err(Error::io("take room for weights")(std::io::Error::other(error))))
+        reserved.unwrap_or_else(|error| Err(Error::io("reserve disk space for weights")(std::io::Error::other(error))))
     }
 
     /// Fetches, verifies and publishes one file; `None` when it was removed at once.
@@ -293,30 +293,30 @@ impl Inner {
 fn distinct(files: &[WeightFile]) -> Result<Vec<WeightFile>, Error> {
     let refuse = |why: String| Err(Error::List(why));
     if files.len() > FILES_MAX {
-        return refuse(format!("{} files are more than {FILES_MAX}", files.len()));
+        return refuse(format!("{} files exceed the limit of {FILES_MAX}", files.len()));
     }
     let mut paths = BTreeSet::new();
     let mut wanted: BTreeMap<&str, &WeightFile> = BTreeMap::new();
     for file in files {
         let WeightFile { path, sha256, size_bytes, .. } = file;
         if !is_safe(path) {
-            return refuse(format!("{:?} is not a path that can be linked", path.chars().take(80).collect::<String>()));
+            return refuse(format!("{:?} is not a valid path", path.chars().take(80).collect::<String>()));
         }
         if !is_sha256(sha256) {
-            return refuse(format!("the hash of {path} is not a SHA-256"));
+            return refuse(format!("the hash of {path} is not a SHA-256 digest"));
         }
         if !paths.insert(Path::new(path)) {
             return refuse(format!("{path} is listed twice"));
         }
         let same = wanted.entry(sha256).or_insert(file);
         if same.size_bytes != *size_bytes {
-            return refuse(format!("{path} and {} have one hash and two sizes", same.path));
+            return refuse(format!("{path} and {} have the same hash and different sizes", same.path));
         }
     }
     for path in &paths {
         let above = path.ancestors().skip(1).find(|above| paths.contains(above));
         if let Some(above) = above {
-            return refuse(format!("{} is a file and a folder", above.display()));
+            return refuse(format!("{} is both a file and a folder", above.display()));
         }
     }
     Ok(wanted.into_values().cloned().collect())

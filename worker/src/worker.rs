@@ -76,12 +76,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         done = &mut working => return done,
         () = reached.overdue(rental.limit) => {}
     }
-    tracing::error!(silent_s = rental.limit.as_secs(), "the gateway cannot be reached: this machine destroys itself");
+    tracing::error!(silent_s = rental.limit.as_secs(), "cannot reach the gateway; destroying this instance");
     // What ran has lost its lease long ago. There is no way back: what was asked of the provider may be done at any time.
     stop.cancel();
     let left = async {
         if let Err(error) = working.await {
-            tracing::error!(%error, "the worker broke while its machine is destroyed");
+            tracing::error!(%error, "the worker failed while its instance is being destroyed");
         }
         shutdown.cancelled().await;
     };
@@ -206,12 +206,12 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
             Ok(joined) => return Ok(joined),
             // A gateway that is being restarted, or not up yet, is waited for.
             Err(Error::Unavailable(why)) => {
-                tracing::warn!(%why, gateway = %url, "cannot join yet, trying again");
+                tracing::warn!(%why, gateway = %url, "cannot join yet; retrying");
                 pause().await;
             }
             // A machine that nobody wants goes on until it destroys itself: ended here, it would only cost.
             Err(error) if config.rental.is_some() => {
-                tracing::error!(%error, gateway = %url, "cannot join, trying again");
+                tracing::error!(%error, gateway = %url, "cannot join; retrying");
                 let jittered = REFUSED_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
                 sleep(jittered).await;
             }
@@ -377,10 +377,10 @@ impl Worker {
                 Some(answer) = asking.join_next() => match answer {
                     Ok(Ok(reply)) => self.begin(reply.leases, None, &ends),
                     Ok(Err(error)) => {
-                        tracing::warn!(%error, "cannot lease");
+                        tracing::warn!(%error, "cannot lease jobs; retrying");
                         ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
                     }
-                    Err(error) => tracing::error!(%error, "a lease call broke"),
+                    Err(error) => tracing::error!(%error, "a lease call panicked"),
                 },
                 Some(_) = telling.join_next() => {}
                 () = self.attempts.load.freed() => {}
@@ -448,7 +448,7 @@ impl Worker {
             let reply = tokio::select! {
                 reply = worker.gateway.lease(&request) => Some(reply),
                 // The gateway sees the connection go, and grants nothing to it.
-                () = leaving => Some(Err(Error::Unavailable("given up to leave".to_owned()))),
+                () = leaving => Some(Err(Error::Unavailable("abandoned because the worker is draining".to_owned()))),
                 () = worker.ask_again.notified() => None,
             };
             *lock(&worker.asked) = None;
@@ -466,7 +466,7 @@ impl Worker {
         match self.gateway.finish(&request).await {
             Ok(reply) => self.heard(&request, reply.offer_taken),
             Err(error) => {
-                tracing::debug!(%error, "room cannot be offered; the next lease call says so");
+                tracing::debug!(%error, "cannot offer more room; the next lease call offers it");
                 self.ask_again.notify_one();
             }
         }
@@ -522,7 +522,7 @@ impl Worker {
         for leases in outbox.releases.chunks(BATCH) {
             let request = ReleaseRequest { leases: leases.to_vec() };
             if let Err(error) = self.gateway.release(&request).await {
-                tracing::warn!(%error, "leases could not be handed back; they run out by themselves");
+                tracing::warn!(%error, "cannot release leases; they will expire");
             }
             leases.iter().for_each(|lease| self.leases.forget(lease));
         }
@@ -542,7 +542,7 @@ impl Worker {
                 }
                 // The heartbeat says which leases are lost meanwhile.
                 Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) => {
-                    tracing::warn!(%error, jobs = request.finish.len(), "ends cannot be told yet");
+                    tracing::warn!(%error, jobs = request.finish.len(), "cannot report job results; retrying");
                     pause().await;
                     reports = request.finish.into_iter().chain(rest).collect();
                     reports.retain(|report| self.leases.holds(&lease_of(report)));
@@ -553,7 +553,7 @@ impl Worker {
                     reports = request.finish.into_iter().chain(rest).collect();
                 }
                 Err(error @ Error::Refused { .. }) => {
-                    tracing::error!(%error, "an end was refused: its job runs again");
+                    tracing::error!(%error, "the gateway rejected a job result; the job runs again");
                     self.told(&request.finish, &[]);
                     reports = rest;
                 }
@@ -576,7 +576,7 @@ impl Worker {
             match answer {
                 FinishAnswer::Ok | FinishAnswer::AlreadyEnded => {}
                 FinishAnswer::StaleFence | FinishAnswer::NotFound => {
-                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "stale_fence: an end was refused, the job went on without us");
+                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "stale_fence: a job result was rejected because the job has continued elsewhere");
                 }
             }
         }

@@ -63,7 +63,7 @@ impl Health {
             Err(Blind::Unread(why)) => {
                 self.unread += 1;
                 if self.unread >= UNREAD_MAX {
-                    self.fence(format!("cannot be read: {why}"));
+                    self.fence(format!("NVML cannot read it: {why}"));
                 }
             }
         }
@@ -135,7 +135,7 @@ mod tests {
         let unread = || Err(Blind::Unread("busy".to_owned()));
         assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
         let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
-        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("cannot be read: busy")));
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("NVML cannot read it: busy")));
         let (verdict, why) = after(&[Err(Blind::Lost("off the bus".to_owned())), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("off the bus")));
     }

@@ -45,8 +45,7 @@ pub(crate) fn versions(nvml: &Nvml) -> (Option<String>, Option<String>) {
 pub(crate) fn cards(nvml: &Nvml) -> Vec<Gpu> {
     let card = |index| {
         let read = read_card(nvml, index);
-        read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "a card that cannot be read is left out"))
-            .ok()
+        read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "cannot read a GPU; ignoring it")).ok()
     };
     (0..nvml.device_count().unwrap_or(0)).filter_map(card).collect()
 }
@@ -59,7 +58,7 @@ fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     if is_mig {
         tracing::warn!(
             gpu.index = index,
-            "a card in MIG mode is used as one card: make its instances visible one by one instead"
+            "a GPU in MIG mode is used as a single GPU; expose its MIG instances individually instead"
         );
     }
     Ok(Gpu {
@@ -96,7 +95,7 @@ pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
     };
     look().map_err(|error| match error {
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::InvalidArg => {
-            Blind::Lost(format!("NVML has lost it: {error}"))
+            Blind::Lost(format!("NVML has lost the GPU: {error}"))
         }
         error => Blind::Unread(error.to_string()),
     })

@@ -32,14 +32,14 @@ pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
     let child = match started {
         Ok(child) => child,
         Err(error) => {
-            tracing::warn!(%error, "cards cannot be tried");
+            tracing::warn!(%error, "cannot test the GPUs");
             return None;
         }
     };
     let pid = child.id();
     let Ok(ended) = timeout(PROBE_MAX, child.wait_with_output()).await else {
         pid.into_iter().for_each(kill_group);
-        return Some(format!("a megabyte was not written within {} s", PROBE_MAX.as_secs()));
+        return Some(format!("writing one megabyte did not finish within {} s", PROBE_MAX.as_secs()));
     };
     let ended = ended.ok()?;
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -48,7 +48,7 @@ pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
         Some(0) => None,
         Some(FAULT) => Some(said),
         _ => {
-            tracing::warn!(status = %ended.status, said, "the program that tries cards failed; nothing is known of them");
+            tracing::warn!(status = %ended.status, said, "the GPU test program failed; the state of the GPUs is unknown");
             None
         }
     }

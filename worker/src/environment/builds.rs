@@ -71,7 +71,7 @@ impl Builds {
         // Else what a build leaves behind could change an environment while the worker looks at it.
         let can_end_them = sandbox.level() == Level::L0 || sandbox.is_alone() || sandbox.builder_uid("").is_some();
         if allow_source && !can_end_them {
-            tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect here: at L1 it needs a worker that is root");
+            tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect: at sandbox level L1 the worker must run as root");
         }
         Self(Kind::Tenants { sandbox, allow_source: allow_source && can_end_them, indexes })
     }

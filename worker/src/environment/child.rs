@@ -19,7 +19,7 @@ const STDERR_BYTES_KEPT: usize = 64 * 1024;
 const STDERR_LINES_SHOWN: usize = 20;
 
 /// Instead of standard error, where there is none.
-pub(super) const NOTHING: &str = "(it wrote nothing)";
+pub(super) const NOTHING: &str = "(no output)";
 
 /// After the program ended, how long its output is still waited for: a grandchild may hold the pipe open for ever.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);

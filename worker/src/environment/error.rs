@@ -13,10 +13,10 @@ pub enum Error {
     #[error("uv is not available ({0}); install it (`pip install uv`), put it on PATH, or set STOKE_UV to the binary")]
     UvMissing(String),
     /// The asked Python version is not one uv could look for.
-    #[error("{0:?} is not a Python version; write it like \"3.11\", or leave it empty for the worker's python3")]
+    #[error("{0:?} is not a valid Python version; use e.g. \"3.11\", or leave it empty to use the worker's python3")]
     PythonVersion(String),
     /// The requirements say what no lock may say.
-    #[error("the locked requirements cannot be installed: {0}. Lock them again and deploy")]
+    #[error("cannot install the locked requirements: {0}. Lock them again and redeploy")]
     Requirements(#[from] LockError),
     /// No such Python on this machine, and none could be installed.
     #[error("no Python {version} on this machine: {why}")]
@@ -27,7 +27,7 @@ pub enum Error {
         why: String,
     },
     /// The runner's wheel cannot be read.
-    #[error("the runner's wheel {path} cannot be read; set STOKE_RUNNER_WHEEL to a stokehold wheel", path = .path.display())]
+    #[error("cannot read the runner wheel {path}; set STOKE_RUNNER_WHEEL to a stokehold wheel", path = .path.display())]
     Wheel {
         /// Where it was looked for.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum Error {
         output: String,
     },
     /// A program took too long and was killed.
-    #[error("{what} was stopped after {limit:?}; its last lines:\n{output}")]
+    #[error("{what} timed out after {limit:?}; last lines of its output:\n{output}")]
     TimedOut {
         /// What it was to do.
         what: &'static str,
@@ -57,15 +57,15 @@ pub enum Error {
     },
     /// A package changes what is the environment's own.
     #[error(
-        "a package installs {path:?}, which is the environment's own or leads out of it; leave that package out: packages install below bin, \
-         etc, include, lib and share"
+        "a package installs {path:?}, which belongs to the environment itself or points outside it; remove that package: packages may \
+         install files only below bin, etc, include, lib and share"
     )]
     Foreign {
         /// Within the environment.
         path: PathBuf,
     },
     /// A program answered with something that cannot be read.
-    #[error("{what} answered {answer:?}")]
+    #[error("{what} gave unexpected output: {answer:?}")]
     Answer {
         /// What it was to do.
         what: &'static str,
@@ -73,7 +73,7 @@ pub enum Error {
         answer: String,
     },
     /// Another process has been building, or removing, the same environment for longer than a build may take.
-    #[error("{path} has been locked by another process for {limit:?}; end that process", path = .path.display())]
+    #[error("another process has held the lock {path} for {limit:?}; stop that process", path = .path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -117,13 +117,13 @@ impl Error {
             let advice = if self.is_for_want_of_a_wheel() { SOURCE_ADVICE } else { "" };
             return format!("{self}{advice}");
         };
-        let hidden = "(uv does not accept these requirements: lock them with `uv pip compile --generate-hashes`)";
+        let hidden = "(uv rejected these requirements; lock them with `uv pip compile --generate-hashes`)";
         self.to_string().replace(output, hidden)
     }
 }
 
 /// What to do about a package without a wheel.
-const SOURCE_ADVICE: &str = "\nWorkers install wheels only: choose a version that has one, or have the operator set STOKE_ALLOW_SOURCE_BUILDS on workers";
+const SOURCE_ADVICE: &str = "\nThe workers install only wheels: choose a version that has a wheel, or ask the operator to set STOKE_ALLOW_SOURCE_BUILDS on the workers";
 
 /// Whether uv's message is about packages and where they come from; all others may quote files.
 fn is_about_packages(output: &str) -> bool {

@@ -92,7 +92,7 @@ pub(crate) fn serves(version: &str) -> bool {
 }
 
 pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
-    const WHAT: &str = "asking Python for its version";
+    const WHAT: &str = "querying the Python version";
     let mut command = Command::new(program);
     command.args(["-I", "-c", PROBE]);
     let answer = child::run(WHAT, command, PROBE_LIMIT).await?;

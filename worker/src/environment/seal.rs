@@ -40,7 +40,7 @@ impl Seal {
 
     /// Refuses an environment in which a package has changed what is not its own, or left what leads elsewhere. Blocks on the disk.
     pub(super) fn check(&self, environment: &Path) -> Result<(), Error> {
-        let foreign = self.foreign(environment).map_err(Error::io("look at what was installed"))?;
+        let foreign = self.foreign(environment).map_err(Error::io("inspect the installed files"))?;
         match foreign {
             None => Ok(()),
             Some(path) => Err(Error::Foreign { path: path.strip_prefix(environment).unwrap_or(&path).to_owned() }),

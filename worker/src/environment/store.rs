@@ -68,7 +68,7 @@ impl Store {
             fs::create_dir_all(folder).map_err(Error::io(format!("create {}", folder.display())))?;
         }
         let store = Self { folder, builds };
-        store.sweep_all().map_err(Error::io(format!("tidy {}", store.folder.display())))?;
+        store.sweep_all().map_err(Error::io(format!("clean up {}", store.folder.display())))?;
         Ok(store)
     }
 
@@ -176,7 +176,7 @@ impl Store {
             let Some(hash) = hash else { continue };
             // Taken: its builder lives.
             if let Some(_lock) = lock::try_exclusive(&self.lock_file(hash))? {
-                tracing::info!(environment.hash = hash, "removing a half-built environment");
+                tracing::info!(environment.hash = hash, "removing an incomplete environment");
                 fs::remove_dir_all(entry.path())?;
             }
         }

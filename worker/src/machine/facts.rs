@@ -87,7 +87,7 @@ impl From<NvmlError> for Trouble {
 pub(super) async fn glibc() -> Option<String> {
     let mut command = Command::new("getconf");
     command.arg("GNU_LIBC_VERSION");
-    let answer = child::run("asking for glibc's version", command, LIMIT).await.ok()?;
+    let answer = child::run("querying the glibc version", command, LIMIT).await.ok()?;
     answer.trim().strip_prefix("glibc ").map(str::to_owned)
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn uv(found: Result<Uv, Error>) -> Finding {
         let uv = found?;
         let mut command = Command::new(uv.path());
         command.arg("--version");
-        let version = child::run("asking uv for its version", command, LIMIT).await?;
+        let version = child::run("querying the uv version", command, LIMIT).await?;
         Ok::<_, Error>(format!("{}, {}", version.trim(), uv.path().display()))
     };
     judge::uv(found.await.map_err(|error| error.to_string()))
@@ -137,7 +137,7 @@ pub(super) async fn gpus(library: Option<PathBuf>) -> Gpus {
     let nvml = match timeout(NVML_LIMIT, asked).await {
         Ok(Ok(answer)) => answer.map_err(|error: NvmlError| Trouble::from(error)),
         Ok(Err(panic)) => Err(Trouble::Other(panic.to_string())),
-        Err(_) => Err(Trouble::Other(format!("it does not answer within {} s", NVML_LIMIT.as_secs()))),
+        Err(_) => Err(Trouble::Other(format!("no response within {} s", NVML_LIMIT.as_secs()))),
     };
     let kernel = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| kernel_version(&text));
     // Nobody needs it where there is no driver, and looking takes a process.
@@ -160,7 +160,7 @@ async fn has_library(name: &str) -> bool {
     }
     let mut command = Command::new("/sbin/ldconfig");
     command.arg("-p");
-    child::run("asking for the libraries", command, LIMIT).await.is_ok_and(|known| known.contains(name))
+    child::run("listing the libraries", command, LIMIT).await.is_ok_and(|known| known.contains(name))
 }
 
 /// The part of `/healthz` that matters here.

@@ -200,10 +200,10 @@ impl Store {
             }
         }
         if tenant.is_some() && own + need > share {
-            return Err(Error::InUse { need, in_use: own, cap: share, whose: "those of one tenant" });
+            return Err(Error::InUse { need, in_use: own, cap: share, whose: "the packages of one tenant" });
         }
         if total + need > self.cap_bytes {
-            return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all of them" });
+            return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all packages" });
         }
         for (held, _lock) in leaving {
             self.discard(&held.name)?;
@@ -238,7 +238,7 @@ impl Store {
     fn sweep(&self) -> io::Result<()> {
         for item in fs::read_dir(&self.folder)?.flatten() {
             if let Err(error) = self.sweep_one(&item) {
-                tracing::warn!(%error, path = %item.path().display(), "an unused package could not be removed");
+                tracing::warn!(%error, path = %item.path().display(), "cannot remove an unused package");
             }
         }
         Ok(())

@@ -78,7 +78,7 @@ pub(super) fn unpack(archive: impl Read, into: &Path, limits: &Limits) -> Result
         let path = entry.path().map_err(bad)?.into_owned();
         count.add(&entry, &path)?;
         if !entry.unpack_in(into).map_err(bad)? {
-            return Err(Error::Unpack("an entry leads outside of it".to_owned()));
+            return Err(Error::Unpack("an entry points outside the package".to_owned()));
         }
         protect(&entry, into).map_err(bad)?;
     }
@@ -102,17 +102,17 @@ fn check(entry: &Entry<'_, impl Read>) -> Result<(), Error> {
     let path = entry.path().map_err(bad)?;
     let refuse = |why: &str| Err(Error::Unpack(format!("{} {why}", path.display())));
     if depth(Path::new(""), &path).is_none() {
-        return refuse("leads outside of it");
+        return refuse("points outside the package");
     }
     match entry.header().entry_type() {
         EntryType::Regular | EntryType::Continuous | EntryType::Directory => Ok(()),
         kind @ (EntryType::Symlink | EntryType::Link) => {
-            let Some(target) = entry.link_name().map_err(bad)? else { return refuse("is a link to nothing") };
+            let Some(target) = entry.link_name().map_err(bad)? else { return refuse("is a link without a target") };
             // A symbolic link counts from its own folder, a hard link from the top.
             let from = if kind == EntryType::Symlink { path.parent().unwrap_or(Path::new("")) } else { Path::new("") };
-            if depth(from, &target).is_none() { refuse("is a link that leads outside of it") } else { Ok(()) }
+            if depth(from, &target).is_none() { refuse("is a link that points outside the package") } else { Ok(()) }
         }
-        _ => refuse("is neither a file, a folder nor a link"),
+        _ => refuse("is not a file, a folder or a link"),
     }
 }
 

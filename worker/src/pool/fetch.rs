@@ -81,7 +81,7 @@ impl Pool {
             tokio::join!(others, self.weights(model, &secrets, told));
         let environment = environment.map_err(|error| {
             // What a tenant is not told, its operator is.
-            tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "an environment could not be built");
+            tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "cannot build an environment");
             failed(ErrorCode::EnvironmentFailed, error.for_tenants())
         })?;
         let took = (others_took, started.elapsed().saturating_sub(others_took));
@@ -98,10 +98,10 @@ impl Pool {
             // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
             Err(first) => {
                 let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
-                let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
+                let url = fresh.map_err(|_| infra(format!("the package is not available: {first}")))?.package_url;
                 get(&url).await.map_err(|error| match error {
                     error if error.is_the_deployers() => failed(ErrorCode::EnvironmentFailed, error.to_string()),
-                    error => infra(format!("the package cannot be fetched: {error}")),
+                    error => infra(format!("the package is not available: {error}")),
                 })
             }
         }
@@ -145,9 +145,12 @@ impl Pool {
                 {
                     renewals += 1;
                     let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
-                    let fresh = fresh.map_err(|error| infra(format!("the weights cannot be fetched: {error}")))?;
+                    let fresh = fresh.map_err(|error| infra(format!("cannot fetch the weights: {error}")))?;
                     if fresh.weight_urls == urls {
-                        return Err(failed(ErrorCode::WeightsFailed, "the store refuses the weights".to_owned()));
+                        return Err(failed(
+                            ErrorCode::WeightsFailed,
+                            "the object store rejects the requests for the weights".to_owned(),
+                        ));
                     }
                     urls = fresh.weight_urls;
                 }
@@ -156,7 +159,10 @@ impl Pool {
         };
         if let (Some(told), true) = (told, is_told.into_inner()) {
             // What the handler tells begins at nothing again.
-            told.take(JobMessage::Progress { fraction: 0.0, message: "weights are here; loading".to_owned() });
+            told.take(JobMessage::Progress {
+                fraction: 0.0,
+                message: "weights are ready; loading the model".to_owned(),
+            });
         }
         self.look_into(model, &set).await?;
         Ok(Some(set))
@@ -165,12 +171,12 @@ impl Pool {
     async fn look_into(&self, model: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
         let pickles = set.pickles().await.map_err(blamed)?;
         let Some(first) = pickles.first() else { return Ok(()) };
-        let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle, {why}")));
+        let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle file{why}")));
         if !model.spec.version.spec.allow_pickle {
-            return refuse("which runs what it says when it is read: use safetensors, or allow_pickle = true");
+            return refuse(", which can run code when it is loaded; use safetensors, or set allow_pickle = true");
         }
         if self.sandbox.level() < SandboxLevel::L1 {
-            return refuse("and this worker shuts nobody in (sandbox L0)");
+            return refuse("; this worker does not isolate handlers (sandbox L0) and therefore loads no pickle files");
         }
         let environment = EnvironmentSpec {
             tenant: String::new(),
@@ -178,8 +184,8 @@ impl Pool {
             python: scan::PICKLESCAN_PYTHON.to_owned(),
         };
         let scanner = self.environments.get(&environment, &|_| ()).await;
-        let scanner = scanner.map_err(|error| infra(format!("pickles cannot be scanned: {error}")))?;
-        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let scanner = scanner.map_err(|error| infra(format!("cannot scan pickle files: {error}")))?;
+        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let reads =
             [&scanner.folder, &set.folder].into_iter().chain(&scanner.base).chain(&set.blobs).cloned().collect();
         let reach = Reach {
@@ -206,7 +212,7 @@ impl Pool {
             GatewayError::Refused { code, detail } if code == "secret_missing" => {
                 failed(ErrorCode::SetupFailed, detail)
             }
-            error => infra(format!("its secrets are not known: {error}")),
+            error => infra(format!("cannot fetch the endpoint's secrets: {error}")),
         })
     }
 }

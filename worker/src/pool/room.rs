@@ -44,7 +44,8 @@ impl Pool {
         }
         if !ledger.could_hold(&need, &model.cards) {
             let need_mib = need.vram.least_mib();
-            let message = format!("it needs {need_mib} MiB of a GPU, and the largest GPU of this worker has less");
+            let message =
+                format!("the model needs {need_mib} MiB of GPU memory, more than the largest GPU of this worker has");
             return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need_mib));
         }
         if model.alone.load(Ordering::SeqCst) {
@@ -162,7 +163,7 @@ impl Pool {
             let idle = self.idle();
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
             let victims = self.cards.ledger().relief(card, short_mib, &values);
-            tracing::warn!(gpu.index = card, short_mib, evicting = victims.len(), "a card is short of memory");
+            tracing::warn!(gpu.index = card, short_mib, evicting = victims.len(), "a GPU is short of memory");
             self.evict_all(&idle, &victims).await;
         }
     }
@@ -233,7 +234,7 @@ impl Pool {
     pub(crate) fn blamed(&self, error: JobError, cards: &[u32]) -> JobError {
         match cards.iter().find_map(|card| Some((card, self.cards.fenced(*card)?))) {
             Some((card, why)) => {
-                JobError { stderr: error.stderr, ..infra(format!("card {card} has failed ({why}): {}", error.message)) }
+                JobError { stderr: error.stderr, ..infra(format!("GPU {card} has failed ({why}): {}", error.message)) }
             }
             None => error,
         }

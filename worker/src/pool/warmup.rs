@@ -68,7 +68,7 @@ fn warmed_up(end: RunEnd) -> Result<(), JobError> {
     match end {
         RunEnd::Done { .. } => Ok(()),
         RunEnd::Failed { failure: raised, stderr, .. } => {
-            let message = format!("a warm-up input: {}", raised.message);
+            let message = format!("a warm-up input failed: {}", raised.message);
             let some = |text: String| Some(text).filter(|text| !text.is_empty());
             let (traceback, stderr) = (some(raised.traceback), some(stderr));
             Err(JobError { class: raised.class, traceback, stderr, ..failed(ErrorCode::SetupFailed, message) })

@@ -53,7 +53,7 @@ impl Reached {
         let mark = self.mark.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = std::fs::write(&mark, now.to_string()) {
-                tracing::warn!(%error, "that the gateway was reached cannot be noted");
+                tracing::warn!(%error, "cannot record the last contact with the gateway");
             }
         });
     }

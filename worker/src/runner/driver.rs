@@ -92,7 +92,7 @@ pub(super) async fn start(
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
         Ok(Ok(Err(error))) => Err(error),
-        Ok(Err(_)) => Err(StartError::Spawn("its driver has ended".to_owned())),
+        Ok(Err(_)) => Err(StartError::Spawn("the task that drives it has ended".to_owned())),
         // Dropping the commands' sender ends the driver, which kills the process.
         Err(_) => Err(StartError::TooSlow(load_timeout)),
     }
@@ -245,7 +245,7 @@ impl Driver {
                     }
                 },
                 () = sleep_until(silence) => {
-                    return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
+                    return Err(Fatal::Broken(format!("no heartbeat for {} s", SILENCE_MAX.as_secs())));
                 }
                 () = sleep_until(call_at.unwrap_or(silence)), if call_at.is_some() => {}
                 () = sleep_until(tidy_at.unwrap_or(silence)), if tidy_at.is_some() => {
@@ -332,7 +332,7 @@ impl Driver {
         // A process that does not read is caught by its silence; one that is gone, by its exit.
         match timeout(SILENCE_MAX, self.writer.write_all(&frame)).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(Fatal::Broken("it does not read its wire".to_owned())),
+            Err(_) => Err(Fatal::Broken("it does not read its socket".to_owned())),
         }
     }
 
@@ -393,8 +393,9 @@ impl Driver {
             }
             Report::Output { run, index } => {
                 if body.len() > OUTPUT_BYTES_MAX {
-                    let text =
-                        format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and is shown in the result only\n");
+                    let text = format!(
+                        "output {index} is larger than {OUTPUT_BYTES_MAX} bytes and appears only in the result\n"
+                    );
                     self.tell(run, JobMessage::Log { stream: LogStream::Stderr, text });
                     if let Some(running) = self.runs.get(&run) {
                         running.messages.leave_out(index);
@@ -534,7 +535,7 @@ impl Running {
             return Ok(());
         } else {
             self.cut = true;
-            format!("(more than {LOG_BYTES_FORWARDED} bytes of log: the rest is not kept)\n")
+            format!("(more than {LOG_BYTES_FORWARDED} bytes of logs: the rest is dropped)\n")
         };
         self.tell(JobMessage::Log { stream, text });
         Ok(())
@@ -544,7 +545,7 @@ impl Running {
     fn tell(&mut self, message: JobMessage) {
         if self.unheard > 0 {
             let text = format!(
-                "({} messages of the job were lost here: they came faster than they could be told)\n",
+                "({} messages of the job were dropped here: they arrived faster than they could be sent)\n",
                 self.unheard
             );
             if self.messages.take(JobMessage::Log { stream: LogStream::Stderr, text }) {

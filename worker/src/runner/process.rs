@@ -154,7 +154,7 @@ impl Process {
         metrics::runner_started();
         // The command still holds the child's end: while it lives, the wire would never say that the child is gone.
         drop(command);
-        let gone = || std::io::Error::other("the process ended while it was started");
+        let gone = || std::io::Error::other("the process exited while it was being started");
         let pid = child.id().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?.into_owned_fd()?;
         let stderr = child.stderr.take().ok_or_else(gone)?.into_owned_fd()?;
@@ -217,7 +217,7 @@ pub(super) fn ending(status: ExitStatus, is_boxed: bool) -> Result<i32, String> 
         (Some(code), _) if is_boxed && code > SIGNALS => Err(signal_name(code - SIGNALS)),
         (Some(code), _) => Ok(code),
         (None, Some(signal)) => Err(signal_name(signal)),
-        (None, None) => Err("an unknown end".to_owned()),
+        (None, None) => Err("an unknown signal".to_owned()),
     }
 }
 

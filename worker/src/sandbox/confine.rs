@@ -48,14 +48,14 @@ const LANDLOCK: ABI = ABI::V6;
 /// # Errors
 /// When it could not be shut in as far as the kernel can, or the program does not exist. Returns in no other case.
 pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
-    let policy: Policy = serde_json::from_str(policy).context("the policy is not one")?;
+    let policy: Policy = serde_json::from_str(policy).context("invalid sandbox policy")?;
     let (name, arguments) = program.split_first().context("no program given")?;
     limit(policy.is_alone || policy.uid.is_some())?;
     if let Some(uid) = policy.uid.filter(|_| !policy.is_alone) {
         ways::open_to(uid, &[policy.reads.as_slice(), &policy.writes].concat())?;
     }
     drop_privileges(policy.uid, &policy.groups)?;
-    set_no_new_privs().context("cannot give up privileges")?;
+    set_no_new_privs().context("cannot set no_new_privs")?;
     if policy.is_restricted {
         restrict_files(&policy)?;
         restrict_calls(&policy)?;
@@ -93,9 +93,9 @@ fn drop_privileges(uid: Option<u32>, groups: &[u32]) -> Result<()> {
     if let Some(uid) = uid {
         let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
         let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
-        setgroups(&groups).context("cannot leave root's groups")?;
-        setresgid(group, group, group).context("cannot take a group of its own")?;
-        setresuid(user, user, user).context("cannot take a user of its own")?;
+        setgroups(&groups).context("cannot drop root's groups")?;
+        setresgid(group, group, group).context("cannot switch to its own group")?;
+        setresuid(user, user, user).context("cannot switch to its own user")?;
     }
     for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         caps::clear(None, set).context("cannot drop capabilities")?;
@@ -126,7 +126,7 @@ fn restrict_files(policy: &Policy) -> Result<()> {
         .restrict_self()?;
     ensure!(
         policy.is_alone || status.ruleset != RulesetStatus::NotEnforced,
-        "this kernel has no Landlock: files cannot be restricted"
+        "this kernel does not support Landlock, so file access cannot be restricted"
     );
     Ok(())
 }
@@ -287,7 +287,7 @@ fn unknowns() -> Result<BpfProgram> {
 }
 
 fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int) -> Result<BpfProgram> {
-    let arch = std::env::consts::ARCH.try_into().context("this machine's system calls are not known")?;
+    let arch = std::env::consts::ARCH.try_into().context("the system calls of this architecture are not known")?;
     let refuse = SeccompAction::Errno(error.cast_unsigned());
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?)
 }

@@ -119,7 +119,7 @@ pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: 
         Ok(Ok(output)) if output.status.success() => writes.iter().try_for_each(|folder| written(folder, uid)),
         Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it takes too long".to_owned()),
+        Err(_) => Err("the test program did not finish in time".to_owned()),
     }
 }
 
@@ -128,8 +128,8 @@ fn written(folder: &Path, uid: Option<u32>) -> Result<(), String> {
     let owner = uid.unwrap_or_else(|| Uid::effective().as_raw());
     match folder.join("file").metadata() {
         Ok(file) if file.uid() == owner => Ok(()),
-        Ok(file) => Err(format!("what it starts has the user {} in the place of {owner}", file.uid())),
-        Err(_) => Err("what it starts writes nothing, or elsewhere".to_owned()),
+        Ok(file) => Err(format!("the test program ran as user {} instead of {owner}", file.uid())),
+        Err(_) => Err("the test program did not write the expected file".to_owned()),
     }
 }
 
@@ -163,10 +163,10 @@ mod tests {
         prove(&Bare, None, &[data.path()]).await.unwrap();
         let nothing = Confined { stoke: "/bin/true".into(), is_restricted: false };
         let why = prove(&nothing, None, &[data.path()]).await.unwrap_err();
-        assert!(why.contains("writes nothing"), "{why}");
+        assert!(why.contains("did not write"), "{why}");
         if Uid::effective().is_root() {
             let why = prove(&Bare, Some(50_123), &[data.path()]).await.unwrap_err();
-            assert!(why.contains("has the user 0 in the place of 50123"), "{why}");
+            assert!(why.contains("ran as user 0 instead of 50123"), "{why}");
         }
     }
 }

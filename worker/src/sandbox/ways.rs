@@ -24,7 +24,7 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     wanted.retain(|path| closed.iter().any(|closed| path.starts_with(closed)));
     let why = || {
         format!(
-            "users other than root cannot enter {}: allow it (`chmod o+x`), keep the worker's data elsewhere, or give the worker CAP_SYS_ADMIN",
+            "users other than root cannot enter {}: run `chmod o+x` on it, move the worker's data elsewhere, or give the worker CAP_SYS_ADMIN",
             first.display()
         )
     };
@@ -33,7 +33,7 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>).with_context(why)?;
     // Once they are covered, there is no way to them but these. Opened outside, they could not be mounted in here.
     let held = wanted.iter().map(|path| Ok((path.as_path(), held(path)?))).collect::<Result<Vec<_>>>()?;
-    let here = std::env::current_dir().context("the working directory is gone")?;
+    let here = std::env::current_dir().context("the working directory does not exist")?;
     let mask = umask(Mode::from_bits_truncate(0o022));
     for folder in &closed {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -48,7 +48,7 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     }
     umask(mask);
     // It is still the one that was covered.
-    std::env::set_current_dir(&here).with_context(|| format!("{} is not reachable", here.display()))
+    std::env::set_current_dir(&here).with_context(|| format!("cannot enter {}", here.display()))
 }
 
 /// By the names that they are called by, and by what these lead to. Sorted: what holds others comes before them.
@@ -88,7 +88,7 @@ fn uncover(path: &Path, held: &OwnedFd) -> Result<()> {
         if fs::metadata(&source)?.is_dir() {
             fs::create_dir_all(path)?;
         } else {
-            fs::create_dir_all(path.parent().context("it has no folder")?)?;
+            fs::create_dir_all(path.parent().context("it has no parent folder")?)?;
             File::create(path)?;
         }
     }

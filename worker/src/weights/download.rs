@@ -93,16 +93,16 @@ fn passing(error: reqwest::Error) -> Stop {
 
 impl<'a> Source<'a> {
     fn new(file: &'a WeightFile) -> Result<Self, Error> {
-        let bad = |what: &str| Error::List(format!("{what} of {} cannot be used", file.path));
+        let bad = |what: &str| Error::List(format!("{what} for {}", file.path));
         let url = Url::parse(&file.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let mut headers = HeaderMap::new();
         for (name, value) in &file.headers {
-            let name: HeaderName = name.parse().map_err(|_| bad("the headers"))?;
-            let mut value = HeaderValue::from_str(value).map_err(|_| bad("the headers"))?;
+            let name: HeaderName = name.parse().map_err(|_| bad("invalid headers"))?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad("invalid headers"))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("the address"))?, headers })
+        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("invalid URL"))?, headers })
     }
 
     fn size_differs(&self, got: u64) -> Stop {
@@ -139,7 +139,10 @@ impl Downloads {
                 return Err(Error::Differs { path: file.path.clone(), expected: file.sha256.clone(), got });
             }
             // A power cut may have kept the journal and lost the bytes; or the server's file changed between two processes.
-            tracing::warn!(weights.path = file.path, "a resumed download is not what was pinned: beginning anew");
+            tracing::warn!(
+                weights.path = file.path,
+                "a resumed download does not match the pinned hash; restarting it"
+            );
             is_resumed = false;
         }
     }
@@ -152,7 +155,11 @@ impl Downloads {
                 Err(Stop::Whole(answer)) => Some(*answer),
                 Err(Stop::Changed) => {
                     changes += 1;
-                    tracing::debug!(weights.path = source.path, changes, "the file has changed: beginning anew");
+                    tracing::debug!(
+                        weights.path = source.path,
+                        changes,
+                        "the file has changed on the server; restarting the download"
+                    );
                     partial.restart().await.map_err(Error::write(source.path))?;
                     if changes < CHANGES_MAX {
                         continue;
@@ -243,7 +250,7 @@ impl Downloads {
                 Ok(()) => return Ok(()),
                 Err(Stop::Passing(why)) => why,
                 Err(Stop::Final(error)) => return Err(error),
-                Err(Stop::Changed | Stop::Whole(_)) => "the server answers one way and then another".to_owned(),
+                Err(Stop::Changed | Stop::Whole(_)) => "the server's responses are inconsistent".to_owned(),
             };
             if let Err(Stop::Passing(why)) = self.again(&mut tries, why).await {
                 return Err(Error::Fetch { path: source.path.to_owned(), why });
@@ -261,7 +268,7 @@ impl Downloads {
         if !tries.are_left() {
             return Err(Stop::Passing(why));
         }
-        tracing::debug!(why, "a range of weights was cut off, trying again");
+        tracing::debug!(why, "the download of a range of weights failed; retrying");
         tries.pause().await;
         Ok(())
     }
@@ -297,7 +304,7 @@ impl Downloads {
             },
             (StatusCode::RANGE_NOT_SATISFIABLE, _) => match total(&answer) {
                 Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
-                _ => Err(Stop::Passing("the server does not have the range".to_owned())),
+                _ => Err(Stop::Passing("the server does not have the requested range".to_owned())),
             },
             (status, _) => Err(refusal(source, partial, status, answer).await),
         }
@@ -319,10 +326,10 @@ impl Downloads {
             let next = answer.headers().get(LOCATION).and_then(|to| url.join(to.to_str().ok()?).ok());
             match next.filter(|next| matches!(next.scheme(), "http" | "https")) {
                 Some(next) => url = next,
-                None => return Err(Stop::Passing("the server leads nowhere".to_owned())),
+                None => return Err(Stop::Passing("redirect without a valid Location".to_owned())),
             }
         }
-        Err(Stop::Passing("the server leads around in circles".to_owned()))
+        Err(Stop::Passing("too many redirects".to_owned()))
     }
 
     /// Whether a part is the one asked for, of the version that the others are of.
@@ -341,7 +348,7 @@ impl Downloads {
         let told = answer.headers().get(CONTENT_RANGE).and_then(|told| told.to_str().ok());
         let is_asked = told.is_some_and(|told| told.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
         if !is_asked {
-            return Err(Stop::Passing("the server sent another range than it was asked for".to_owned()));
+            return Err(Stop::Passing("the server sent a different range than requested".to_owned()));
         }
         let etag = answer.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
         match (etag, known) {
@@ -378,7 +385,7 @@ impl Downloads {
                     return Err(if is_whole {
                         source.size_differs(range.start + buffer.len() as u64)
                     } else {
-                        Stop::Passing("the server sent more than it was asked for".to_owned())
+                        Stop::Passing("the server sent more bytes than requested".to_owned())
                     });
                 }
             }
@@ -392,7 +399,7 @@ impl Downloads {
                 Ok(Some(_)) => {}
                 Ok(None) if range.is_empty() => return Ok(()),
                 Ok(None) if is_whole => return Err(source.size_differs(range.start)),
-                Ok(None) => return Err(Stop::Passing("the server sent less than it was asked for".to_owned())),
+                Ok(None) => return Err(Stop::Passing("the server sent fewer bytes than requested".to_owned())),
                 Err(stop) => return Err(stop),
             }
         }
@@ -400,7 +407,7 @@ impl Downloads {
 }
 
 fn silent() -> Stop {
-    Stop::Passing("the server fell silent".to_owned())
+    Stop::Passing("the server stopped sending data".to_owned())
 }
 
 fn length(answer: &Response, name: HeaderName) -> Option<u64> {
@@ -416,7 +423,7 @@ fn total(answer: &Response) -> Option<u64> {
 async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode, answer: Response) -> Stop {
     let path = source.path.to_owned();
     if !status.is_client_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
-        return Stop::Passing(format!("the server answered {status}"));
+        return Stop::Passing(format!("the server responded with {status}"));
     }
     let is_denial = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let has_worked = status == StatusCode::FORBIDDEN && partial.has_grown();

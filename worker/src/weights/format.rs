@@ -77,22 +77,22 @@ fn safetensors_header(file: &File) -> Result<(), String> {
     let told = |error: io::Error| error.to_string();
     let size = file.metadata().map_err(told)?.len();
     let mut length = [0; 8];
-    file.read_exact_at(&mut length, 0).map_err(|_| "it is too short".to_owned())?;
+    file.read_exact_at(&mut length, 0).map_err(|_| "the file is too short".to_owned())?;
     let length = u64::from_le_bytes(length);
     if length > size - 8 || length > SAFETENSORS_HEADER_MAX {
-        return Err(format!("its header would be {length} bytes long"));
+        return Err(format!("its header claims to be {length} bytes long"));
     }
     let mut header = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
     file.read_exact_at(&mut header, 8).map_err(told)?;
     let described: BTreeMap<String, Described> =
-        serde_json::from_slice(&header).map_err(|error| format!("its header cannot be read: {error}"))?;
+        serde_json::from_slice(&header).map_err(|error| format!("invalid header: {error}"))?;
     let data_bytes = size - 8 - length;
     for (name, described) in described {
         match described {
             Described::Tensor(Tensor { data_offsets: [start, end], .. }) if start <= end && end <= data_bytes => {}
             Described::Other(_) if name == "__metadata__" => {}
             _ => {
-                return Err(format!("{:?} is not a tensor inside of it", name.chars().take(80).collect::<String>()));
+                return Err(format!("{:?} is not a tensor within the file", name.chars().take(80).collect::<String>()));
             }
         }
     }
@@ -239,9 +239,9 @@ mod tests {
     fn safetensors_are_looked_into() {
         let check = |content: &[u8]| check_safetensors(seed(content).path());
         check(&safetensors(HEADER, 4)).unwrap();
-        assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor inside"));
+        assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor within"));
         assert!(check(b"short").unwrap_err().contains("too short"));
-        assert!(check(&safetensors("{]", 0)).unwrap_err().contains("cannot be read"));
+        assert!(check(&safetensors("{]", 0)).unwrap_err().contains("invalid header"));
         assert!(check(&safetensors(r#"{"w":{"dtype":1}}"#, 0)).unwrap_err().contains("\"w\""));
         assert!(check(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("bytes long"));
         // Its length, 640, begins like a pickle.

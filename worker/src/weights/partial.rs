@@ -260,7 +260,7 @@ impl Partial {
         blocking(move || {
             let hashed = this.catch_up(false)?;
             if hashed.bytes < this.size_bytes {
-                return Err(io::Error::other("not all of it was written"));
+                return Err(io::Error::other("the download is incomplete"));
             }
             Ok(hex::encode(hashed.hash.clone().finalize()))
         })
@@ -308,7 +308,7 @@ impl Drop for Partial {
             && *self.done_bytes.get_mut() == 0
             && let Err(error) = self.places.remove()
         {
-            tracing::debug!(%error, "an empty download was left behind");
+            tracing::debug!(%error, "cannot remove an empty download");
         }
     }
 }

@@ -34,7 +34,7 @@ impl fmt::Display for Progress {
         let scaled = |bytes: u64| bytes as f64 / unit.bytes as f64;
         write!(f, "{:.decimals$} of {:.decimals$} {}", scaled(self.done_bytes), scaled(self.total_bytes), unit.name)?;
         if self.waiting {
-            return f.write_str(", waiting for another download of it");
+            return f.write_str(", waiting for another download of the same file");
         }
         if let Some(left) = self.left() {
             write!(f, ", {}/s, {} left", Size(self.bytes_per_s), Short(left))?;
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(told(0, 30_000_000_000, 100_000_000), "0.0 of 30.0 GB, 100 MB/s, 5 min left");
         assert_eq!(told(12, 345, 0), "12 of 345 B");
         let waiting = Progress { done_bytes: 0, total_bytes: 2_000_000, bytes_per_s: 0, waiting: true };
-        assert_eq!(waiting.to_string(), "0.0 of 2.0 MB, waiting for another download of it");
+        assert_eq!(waiting.to_string(), "0.0 of 2.0 MB, waiting for another download of the same file");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) async fn scan(
         let mut command = python().map_err(environment::Error::io("start the scan"))?;
         command.args(["-I", "-c", SCRIPT]).arg(folder.join(name));
         let unscanned = |why: String| Error::Unscanned { path: name.clone(), why };
-        let answer = match child::run("scanning a pickle", command, SCAN_LIMIT).await {
+        let answer = match child::run("scanning a pickle file", command, SCAN_LIMIT).await {
             Ok(answer) => answer,
             Err(error @ environment::Error::TimedOut { .. }) => return Err(unscanned(error.to_string())),
             Err(error) => return Err(error.into()),

@@ -116,7 +116,7 @@ impl Store {
         let folder = std::path::absolute(dir).map_err(at("find", dir))?.join("weights");
         fs::create_dir_all(folder.join("sets")).map_err(at("create", &folder))?;
         let store = Self { folder, cap_bytes };
-        store.sweep().map_err(at("tidy", &store.folder))?;
+        store.sweep().map_err(at("clean up", &store.folder))?;
         Ok(store)
     }
 
@@ -273,7 +273,7 @@ impl Store {
         let mut by_use = groups(self.entries().map_err(at("list", &self.folder))?);
         let mut total: u64 = by_use.iter().map(|group| group.bytes).sum();
         let unwritten: u64 = by_use.iter().map(|group| group.unwritten).sum();
-        let mut free = free_bytes(&self.folder).map_err(at("ask for the room in", &self.folder))?;
+        let mut free = free_bytes(&self.folder).map_err(at("read the free space of", &self.folder))?;
         free = free.saturating_sub(unwritten + DISK_LEFT_MIN);
 
         by_use.sort_by_key(|group| group.used);
@@ -322,7 +322,7 @@ impl Store {
         note(lock, &known)?;
         // The owner has shown that it can have these bytes: once on the disk is enough.
         if let Err(error) = self.share(file, lock, |_| true) {
-            tracing::debug!(%error, weights.sha256 = file.sha256, "weights that are here twice take twice the room");
+            tracing::debug!(%error, weights.sha256 = file.sha256, "cannot share weights between owners; they are stored twice");
         }
         // The kernel may let another in between the two locks.
         lock.lock_shared()?;
@@ -376,7 +376,7 @@ impl Store {
             {
                 remove(&places.link)?;
                 if is_old && !places.blob.exists() {
-                    tracing::info!(weights.name = name, "removing a download that was given up");
+                    tracing::info!(weights.name = name, "removing an abandoned download");
                     places.remove()?;
                 }
             }

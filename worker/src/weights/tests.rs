@@ -167,7 +167,7 @@ async fn a_wrong_file_fails_with_both_hashes_and_leaves_nothing() {
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
     let error = open(&dir).get(&[file("model.safetensors", &server.origin, &body)], &quiet).await.unwrap_err();
     let expected = format!(
-        "model.safetensors is not what was pinned: expected {}, got {}; deploy again to pin what is there now",
+        "model.safetensors does not match the pinned hash: expected {}, got {}; deploy again to pin the current file",
         sha256(&body),
         sha256(&wrong)
     );
@@ -433,7 +433,7 @@ async fn those_in_use_stay_and_nothing_goes_in_vain() {
     let error = weights.get(&[named("d"), named("e")], &quiet).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "the weights need 200 B more, and 200 B of the 300 B that this worker keeps are in use; raise STOKE_WEIGHTS_BYTES"
+        "the weights need 200 B more, but 200 B of this worker's limit of 300 B are in use; raise STOKE_WEIGHTS_BYTES"
     );
     assert_eq!(
         (names(&dir).as_str(), server.asked().len()),
@@ -452,7 +452,7 @@ async fn weights_larger_than_the_cache_are_refused_before_a_byte_comes() {
     let body = content(1, 400);
     let weights = open_with(&dir, 300, SMALL);
     let error = weights.get(&[file("m", "http://127.0.0.1:1", &body)], &quiet).await.unwrap_err().to_string();
-    assert_eq!(error, "the weights are 400 B, more than the 300 B that this worker keeps; raise STOKE_WEIGHTS_BYTES");
+    assert_eq!(error, "the weights need 400 B, more than this worker's limit of 300 B; raise STOKE_WEIGHTS_BYTES");
     // More than any disk has.
     let weights = open_with(&dir, u64::MAX, SMALL);
     let huge = WeightFile { size_bytes: 1 << 60, ..file("m", "http://127.0.0.1:1", &body) };
@@ -531,7 +531,7 @@ async fn pickles_are_named_and_false_safetensors_refused() {
     let set = weights.get(&files[..3], &quiet).await.unwrap();
     assert_eq!(set.pickles().await.unwrap(), ["unet/old.bin"]);
     let error = weights.get(&files, &quiet).await.unwrap().pickles().await.unwrap_err().to_string();
-    assert!(error.starts_with("page.safetensors is not in the safetensors format: its header would be"), "{error}");
+    assert!(error.starts_with("page.safetensors is not a valid safetensors file: its header claims to be"), "{error}");
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ impl Worker {
                 }
                 if let Err(error) = self.attempts.pool.load(&model).await {
                     let JobError { code, message, .. } = error;
-                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "a model that is to stay loaded cannot be loaded");
+                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "cannot load a model that must stay loaded");
                     failed.insert(model, Instant::now());
                 }
             }
@@ -56,7 +56,7 @@ impl Worker {
                 // What cannot be fetched is told to the first job that needs it.
                 if let Err(error) = self.attempts.pool.fetch_ahead(&model).await {
                     let message = error.message;
-                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot be fetched ahead");
+                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot fetch a model ahead of its jobs");
                 }
             }
         }
@@ -77,7 +77,7 @@ impl Worker {
         match self.gateway.lease(&request).await {
             Ok(reply) => Some((reply.leases, claim)),
             Err(error) => {
-                tracing::warn!(%error, "cannot lease what a card was held for");
+                tracing::warn!(%error, "cannot lease the job that a GPU was reserved for");
                 None
             }
         }

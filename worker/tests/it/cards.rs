@@ -84,7 +84,7 @@ async fn a_card_that_fails_is_fenced_off_with_the_reason_and_the_others_go_on() 
             cards.cards[3].xid = (31, 1);
         })
         .unwrap();
-    for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost it")] {
+    for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost the GPU")] {
         let told = reading(&stage, index, why, |gpu| gpu.health == GpuHealth::Fenced).await;
         assert!(told.why.as_deref().is_some_and(|told| told.starts_with(why)), "{told:?}");
         assert_eq!(told.vram_free_mib, 0);
@@ -245,7 +245,7 @@ async fn a_warm_up_that_fails_fails_the_load_and_says_why() {
     stage.gateway.deploy("warmed", pack(&source.replace("hold(mib)", "hold(mib + 1)")), warmed);
     let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 1}))).await;
     let told = error(&end, ErrorCode::SetupFailed);
-    assert!(told.message.starts_with("a warm-up input: "), "{told:?}");
+    assert!(told.message.starts_with("a warm-up input failed: "), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -150,7 +150,7 @@ impl Inbox {
         let mut state = self.lock();
         let interrupts = match Control::from_wire(message, body) {
             Ok(_) if state.waiting.len() == WAITING_MAX => {
-                return Err("the worker sent more runs than a runner can keep");
+                return Err("the worker sent more runs than the runner can queue");
             }
             Ok(control) => {
                 if let Some(run) = control.run() {

@@ -154,7 +154,7 @@ impl Wire {
 fn adopt(fd: RawFd) -> PyResult<UnixStream> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     if fd <= 2 {
-        return Err(PyValueError::new_err(format!("file descriptor {fd} is no socket of the worker's")));
+        return Err(PyValueError::new_err(format!("file descriptor {fd} is not a socket of the worker")));
     }
     #[expect(unsafe_code, reason = "a descriptor that was inherited has only a number")]
     // SAFETY: the worker opened it for this process alone and told its number to this call alone.

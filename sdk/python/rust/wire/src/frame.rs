@@ -15,7 +15,7 @@ const PREFIX_BYTES: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// A length over its bound.
-    #[error("a frame announces a {what} of {bytes} bytes, more than {max}")]
+    #[error("a frame announces a {what} of {bytes} bytes, more than the limit of {max}")]
     TooLarge {
         /// `header` or `body`.
         what: &'static str,
@@ -25,7 +25,7 @@ pub enum FrameError {
         max: usize,
     },
     /// A header that is no message.
-    #[error("a frame's header is no message: {0}")]
+    #[error("a frame's header is not a valid message: {0}")]
     Header(#[from] serde_json::Error),
 }
 
