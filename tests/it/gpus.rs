@@ -193,7 +193,7 @@ async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_
     cards.change(|cards| cards.cards[0].cuda = 719).unwrap();
     let broken = submit(&api, lost).await;
     let fenced = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "fenced").await;
-    assert_eq!(fenced["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 answers CUDA_ERROR_LAUNCH_FAILED");
+    assert_eq!(fenced["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
     // It was the card's fault, so the job runs again, on the other one; there it is the handler's.
     let job = api.ended(&broken).await;
     assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");

@@ -115,9 +115,9 @@ def test_a_call_too_large_for_the_memory_is_not_tried_at_that_size_again(serve: 
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ("[1, 2]", "one result per item: 2 came for 1"),
-        ("'ab'", "one result per item, and this is a str"),
-        ("None", "one result per item, and this is a NoneType"),
+        ("[1, 2]", "one result per item, got 2 for 1 items"),
+        ("'ab'", "one result per item, got a str"),
+        ("None", "one result per item, got a NoneType"),
     ],
 )
 def test_a_result_that_is_not_one_per_item_is_told(serve: Serve, result: str, message: str) -> None:
@@ -193,9 +193,9 @@ def test_describe_tells_what_one_job_gives_and_gets(package: Package) -> None:
     [
         ("def handler(n: int) -> list[int]: ...", "n: with max_batch_size each argument is a list"),
         ("def handler(n: list[int] = []) -> list[int]: ...", "n: an argument of a batched handler has no default"),
-        ("def handler(**rest: list[int]) -> list[int]: ...", r"\*\*rest: a batched handler names its arguments"),
-        ("async def handler(n: list[int]) -> list[int]: ...", "max_batch_size is for a plain function"),
-        ("def handler(n: list[int]):\n    yield 1", "max_batch_size is for a plain function"),
+        ("def handler(**rest: list[int]) -> list[int]: ...", r"\*\*rest: a batched handler must name its arguments"),
+        ("async def handler(n: list[int]) -> list[int]: ...", "max_batch_size requires a plain function"),
+        ("def handler(n: list[int]):\n    yield 1", "max_batch_size requires a plain function"),
     ],
 )
 def test_a_handler_that_cannot_take_a_batch_is_told_why(package: Package, handler: str, message: str) -> None:
@@ -210,11 +210,11 @@ def test_a_handler_that_cannot_take_a_batch_is_told_why(package: Package, handle
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_batch_size": 0}, "max_batch_size=0: use a whole number from 1 on"),
+        ({"max_batch_size": 0}, "max_batch_size=0: use a whole number of 1 or more"),
         ({"max_batch_size": 257}, "max_batch_size=257: use at most 256"),
         ({"max_batch_size": 2, "max_wait_ms": -1}, "max_wait_ms=-1: use a number from 0 to 10000"),
-        ({"max_wait_ms": 5}, "nothing is waited for without max_batch_size"),
-        ({"max_batch_size": 2, "max_concurrency": 2}, "use one of the two"),
+        ({"max_wait_ms": 5}, "only with max_batch_size above 1"),
+        ({"max_batch_size": 2, "max_concurrency": 2}, "cannot be combined"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:

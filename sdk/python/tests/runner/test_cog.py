@@ -215,7 +215,7 @@ def test_an_optional_input_without_a_default_is_none(load: Load) -> None:
         ({"seed": -1}, "seed fails constraint >= 0"),
         ({"seed": "x"}, "seed: Invalid value for type int"),
         ({"tags": ["four"]}, "tags fails constraint len() <= 3"),
-        ({"tags": "x"}, 'tags: "x" is no array'),
+        ({"tags": "x"}, 'tags: "x" is not an array'),
         ({"exact": "true"}, "exact: Invalid value for type bool"),
     ],
 )
@@ -263,7 +263,7 @@ def test_unions_objects_and_what_is_opaque_are_passed_as_they_come(load: Load) -
         "params": {"x": "not an int"},
         "all": [1, [{"a": 1}], [None], {"b": 1}, None],
     }
-    assert _refusal(peer.run({**given, "value": []})) == "value: no member of the union takes []"
+    assert _refusal(peer.run({**given, "value": []})) == "value: no member of the union accepts []"
 
 
 def test_a_secret_does_not_show(load: Load) -> None:
@@ -317,7 +317,7 @@ def test_blur_of_the_examples_takes_an_uploaded_file_and_gives_one(load: Load, t
     assert file["content_type"] == "image/png"
     with images.open(file["path"]) as image:
         assert image.size == (8, 8)
-    assert "was not sent along" in _refusal(peer.run({"image": {"$file": "other"}}))
+    assert "was not attached to the job" in _refusal(peer.run({"image": {"$file": "other"}}))
 
 
 READS = """

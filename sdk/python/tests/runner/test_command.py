@@ -125,7 +125,7 @@ def test_several_run_at_once(command: Run, tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_named(package: Callable[..., Path], start: Callable[[Path], Peer]) -> None:
     peer = start(package("", "run.sh"))
     error = peer.load("", kind="command", settings={"command": ["./run.sh"]}).header["error"]
-    assert "./run.sh: there is no such program" in error["message"]
+    assert "./run.sh: no executable program of that name" in error["message"]
 
 
 def _runs(pid: str) -> bool:

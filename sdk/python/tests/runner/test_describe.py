@@ -98,7 +98,7 @@ def test_a_base_class_s_mark_does_not_count(package: Package) -> None:
             "several endpoints (f, g)",
         ),
         ({"endpoint.py": ""}, ":f", "endpoint.py:f does not exist"),
-        ({"json.py": "def f(): pass"}, ":f", "a Python module is named json as well: rename the file"),
+        ({"json.py": "def f(): pass"}, ":f", "the name conflicts with the Python module json: rename the file"),
         ({"endpoint.py": "def f(x: set): pass"}, ":f", "x: set has no JSON form"),
         (
             {"endpoint.py": "from stokehold import endpoint\n@endpoint(timeout_s=0)\ndef f(): pass"},

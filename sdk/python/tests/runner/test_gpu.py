@@ -1,4 +1,4 @@
-"""GPUs that a process can use no more, and the probe that tries them; the driver's answers are those of a stand-in."""
+"""GPUs that a process can no longer use, and the probe that tests them, against a fake driver."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Driver:
     ("driver", "wrong"),
     [
         (Driver({}), None),
-        (Driver({"cuInit": 719}), "cuInit answers CUDA_ERROR_LAUNCH_FAILED"),
-        (Driver({"cuMemsetD8_v2": 700, "cuGetErrorName": 1}), "cuMemsetD8_v2 answers error 700"),
+        (Driver({"cuInit": 719}), "cuInit returned CUDA_ERROR_LAUNCH_FAILED"),
+        (Driver({"cuMemsetD8_v2": 700, "cuGetErrorName": 1}), "cuMemsetD8_v2 returned error 700"),
         (Driver({"cuCtxCreate_v2": 2}), None),
         (Driver({"cuMemAlloc_v2": 2}), None),
-        (Driver({}, forgets=True), "what was written to its memory is not what is read back"),
+        (Driver({}, forgets=True), "reading its memory does not return the written data"),
     ],
 )
 def test_a_gpu_is_tried(monkeypatch: pytest.MonkeyPatch, driver: Driver, wrong: str | None) -> None:
@@ -78,4 +78,4 @@ def test_the_exit_code_says_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert __main__.main() == 0
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver({"cuInit": 719}))
     assert __main__.main() == 3
-    assert capsys.readouterr().err == "cuInit answers CUDA_ERROR_LAUNCH_FAILED\n"
+    assert capsys.readouterr().err == "cuInit returned CUDA_ERROR_LAUNCH_FAILED\n"

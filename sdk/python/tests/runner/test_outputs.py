@@ -80,8 +80,8 @@ def test_what_has_a_json_form(rich: Callable[[str], Peer], expression: str, resu
         ("'\\ud800'", "result is a str with half a surrogate pair"),
         ("loop", "result contains itself, or is nested too deeply"),
         ("deep", "result contains itself, or is nested too deeply"),
-        ("Path('nope')", "names the file nope, which cannot be found"),
-        ("[Path('.')]", "is no file: pack a folder into an archive"),
+        ("Path('nope')", "cannot find the file nope, which the result names"),
+        ("[Path('.')]", "is not a file: pack a folder into an archive"),
         ("'x' * (64 * 1024 * 1024)", "67108866 bytes of JSON, more than 67108864: write it to a file"),
     ],
 )

@@ -87,23 +87,23 @@ def test_the_decorator_keeps_them() -> None:
     [
         ({"before": Step("a")}, "before=.*: give a list"),
         ({"before": "a"}, "before='a': give a list"),
-        ({"after": ["a"]}, r"after: 'a' is no Step: write Step\('a'\)"),
-        ({"before": [Step(f"a{n}") for n in range(9)]}, "before has 9 steps, and at most 8"),
-        ({"after": [Step("a"), Step("b", name="a")]}, "after has two steps named 'a': give one another name="),
+        ({"after": ["a"]}, r"after: 'a' is not a Step: write Step\('a'\)"),
+        ({"before": [Step(f"a{n}") for n in range(9)]}, "before has 9 steps, but at most 8"),
+        ({"after": [Step("a"), Step("b", name="a")]}, "after has two steps named 'a': set a different name="),
         ({"retry": {"backoff_s": 1}}, r"retry=.*: use JobRetry\("),
         ({"retry": 3}, "retry=3: use JobRetry"),
         ({"warmup": {"prompt": "a"}}, "warmup=.*: give a list of inputs"),
         ({"gpu_models": "A100"}, "gpu_models='A100': give a list of names"),
-        ({"regions": [""]}, "regions: '' is no name"),
-        ({"regions": ["eu"] * 17}, "regions has 17 names, and at most 16"),
+        ({"regions": [""]}, "regions: '' is not a name"),
+        ({"regions": ["eu"] * 17}, "regions has 17 names, but at most 16"),
         ({"min_cuda": "12"}, "min_cuda='12': give a text of two numbers"),
         ({"min_cuda": 12.4}, "min_cuda=12.4: give a text of two numbers"),
-        ({"secrets": ["a-b"]}, "secrets: 'a-b' cannot be a variable"),
+        ({"secrets": ["a-b"]}, "secrets: 'a-b' cannot be an environment variable"),
         ({"priority": "now"}, "priority='now': use interactive, standard, batch"),
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
-        ({"gpu_models": ["A100"]}, "ask for GPUs: say with vram_gib"),
-        ({"gpus": 2}, "ask for GPUs: say with vram_gib"),
-        ({"vram_fraction": 0.9}, "vram_fraction needs vram_gib"),
+        ({"gpu_models": ["A100"]}, "require GPUs: set vram_gib"),
+        ({"gpus": 2}, "require GPUs: set vram_gib"),
+        ({"vram_fraction": 0.9}, "vram_fraction requires vram_gib"),
         ({"vram_gib": 8, "vram_fraction": 1.5}, r"vram_fraction=1\.5: use a number above 0 and up to 1"),
         ({"vram_gib": 8, "vram_fraction": "all"}, "vram_fraction='all': use a number above 0"),
         ({"gpus": 17, "vram_gib": 8}, "gpus=17: use a whole number from 1 to 16"),
@@ -111,8 +111,8 @@ def test_the_decorator_keeps_them() -> None:
         ({"keep_warm_s": -1}, "keep_warm_s=-1: use a whole number from 0 to 86400"),
         ({"min_warm": 1.5}, r"min_warm=1\.5: use a whole number from 0 to 1000"),
         ({"warmup": [1]}, r"warmup\[0\]=1: an input is a mapping"),
-        ({"warmup": [{}] * 9}, "warmup has 9 inputs, and at most 8"),
-        ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be JSON"),
+        ({"warmup": [{}] * 9}, "warmup has 9 inputs, but at most 8"),
+        ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be represented as JSON"),
         ({"warmup": [{}, {"x": "a" * 70_000}]}, r"warmup\[1\] has 700.. bytes as JSON"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_wrong_option_says_what_to_write(options: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"endpoint": "A b"}, "Step endpoint 'A b': name an endpoint"),
+        ({"endpoint": "A b"}, "Step endpoint 'A b': use an endpoint name"),
         ({"endpoint": None}, "Step endpoint None"),
         ({"name": "A"}, r"Step\('a'\) name='A': use 1 to 63"),
         ({"version": 0}, "version=0: use a whole number"),
@@ -149,8 +149,8 @@ def test_a_wrong_step_says_what_to_write(arguments: dict[str, Any], message: str
         ({"backoff_s": 5, "backoff_max_s": 1}, "backoff_s=5 is more than backoff_max_s=1"),
         ({"jitter": 1.1}, r"jitter=1\.1: use a number from 0 to 1"),
         ({"on": "timeout"}, "on='timeout': give a list"),
-        ({"on": []}, "name the error codes"),
-        ({"on": ["Time out"]}, "'Time out' is no error code"),
+        ({"on": []}, "name at least one error code"),
+        ({"on": ["Time out"]}, "'Time out' is not an error code"),
     ],
 )
 def test_a_wrong_retry_says_what_to_write(arguments: dict[str, Any], message: str) -> None:
@@ -169,7 +169,7 @@ def test_decisions_are_what_the_api_reads() -> None:
 
 
 def test_an_unknown_option_names_those_that_there_are() -> None:
-    with pytest.raises(TypeError, match=r"^@endpoint takes no colour; it takes name, vram_gib, .*, priority$"):
+    with pytest.raises(TypeError, match=r"^@endpoint has no option colour; its options are name, .*, priority$"):
         endpoint(colour=1)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match=r"no vram_gb \(did you mean vram_gib\?\)"):
+    with pytest.raises(TypeError, match=r"no option vram_gb \(did you mean vram_gib\?\)"):
         endpoint(vram_gb=1)  # type: ignore[call-overload]

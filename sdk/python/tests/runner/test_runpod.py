@@ -288,7 +288,7 @@ def test_what_the_package_cannot_post_fails_and_the_next_job_runs(script: Script
     lost = _error(peer.run({"hopeless": True}))
     assert (lost["code"], lost["message"]) == (
         "handler_error",
-        "the script ended the job without a result: its log says why",
+        "the script ended the job without a result; see its log for the reason",
     )
     assert peer.run().json == "fine"
 
@@ -307,7 +307,7 @@ def test_an_output_that_cannot_be_sent_on_fails(script: Script) -> None:
     )
     huge, nan = (_error(peer.end(peer.start({"huge": huge}))) for huge in (True, False))
     assert (huge["code"], nan["code"]) == ("bad_output", "bad_output")
-    assert f"the output is over {BODY_BYTES_MAX} bytes" in huge["message"]
+    assert f"the output is larger than {BODY_BYTES_MAX} bytes" in huge["message"]
     assert "result is nan" in nan["message"]
 
 
@@ -344,7 +344,7 @@ def test_a_script_that_ends_before_it_asks_for_jobs_says_how(
     peer = start(package("import runpod\nraise RuntimeError('no weights')", "handler.py"))
     error = _error_of_load(peer)
     assert error["code"] == "setup_failed"
-    assert "ended with exit code 1 before it was ready" in error["message"]
+    assert "exited with code 1 before it was ready" in error["message"]
     assert peer.read_to_the_end() == 1
     assert "RuntimeError: no weights" in peer.stderr()
 
@@ -573,7 +573,7 @@ def test_a_script_with_a_concurrency_modifier_is_offered_several_jobs(
     ("source", "says"),
     [
         (None, "handler.py: no such file in package"),
-        ("def handler(:", "handler.py is no Python"),
+        ("def handler(:", "handler.py is not valid Python"),
         ("import runpodder\nfrom . import runpod", "handler.py does not import runpod: name the script that ends in"),
     ],
 )

@@ -108,10 +108,10 @@ def test_without_a_path_a_job_says_which(server: Serve) -> None:
     assert peer.run({"path": "/echo", "body": [1, 2]}).json == [1, 2]
     assert peer.run({"path": "/v1/models", "method": "GET"}).json == {"got": "/v1/models"}
     for wrong, says in [
-        ({"path": "no"}, "input.path: 'no' is no path"),
-        ({"path": "/echo HTTP/1.1\r\nX: y"}, "is no path"),
+        ({"path": "no"}, "input.path: 'no' is not a path"),
+        ({"path": "/echo HTTP/1.1\r\nX: y"}, "is not a path"),
         ({"path": "/echo", "method": "BREW"}, "input.method: 'BREW'"),
-        ({"path": "/echo", "text": "x"}, "input: text: an input has path, body and method"),
+        ({"path": "/echo", "text": "x"}, "input: text: an input may only have path, body and method"),
     ]:
         report = peer.run(wrong)
         assert report.header["error"]["code"] == "rejected"
@@ -146,9 +146,9 @@ def test_files_of_the_input_are_paths(server: Serve, tmp_path: Path) -> None:
 def test_what_it_refuses_is_refused_for_good_and_what_it_fails_at_is_not(server: Serve) -> None:
     peer = server()
     for path, code, says in [
-        ("/wrong", "rejected", 'the server answered 422 Unprocessable Entity: {"detail": "no such voice"}'),
-        ("/busy", "handler_error", "the server answered 429 Too Many Requests"),
-        ("/broken", "handler_error", "the server answered 500 Internal Server Error: out of luck"),
+        ("/wrong", "rejected", 'the server responded with 422 Unprocessable Entity: {"detail": "no such voice"}'),
+        ("/busy", "handler_error", "the server responded with 429 Too Many Requests"),
+        ("/broken", "handler_error", "the server responded with 500 Internal Server Error: out of luck"),
     ]:
         error = peer.run({"path": path, "body": 0}).header["error"]
         assert (error["code"], error["message"]) == (code, says)
@@ -180,7 +180,7 @@ def test_a_server_that_ends_before_it_is_ready_says_how(
     settings = {"command": [sys.executable, "serve.py"], "ready_path": "/health"}
     error = peer.load("", kind="server", settings=settings).header["error"]
     assert error["code"] == "setup_failed"
-    assert "ended with exit code 1 before it was ready" in error["message"]
+    assert "exited with code 1 before it was ready" in error["message"]
     assert peer.read_to_the_end() == 1
     assert "no weights" in peer.stderr()
 

@@ -140,13 +140,13 @@ def test_load(hint: Any, value: Any, loaded: Any) -> None:
 
 
 REFUSALS: list[tuple[Any, Any, str]] = [
-    (Path, "f1", 'is no file: give {"$file": "<file id>"}'),
-    (Path, {"$file": "f2"}, 'file "f2" was not sent along'),
-    (Colour, "green", '"green" is none of "red", "blue"'),
+    (Path, "f1", 'is not a file: give {"$file": "<file id>"}'),
+    (Path, {"$file": "f2"}, 'file "f2" was not attached to the job'),
+    (Colour, "green", '"green" is not one of "red", "blue"'),
     (tuple[int, str], [1], "[1] is not an array of 2"),
-    (Point, {"y": 1}, '{"y": 1} is no Point'),
-    (List[Path], {}, "{} is no array"),
-    (Union[Colour, Path], 5, "no member of the union takes 5"),
+    (Point, {"y": 1}, '{"y": 1} is not a valid Point'),
+    (List[Path], {}, "{} is not an array"),
+    (Union[Colour, Path], 5, "no member of the union accepts 5"),
 ]
 
 
@@ -160,10 +160,10 @@ def test_a_value_that_does_not_fit_is_refused(hint: Any, value: Any, message: st
 
 
 UNKNOWN: list[tuple[Any, str]] = [
-    (bytes, "x: bytes has no JSON form. JSON holds no bytes: use pathlib.Path"),
+    (bytes, "x: bytes has no JSON form. JSON cannot hold bytes: use pathlib.Path"),
     (List[bytes], "x[]: bytes has no JSON form"),
-    (set, "JSON holds no sets: use list"),
-    (typing.Set[int], "JSON holds no sets: use list"),
+    (set, "JSON cannot hold sets: use list"),
+    (typing.Set[int], "JSON cannot hold sets: use list"),
     (Dict[int, str], "use dict[str, ...] instead of dict[int, ...]"),
     (Callable[[], int], "has no JSON form"),
     (Path.cwd, "has no JSON form"),
@@ -245,7 +245,7 @@ def test_arguments_without_a_name_are_refused() -> None:
 def test_a_refusal_names_the_argument() -> None:
     def handler(colour: Colour) -> None: ...
 
-    with pytest.raises(Reject, match=r'^input\.colour: "green" is none of'):
+    with pytest.raises(Reject, match=r'^input\.colour: "green" is not one of'):
         Inputs(handler, bound=False).load(b'{"colour": "green"}', {})
 
 
@@ -324,5 +324,5 @@ def test_pydantic_models() -> None:
     assert shapes.definitions["Outer"]["properties"]["inner"] == {"$ref": "#/$defs/Inner"}
     assert shape.load is not None
     assert shape.load({"inner": {"n": 1}}, {}) == Outer(inner=Inner(n=1))
-    with pytest.raises(Reject, match="is no Outer"):
+    with pytest.raises(Reject, match="is not a valid Outer"):
         shape.load({"inner": {}}, {})

@@ -1,4 +1,4 @@
-"""What a model is written with. `python -m stokehold.runner` is what a worker runs it in."""
+"""The API for handler code. Workers run handlers with `python -m stokehold.runner`."""
 
 from stokehold.runner.context import Job, current_job, progress
 from stokehold.runner.decisions import allow, reject, rewrite

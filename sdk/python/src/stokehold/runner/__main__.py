@@ -11,11 +11,11 @@ import sys
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m stokehold.runner")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("serve", help="serve the worker that started this process")
+    commands.add_parser("serve", help="run jobs for the worker that started this process")
     describing = commands.add_parser("describe", help="print a handler's schema as JSON")
     describing.add_argument("path", metavar="PATH[:object]", help="a folder, or a .py file")
     describing.add_argument("--kind", default="python", help="python (the default), cog or runpod")
-    commands.add_parser("probe", help="try the GPUs that this process may use; exit code 3 when one does not work")
+    commands.add_parser("probe", help="test the GPUs that this process may use; exits with code 3 if one does not work")
     arguments = parser.parse_args()
     if arguments.command == "probe":
         return _probe()
@@ -28,7 +28,9 @@ def _serve(parser: argparse.ArgumentParser) -> int:
     from stokehold.runner.serve import WIRE_FD, serve
 
     if not os.environ.get(WIRE_FD, "").isdigit():
-        parser.error(f"{WIRE_FD} names no socket: a worker starts this; to look at a handler use `describe PATH`")
+        parser.error(
+            f"{WIRE_FD} is not a socket; only a worker starts `serve`. To inspect a handler, use `describe PATH`"
+        )
     return serve()
 
 

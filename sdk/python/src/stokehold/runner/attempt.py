@@ -1,4 +1,4 @@
-"""One run of the handler: what is known of it, and what is said about it."""
+"""One run of the handler, and the reports about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stokehold.runner.outputs import Outputs
 
 
 class Attempt:
-    """Ends with exactly one of `done` and `failed`."""
+    """One run, which ends with exactly one of `done` and `failed`."""
 
     __slots__ = ("_items", "_outputs", "_run", "_started", "_wire", "number")
 
@@ -28,12 +28,12 @@ class Attempt:
 
     @property
     def numbers(self) -> list[int]:
-        """As of a batch: whom it is about."""
+        """The attempts that it stands for; see `Batch`."""
         return [self.number]
 
     @property
     def id(self) -> str:
-        """The job's."""
+        """The job of this run."""
         return self._run.job
 
     @property
@@ -59,9 +59,9 @@ class Attempt:
         return Job(self._run.job, self._run.attempt, scratch, self._run.traceparent)
 
     def refuse_if_cancelled(self) -> None:
-        """For a cancel that came while the run waited its turn."""
+        """Raises `Cancelled` if the run was cancelled while it waited."""
         if self.is_cancelled:
-            raise Cancelled("the job was cancelled before it began")
+            raise Cancelled("the job was cancelled before it started")
 
     def progress(self, fraction: float, message: str) -> None:
         self._wire.progress(self.number, fraction, message)
@@ -70,18 +70,18 @@ class Attempt:
         self._wire.flush(self.number)
 
     def result(self, value: Any) -> bytes:
-        """What a function returned, as JSON."""
+        """Encodes a function's return value as JSON."""
         return self._outputs.encode(value)
 
     def yielded(self, value: Any) -> None:
-        """Sends what a generator yielded, and keeps it for the end."""
+        """Sends a value that a generator yielded, and keeps it for the result."""
         index = len(self._items)
         body = self._outputs.encode(value, f"result[{index}]")
         self._wire.output(self.number, index, body)
         self._items.append(body)
 
     def results(self) -> bytes:
-        """All that a generator yielded, as JSON."""
+        """Everything that a generator yielded, as JSON."""
         return self._outputs.bounded(b"[" + b",".join(self._items) + b"]")
 
     def done(self, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Batched handlers: one call for several runs, in the main thread. The worker says which runs are one batch."""
+"""Batched handlers: one call for several runs, in the main thread. The worker decides which runs form a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Outcome = Union[bytes, BaseException]
 
 
 class Batch:
-    """The runs that a call of the handler is for, as the handler sees them: what it says is said of each."""
+    """The runs of one call of the handler: its progress and output count for each of them."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self.attempts = attempts
@@ -29,7 +29,7 @@ class Batch:
         return [attempt.number for attempt in self.attempts]
 
     def job(self) -> Any:
-        raise RuntimeError("a call for a batch runs several jobs: current_job() cannot tell which one is meant")
+        raise RuntimeError("a batched call runs several jobs, so current_job() is ambiguous")
 
     def progress(self, fraction: float, message: str) -> None:
         for attempt in self.attempts:
@@ -49,19 +49,19 @@ class Batched:
         self._at_once: int | None = None
 
     def serve(self) -> None:
-        """Returns after a shutdown, when all that came before it has run."""
+        """Returns after a shutdown message, once all earlier runs have ended."""
         signal.signal(signal.SIGURG, self._interrupt)
         while isinstance(run := self._wire.recv(), Run):
             attempts = [Attempt(self._wire, run)]
             for _ in range(run.more):
                 following = self._wire.recv()
                 if not isinstance(following, Run):
-                    raise TypeError("a batch is followed by something else before all of it has come")
+                    raise TypeError("another message arrived before the batch was complete")
                 attempts.append(Attempt(self._wire, following))
             self._run(attempts)
 
     def _interrupt(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """Lets go of the runs that were cancelled; the call is for the others, and ends when none is left."""
+        """Ends the cancelled runs; the call continues for the others and is interrupted when none is left."""
         # Another interrupt may come in the middle of this one: it finds nothing to do, and its run is seen here.
         waiting, self._interruptible = self._interruptible, None
         if waiting is None:
@@ -87,7 +87,7 @@ class Batched:
             self._call(chunk, waiting)
 
     def _call(self, items: list[tuple[Attempt, dict[str, Any]]], waiting: list[Attempt]) -> None:
-        """Runs these and reports each, as far as `waiting` still has it."""
+        """Runs these items and reports each one that is still in `waiting`."""
         CURRENT.set(Batch([attempt for attempt, _ in items]))
         try:
             try:
@@ -117,7 +117,7 @@ class Batched:
     def _divide(
         self, items: list[tuple[Attempt, dict[str, Any]]], waiting: list[Attempt], error: BaseException
     ) -> None:
-        """A call for several failed: each half runs again, so that only those fail that are at fault."""
+        """Handles a failed call of several items: runs each half again, so that only the items at fault fail."""
         if len(items) == 1:
             self._report(waiting, items, [error])
             return
@@ -155,11 +155,9 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _one_each(values: Any, items: Sequence[Any]) -> list[Any]:
-    """What the handler returned, one value per item. Whatever has a length and can be gone through will do."""
+    """The values that the handler returned, one per item. Any sized iterable is accepted."""
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
-        raise BadOutput(
-            f"a batched handler returns a list with one result per item, and this is a {type(values).__name__}"
-        )
+        raise BadOutput(f"a batched handler must return a list with one result per item, got a {type(values).__name__}")
     if len(values) != len(items):
-        raise BadOutput(f"a batched handler returns one result per item: {len(values)} came for {len(items)}")
+        raise BadOutput(f"a batched handler must return one result per item, got {len(values)} for {len(items)} items")
     return list(values)

@@ -26,7 +26,7 @@ class Concurrent:
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Returns after a shutdown, when all that came before it has run."""
+        """Returns after a shutdown message, once all earlier runs have ended."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._wire.fileno(), self._rung)
         self._take()
@@ -44,7 +44,7 @@ class Concurrent:
         self._take()
 
     def _take(self) -> None:
-        """Starts the runs that came in, as far as there is room for them."""
+        """Starts the received runs, up to the concurrency limit."""
         while not self._shutdown and len(self._tasks) < self._max_concurrency:
             control = self._wire.try_recv()
             if control is None:

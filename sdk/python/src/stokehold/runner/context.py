@@ -1,4 +1,4 @@
-"""What a handler knows of the job it runs."""
+"""The running job, as its handler sees it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MESSAGE_CHARS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Job:
-    """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied.
+    """The running job. `scratch` is an empty folder for this run: files returned from it are not copied.
 
-    `traceparent` is the run's place in the job's trace (W3C Trace Context): make your own spans parts of it. None
-    where no worker gave it.
+    `traceparent` is the run's span in the job's trace (W3C Trace Context): use it as the parent of your own spans.
+    None if the worker sent none.
     """
 
     id: str
@@ -34,20 +34,20 @@ CURRENT: ContextVar[Attempt | Batch | None] = ContextVar("stokehold_run", defaul
 
 
 def current_job() -> Job:
-    """The job this handler runs.
+    """The job that this handler runs.
 
-    Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own; and in a batch.
+    Raises `RuntimeError` outside a job (at import, in `setup()`, in a thread that the handler started) and in a batch.
     """
     current = CURRENT.get()
     if current is None:
-        raise RuntimeError("no job runs here: call current_job() in the handler and hand what you need to your threads")
+        raise RuntimeError("no job runs here: call current_job() in the handler and pass what you need to your threads")
     return current.job()
 
 
 def progress(fraction: float, message: str = "") -> None:
-    """Tells how far the job is, 0 to 1. No effect outside of a job.
+    """Reports the progress of the job, from 0 to 1. Has no effect outside a job.
 
-    May be called as often as you like: a dozen a second are sent, and always the last one.
+    May be called at any rate: at most a dozen reports per second are sent, and always the last one.
     """
     fraction = float(fraction)
     if math.isnan(fraction):

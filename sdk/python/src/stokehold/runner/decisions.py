@@ -1,7 +1,7 @@
-"""What the handler of a step before or after a job returns.
+"""Return values of a handler that runs as a step before or after a job.
 
-A step before gets `endpoint`, `input` and `thresholds`; one after gets `output` as well. It may also return just
-`{"scores": {label: 0 to 1}}`: then the thresholds that the step was given decide.
+A step before a job gets `endpoint`, `input` and `thresholds`; a step after it also gets `output`. It may return just
+`{"scores": {label: 0 to 1}}` instead; then the thresholds of the step decide.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ Decision = dict[str, Any]
 
 
 def allow() -> Decision:
-    """The job goes on as it is."""
+    """Lets the job continue unchanged."""
     return {"decision": "allow"}
 
 
 def reject(reason: str, scores: Mapping[str, float] | None = None) -> Decision:
-    """The job fails with the code `rejected` and this reason, which its submitter reads."""
+    """Fails the job with the code `rejected` and this reason, which is shown to its submitter."""
     if not reason:
-        raise ValueError("reject(): give a reason, which the job's submitter reads")
+        raise ValueError("reject(): give a reason, which is shown to the job's submitter")
     return _with_scores({"decision": "reject", "reason": reason}, scores)
 
 
 def rewrite(value: Any, scores: Mapping[str, float] | None = None) -> Decision:
-    """The job goes on with `value` as its input (before) or its output (after)."""
+    """Lets the job continue with `value` as its input (step before) or its output (step after)."""
     return _with_scores({"decision": "rewrite", "value": value}, scores)
 
 

@@ -36,7 +36,7 @@ _ATTRIBUTE = "__stokehold_endpoint__"
 
 @dataclass(frozen=True)
 class Options:
-    """How an endpoint is run."""
+    """The options of an endpoint."""
 
     name: str | None = None
     vram_gib: float = 0
@@ -73,11 +73,11 @@ class Options:
             if not is_number or not 0 < self.vram_fraction <= 1:
                 raise ValueError(f"vram_fraction={self.vram_fraction!r}: use a number above 0 and up to 1")
             if self.vram_gib == 0:
-                raise ValueError("vram_fraction needs vram_gib: the least GPU memory that it runs with")
+                raise ValueError("vram_fraction requires vram_gib: the minimum GPU memory that the endpoint runs with")
         for option in ("max_concurrency", "timeout_s", "max_attempts", "max_batch_size"):
             value = getattr(self, option)
             if not is_count(value):
-                raise ValueError(f"{option}={value!r}: use a whole number from 1 on")
+                raise ValueError(f"{option}={value!r}: use a whole number of 1 or more")
         check_batching(self.max_batch_size, self.max_wait_ms, self.max_concurrency)
         for option in ("before", "after"):
             object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
@@ -98,7 +98,7 @@ class Options:
         check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
         if self.vram_gib == 0 and (self.gpus > 1 or self.gpu_models or self.min_compute_capability is not None):
             raise ValueError(
-                "gpus, gpu_models and min_compute_capability ask for GPUs: say with vram_gib how much of each"
+                "gpus, gpu_models and min_compute_capability require GPUs: set vram_gib, the memory needed on each"
             )
         object.__setattr__(self, "warmup", checked_warmup(self.warmup))
 
@@ -138,44 +138,44 @@ def endpoint(
 
 
 def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]:
-    """Marks a function, or a class with `predict()`, as what is deployed. It stays callable as before.
+    """Marks a function, or a class with a `predict()` method, as an endpoint. The object stays callable as before.
 
-    name: defaults to the object's own, in lower case with `-` for `_`.
-    vram_gib: GPU memory that it needs of one GPU, GiB; 0 runs without a GPU.
-    vram_fraction: the share of a GPU's memory that it takes whatever the GPU, above 0 and up to 1, for engines that
-        fill what they are given. `vram_gib` is then the least that it runs with. It finds what is reserved for it in
-        `STOKE_VRAM_MIB` and, as a share of the GPU, in `STOKE_VRAM_FRACTION`. Default: it takes what it needs.
-    max_concurrency: jobs one process takes at once; more than 1 only makes sense for an async handler.
+    name: name of the endpoint; default: the object's name in lower case, with `-` instead of `_`.
+    vram_gib: GPU memory needed on one GPU, in GiB; 0 runs without a GPU.
+    vram_fraction: fraction of a GPU's memory to use on any GPU, above 0 and up to 1, for engines that use all memory
+        that they get. `vram_gib` is then the minimum. The handler finds the memory reserved for it in `STOKE_VRAM_MIB`
+        and, as a fraction of the GPU, in `STOKE_VRAM_FRACTION`. Default: the memory needed.
+    max_concurrency: jobs that one process runs concurrently; more than 1 only makes sense for an async handler.
     timeout_s, max_attempts: defaults for its jobs; 600 seconds and 3.
-    before, after: up to 8 steps each that look at every job's input or output, in order, and may refuse or change it.
-    retry: when a job that failed is tried again; default the API's.
-    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job. What compiles on first use is
-        compiled then, and the GPU memory that they take at the most replaces `vram_gib`. Name the largest shapes.
-    max_batch_size: jobs that one call of the handler takes, at most 256. Above 1 each argument is a list with one item
-        per job, and the handler returns a list with one result per job; an exception in that list fails its job alone.
-        When the call itself raises, its halves are called again, so that only the jobs at fault fail.
-    max_wait_ms: how long the first job of a batch may wait for others, at most 10,000; 0 takes those that are there.
-    keep_warm_s: how long the loaded model stays after its last job though others want its GPU memory, at most 86,400.
-    min_warm: how many workers have the model loaded, jobs or not.
-    gpus: how many GPUs of one machine, at most 16. Several are its own, and `vram_gib` is what it needs of each.
-    gpu_models: one of these GPUs, such as "RTX 4090" or "A100": words that stand so in the name its driver tells.
-    min_compute_capability, min_cuda: at least these, such as "8.0" and "12.4"; the CUDA that the driver serves.
-    regions: one of these places, as the operator's join tokens name them.
-    min_trust: whose machines may see the jobs, at the least: "owned" (the operator's), "datacenter" (the default) or
-        "community" (anybody's).
-    min_sandbox: how far handlers must be shut in, at the least: "L0" (the default, any worker), "L1" or "L2".
-    network: whether it reaches the network that its worker does; default it reaches nothing but its own machine's
-        loopback, on workers that can keep the rest from it.
-    priority: how urgent its jobs are that do not say: "interactive", "standard" (the default) or "batch".
-    secrets: names of secrets that it finds in `os.environ`, such as "HF_TOKEN"; `stoke secret set` sets them.
+    before, after: up to 8 steps each, which check every job's input or output in order and may reject or change it.
+    retry: when to retry a failed job; default: the API's policy.
+    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job. Code that is compiled on
+        first use is compiled then, and the peak GPU memory of these runs replaces `vram_gib`. Name the largest shapes.
+    max_batch_size: maximum number of jobs in one call of the handler, at most 256. Above 1, each argument is a list
+        with one item per job, and the handler returns a list with one result per job; an exception in that list fails
+        only its job. If the call itself raises, it is repeated with each half, so that only the jobs at fault fail.
+    max_wait_ms: how long the first job of a batch may wait for others, at most 10,000; 0 does not wait.
+    keep_warm_s: how long the model stays loaded after its last job even if others need its GPU memory, at most 86,400.
+    min_warm: number of workers that keep the model loaded even without jobs.
+    gpus: number of GPUs in one machine, at most 16. More than one are not shared; `vram_gib` is needed on each.
+    gpu_models: accepted GPUs, e.g. "RTX 4090" or "A100": words that occur in the name that the driver reports.
+    min_compute_capability, min_cuda: minimum versions, e.g. "8.0" and "12.4"; min_cuda is what the driver supports.
+    regions: accepted regions, as named in the operator's join tokens.
+    min_trust: minimum trust in the machines that may see the jobs: "owned" (the operator's), "datacenter" (the
+        default) or "community" (anyone's).
+    min_sandbox: minimum isolation of handlers: "L0" (the default, any worker), "L1" or "L2".
+    network: whether the handler can access the worker's network; by default it can access only the loopback of its own
+        machine, on workers that can restrict it.
+    priority: priority of jobs that set none: "interactive", "standard" (the default) or "batch".
+    secrets: names of secrets to provide in `os.environ`, e.g. "HF_TOKEN"; set them with `stoke secret set`.
 
-    Raises `ValueError` for an option that cannot be.
+    Raises `ValueError` for an invalid option.
     """
     allowed = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in allowed]:
         close = get_close_matches(unknown[0], allowed, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise TypeError(f"@endpoint takes no {unknown[0]}{hint}; it takes {', '.join(allowed)}")
+        raise TypeError(f"@endpoint has no option {unknown[0]}{hint}; its options are {', '.join(allowed)}")
     marked = Options(**options)
 
     def mark(target: T) -> T:
@@ -186,12 +186,12 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
 
 
 def options_of(target: Any) -> Options | None:
-    """The options of an object that was marked itself: not of the base class it inherits from."""
+    """The options of an object that is marked itself, not those of a base class."""
     found = vars(target).get(_ATTRIBUTE) if hasattr(target, "__dict__") else None
     return found if isinstance(found, Options) else None
 
 
 def default_name(target: Any) -> str:
-    """An endpoint name from an object's own."""
+    """The endpoint name derived from an object's name."""
     name = getattr(target, "__name__", type(target).__name__)
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63] or "endpoint"

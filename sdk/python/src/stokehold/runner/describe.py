@@ -1,4 +1,4 @@
-"""What `stoke deploy` asks a package: its handler's name, options and schemas, as one JSON document."""
+"""Describes a package for `stoke deploy`: its handler's name, options and schemas, as one JSON document."""
 
 from __future__ import annotations
 

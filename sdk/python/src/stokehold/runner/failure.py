@@ -1,4 +1,4 @@
-"""Exceptions, in words a user can act on."""
+"""Descriptions of exceptions that a user can act on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROL_CHARACTERS = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0)) 
 
 
 class Failure(NamedTuple):
-    """What the wire carries of an exception."""
+    """An exception as sent over the wire."""
 
     code: str
     class_name: str
@@ -28,7 +28,7 @@ class Failure(NamedTuple):
 
 
 class Relayed(Exception):  # noqa: N818
-    """An exception of another process, as that process tells of it."""
+    """An exception of another process, as described by that process."""
 
     def __init__(self, message: str, traceback: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class Relayed(Exception):  # noqa: N818
 
 
 def relayed(class_name: str, message: str, traceback: str) -> Relayed:
-    """An exception that is told of, and judged, as it would be in its own process.
+    """An exception that is described and classified as in its own process.
 
     class_name: with its module, unless that is `builtins`.
     """
@@ -53,7 +53,7 @@ def relayed(class_name: str, message: str, traceback: str) -> Relayed:
 
 
 def describe(error: BaseException, code: str | None = None) -> Failure:
-    """Tells of an exception; `code` overrides what its class says."""
+    """Describes an exception; `code` overrides the code of its class."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -80,7 +80,7 @@ def _message(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """From the handler's first frame on. Empty for what the handler did not raise."""
+    """The traceback from the handler's first frame on; empty if the handler did not raise the exception."""
     if isinstance(error, Relayed):
         return _bounded(error.traceback)
     frames = _handler_frames(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Which exceptions mean that the process can use its GPU no more: such an error stays until the process is another."""
+"""Detects exceptions after which the process can no longer use its GPU: the error persists until it is restarted."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ _WORDS = (
 
 
 def is_one(error: BaseException) -> bool:
-    """Whether the exception, or one that it came from, says so."""
+    """Whether the exception, or one of its causes, is such an error."""
     return any(words in words_of(each) for each in chain(error) for words in _WORDS)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Field:
-    """Says more about a type than a type can: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
+    """Adds constraints and a description to a type: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
 
     description: str | None = None
     ge: float | None = None

@@ -1,4 +1,4 @@
-"""What runs for every job, of whatever kind the endpoint is."""
+"""The handler, which runs for every job, for all kinds of endpoints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stokehold.runner.shapes import UnknownHint
 
 
 class HandlerNotFound(Exception):  # noqa: N818
-    """No handler where one was looked for; the message says what to change."""
+    """No handler was found; the message describes what to change."""
 
 
 class Call(str, enum.Enum):
-    """How a handler is run."""
+    """The ways to run a handler."""
 
     FUNCTION = "function"
     ASYNC_FUNCTION = "async_function"
@@ -34,40 +34,40 @@ class Call(str, enum.Enum):
 
 
 class Loads(Protocol):
-    """How a job's input becomes the arguments of the call."""
+    """Converts a job's input into the arguments of the call."""
 
     def load(self, body: bytes, files: Mapping[str, str]) -> dict[str, Any]:
         """The arguments. Raises `Reject` for an input that does not fit."""
 
 
 class Handler:
-    """A callable, how it is called, and where its arguments come from."""
+    """A callable, the way to call it, and the source of its arguments."""
 
     # What a cancel raises in a plain handler; a run that it ends is a cancelled one.
     interrupt: type[BaseException] = Cancelled
 
     def __init__(self, call: Callable[..., Any], inputs: Loads, *, batch: Inputs | None = None) -> None:
-        """batch: `inputs` once more, of a handler whose calls take several jobs."""
+        """batch: the same object as `inputs`, for a handler whose calls take several jobs."""
         self.call = call
         self.called = call_of(call)
         self.inputs = inputs
         self.batch = batch
         if batch is not None and self.called is not Call.FUNCTION:
             raise UnknownHint(
-                "max_batch_size is for a plain function: an async handler takes several jobs with max_concurrency, "
-                "and a generator one at a time"
+                "max_batch_size requires a plain function: an async handler runs several jobs with max_concurrency, "
+                "and a generator runs one at a time"
             )
 
     def portable(self, value: Any) -> Any:
-        """What the call returned or yielded, in types that `Outputs` knows."""
+        """Converts a returned or yielded value into types that `Outputs` supports."""
         return value
 
     def close(self) -> None:
-        """Ends what it has started beside this process, after the last job."""
+        """Stops the processes that the handler started, after the last job."""
 
 
 def call_of(call: Callable[..., Any]) -> Call:
-    """How a handler is called."""
+    """The way to call a handler."""
     function = unwrapped(call)
     if inspect.isasyncgenfunction(call) or inspect.isasyncgenfunction(function):
         return Call.ASYNC_GENERATOR

@@ -13,10 +13,14 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Inputs:
-    """Made once per handler; `load` runs for every job."""
+    """The arguments of one handler: created once; `load` runs for every job."""
 
     def __init__(self, handler: Callable[..., Any], *, bound: bool, is_batched: bool = False) -> None:
-        """bound: the first parameter is filled (`self`), or will be. is_batched: each is a list, an item per job."""
+        """Reads the hints of `handler`.
+
+        bound: whether the first parameter (`self`) is, or will be, bound.
+        is_batched: whether each argument is a list with one item per job.
+        """
         hints = type_hints(unwrapped(handler), "the handler")
         shapes = Shapes()
         properties: Schema = {}
@@ -112,7 +116,7 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
 def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
     """What one job gives for a parameter of a batched handler."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        raise UnknownHint(f"**{parameter.name}: a batched handler names its arguments, each of them a list")
+        raise UnknownHint(f"**{parameter.name}: a batched handler must name its arguments; each of them is a list")
     item = item_hint(hint)
     if item is None:
         raise UnknownHint(
@@ -121,7 +125,7 @@ def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
     if parameter.default is not inspect.Parameter.empty:
         raise UnknownHint(
             f"{parameter.name}: an argument of a batched handler has no default: hint it as list[... | None], and "
-            "an item is None where its job left it out"
+            "an item is None if its job omits it"
         )
     return item
 

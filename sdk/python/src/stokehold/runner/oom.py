@@ -1,4 +1,4 @@
-"""Which exceptions mean that memory ran out, and whose: frameworks say it in many ways, some only in words."""
+"""Detects exceptions that mean out of memory, on the GPU or the host; some frameworks report it only in the message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HOST_WORDS = ("defaultcpuallocator: not enough memory", "defaultcpuallocator: c
 
 
 def which(error: BaseException) -> str | None:
-    """`oom_gpu` or `oom_host` when the exception, or one that it came from, says that memory ran out."""
+    """`oom_gpu` or `oom_host` if the exception, or one of its causes, means out of memory."""
     for each in chain(error):
         found = _of(each)
         if found is not None:
@@ -51,7 +51,7 @@ def which(error: BaseException) -> str | None:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those that it came from, at most ten."""
+    """The exception and its causes, at most ten."""
     each: BaseException | None = error
     for _ in range(_CHAIN_MAX):
         if each is None:
@@ -74,7 +74,7 @@ def _of(error: BaseException) -> str | None:
 
 
 def words_of(error: BaseException) -> str:
-    """What a framework's exception says, in lower case. Nothing for others: their words may be somebody else's."""
+    """The message of a framework's exception, in lower case; empty for other exceptions."""
     if not isinstance(error, RuntimeError) and type(error).__module__.split(".")[0] in ("builtins", "__main__"):
         return ""
     try:

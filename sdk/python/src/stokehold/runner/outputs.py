@@ -1,4 +1,4 @@
-"""What a handler returns, as JSON and files."""
+"""Converts a handler's return value into JSON and files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADVICE: tuple[tuple[tuple[type, ...], str], ...] = (
 
 
 class OutputFile(NamedTuple):
-    """A file a run made, as the wire carries it."""
+    """An output file of a run, as sent over the wire."""
 
     name: str
     path: str
@@ -75,7 +75,7 @@ class Outputs:
         try:
             return _encoder(self._simpler).encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadOutput(_complaint(value, where) or f"{where} has no JSON form: {error}") from None
+            raise BadOutput(_complaint(value, where) or f"{where} cannot be represented as JSON: {error}") from None
 
     def _simpler(self, value: Any) -> Any:
         """What json calls for a value it does not know."""
@@ -89,14 +89,14 @@ class Outputs:
         try:
             source = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:
-            raise BadOutput(f"the result names the file {path}, which cannot be found: {error}") from None
+            raise BadOutput(f"cannot find the file {path}, which the result names: {error}") from None
         known = self._names.get(source)
         if known is not None:
             return known
         if not source.is_file():
-            raise BadOutput(f"the result names {path}, which is no file: pack a folder into an archive and return that")
+            raise BadOutput(f"the result names {path}, which is not a file: pack a folder into an archive to return it")
         if len(self.files) == _FILES_MAX:
-            raise BadOutput(f"the result names more than {_FILES_MAX} files: pack them into an archive and return that")
+            raise BadOutput(f"the result names more than {_FILES_MAX} files: pack them into an archive to return them")
         if scratch in source.parents:
             name, placed = self._free_name(source.name, None), source
         else:
@@ -106,7 +106,7 @@ class Outputs:
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 shutil.copyfile(source, placed)
             except OSError as error:
-                raise BadOutput(f"the result names the file {path}, which cannot be read: {error}") from None
+                raise BadOutput(f"cannot read the file {path}, which the result names: {error}") from None
         self._names[source] = name
         self.files.append(OutputFile(name, str(placed), mimetypes.guess_type(name)[0] or "application/octet-stream"))
         return name

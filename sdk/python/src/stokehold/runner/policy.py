@@ -47,14 +47,14 @@ class Step:
 
     def __post_init__(self) -> None:
         if not isinstance(self.endpoint, str) or not NAME.fullmatch(self.endpoint):
-            raise ValueError(f"Step endpoint {self.endpoint!r}: name an endpoint: 1 to 63 of a-z, 0-9 and -")
+            raise ValueError(f"Step endpoint {self.endpoint!r}: use an endpoint name of 1 to 63 of a-z, 0-9 and -")
         where = f"Step({self.endpoint!r})"
         if self.name is not None and not NAME.fullmatch(self.name):
             raise ValueError(f"{where} name={self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
         for option in ("version", "timeout_s"):
             value = getattr(self, option)
             if value is not None and not is_count(value):
-                raise ValueError(f"{where} {option}={value!r}: use a whole number from 1 on")
+                raise ValueError(f"{where} {option}={value!r}: use a whole number of 1 or more")
         for label, threshold in self.thresholds.items():
             if not isinstance(label, str) or not is_share(threshold):
                 raise ValueError(f"{where} thresholds: {label!r}: {threshold!r}: give each label a number from 0 to 1")
@@ -80,7 +80,7 @@ class JobRetry:
     backoff_max_s: the longest pause, in seconds; default 60.
     jitter: the share of each pause, 0 to 1, that is left to chance, so that jobs that failed together come apart;
         default 0.5.
-    on: the error codes that are retried, such as "timeout" or "handler_error"; default all that may be.
+    on: the error codes to retry, e.g. "timeout" or "handler_error"; default: all that can be retried.
     """
 
     backoff_s: float | None = None
@@ -92,7 +92,7 @@ class JobRetry:
         for option in ("backoff_s", "backoff_max_s"):
             value = getattr(self, option)
             if value is not None and not (is_number(value) and value >= 0):
-                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds from 0 on")
+                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds of 0 or more")
         if self.backoff_s is not None and self.backoff_max_s is not None and self.backoff_s > self.backoff_max_s:
             raise ValueError(f"JobRetry backoff_s={self.backoff_s!r} is more than backoff_max_s={self.backoff_max_s!r}")
         if self.jitter is not None and not is_share(self.jitter):
@@ -100,10 +100,10 @@ class JobRetry:
         if isinstance(self.on, str):
             raise ValueError(f'JobRetry on={self.on!r}: give a list of error codes, such as ["timeout"]')
         if self.on is not None and not self.on:
-            raise ValueError("JobRetry on=[]: name the error codes; @endpoint(max_attempts=1) retries nothing")
+            raise ValueError("JobRetry on=[]: name at least one error code; @endpoint(max_attempts=1) disables retries")
         for code in self.on or ():
             if not isinstance(code, str) or not _CODE.fullmatch(code):
-                raise ValueError(f"JobRetry on: {code!r} is no error code; one looks like 'timeout'")
+                raise ValueError(f"JobRetry on: {code!r} is not an error code; use e.g. 'timeout'")
 
     def to_json(self) -> dict[str, Any]:
         """As a deploy names it, without what was not given."""
@@ -123,13 +123,13 @@ def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
         raise ValueError(f'{option}={steps!r}: give a list, such as [Step("prompt-check")]')
     for step in steps:
         if not isinstance(step, Step):
-            raise ValueError(f"{option}: {step!r} is no Step: write Step({step!r})")
+            raise ValueError(f"{option}: {step!r} is not a Step: write Step({step!r})")
     if len(steps) > STEPS_MAX:
-        raise ValueError(f"{option} has {len(steps)} steps, and at most {STEPS_MAX} are run")
+        raise ValueError(f"{option} has {len(steps)} steps, but at most {STEPS_MAX} are allowed")
     names = [step.name or step.endpoint for step in steps]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{option} has two steps named {twice!r}: give one another name=")
+        raise ValueError(f"{option} has two steps named {twice!r}: set a different name= for one of them")
     return tuple(steps)
 
 
@@ -138,16 +138,16 @@ def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
     if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, Sequence):
         raise ValueError(f'warmup={inputs!r}: give a list of inputs, such as [{{"prompt": "warm up"}}]')
     if len(inputs) > WARMUPS_MAX:
-        raise ValueError(f"warmup has {len(inputs)} inputs, and at most {WARMUPS_MAX} are run")
+        raise ValueError(f"warmup has {len(inputs)} inputs, but at most {WARMUPS_MAX} are allowed")
     for number, one in enumerate(inputs):
         if not isinstance(one, Mapping):
             raise ValueError(f"warmup[{number}]={one!r}: an input is a mapping from argument to value")
         try:
             size = len(json.dumps(dict(one), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"warmup[{number}] cannot be JSON: {error}") from None
+            raise ValueError(f"warmup[{number}] cannot be represented as JSON: {error}") from None
         if size > WARMUP_BYTES_MAX:
-            raise ValueError(f"warmup[{number}] has {size} bytes as JSON, and at most {WARMUP_BYTES_MAX} are taken")
+            raise ValueError(f"warmup[{number}] has {size} bytes as JSON, but at most {WARMUP_BYTES_MAX} are allowed")
     return tuple(dict(one) for one in inputs)
 
 
@@ -158,9 +158,9 @@ def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) 
     if not is_number(max_wait_ms) or not 0 <= max_wait_ms <= BATCH_WAIT_MS_MAX:
         raise ValueError(f"max_wait_ms={max_wait_ms!r}: use a number from 0 to {BATCH_WAIT_MS_MAX}")
     if max_wait_ms and max_batch_size == 1:
-        raise ValueError(f"max_wait_ms={max_wait_ms!r}: nothing is waited for without max_batch_size above 1")
+        raise ValueError(f"max_wait_ms={max_wait_ms!r}: it has an effect only with max_batch_size above 1")
     if max_batch_size > 1 and max_concurrency > 1:
-        raise ValueError("max_batch_size and max_concurrency: one call at a time takes a batch, so use one of the two")
+        raise ValueError("max_batch_size and max_concurrency cannot be combined: batched calls run one at a time")
 
 
 def checked_names(option: str, names: Any) -> tuple[str, ...]:
@@ -168,10 +168,10 @@ def checked_names(option: str, names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"{option}={names!r}: give a list of names")
     if len(names) > NAMES_MAX:
-        raise ValueError(f"{option} has {len(names)} names, and at most {NAMES_MAX} are taken")
+        raise ValueError(f"{option} has {len(names)} names, but at most {NAMES_MAX} are allowed")
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"{option}: {name!r} is no name")
+            raise ValueError(f"{option}: {name!r} is not a name")
     return tuple(names)
 
 
@@ -179,13 +179,13 @@ def checked_variables(option: str, names: Any) -> tuple[str, ...]:
     """The names of `secrets`."""
     for name in (checked := checked_names(option, names)):
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{option}: {name!r} cannot be a variable; use A-Z, 0-9 and _, as in HF_TOKEN")
+            raise ValueError(f"{option}: {name!r} cannot be an environment variable; use A-Z, 0-9 and _, e.g. HF_TOKEN")
     return checked
 
 
 def check_version(option: str, version: Any) -> None:
     if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
-        raise ValueError(f'{option}={version!r}: give a text of two numbers, such as "8.0"')
+        raise ValueError(f'{option}={version!r}: give two numbers as a string, e.g. "8.0"')
 
 
 def check_one_of(option: str, value: Any, words: Sequence[str]) -> None:

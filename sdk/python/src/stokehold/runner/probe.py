@@ -48,7 +48,7 @@ def _try(cuda: Any, ordinal: int) -> None:
     found = (ctypes.c_ubyte * _BYTES)()
     _call(cuda, "cuMemcpyDtoH_v2", found, memory, size)
     if bytes(found) != bytes([_PATTERN]) * _BYTES:
-        raise FaultError("what was written to its memory is not what is read back")
+        raise FaultError("reading its memory does not return the written data")
     _call(cuda, "cuMemFree_v2", memory)
     _call(cuda, "cuCtxDestroy_v2", context)
 
@@ -56,7 +56,7 @@ def _try(cuda: Any, ordinal: int) -> None:
 def _call(cuda: Any, function: str, *arguments: Any) -> int:
     code: int = getattr(cuda, function)(*arguments)
     if code not in (0, _OUT_OF_MEMORY):
-        raise FaultError(f"{function} answers {_name(cuda, code)}")
+        raise FaultError(f"{function} returned {_name(cuda, code)}")
     return code
 
 

@@ -56,12 +56,12 @@ _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _MISSING = inspect.Parameter.empty
 
 _ADVICE: dict[Any, str] = {
-    bytes: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    bytearray: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    memoryview: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    set: "JSON holds no sets: use list",
-    frozenset: "JSON holds no sets: use list",
-    complex: "JSON holds no complex numbers: use list[float]",
+    bytes: "JSON cannot hold bytes: use pathlib.Path for a file, or str",
+    bytearray: "JSON cannot hold bytes: use pathlib.Path for a file, or str",
+    memoryview: "JSON cannot hold bytes: use pathlib.Path for a file, or str",
+    set: "JSON cannot hold sets: use list",
+    frozenset: "JSON cannot hold sets: use list",
+    complex: "JSON cannot hold complex numbers: use list[float]",
 }
 
 
@@ -191,7 +191,7 @@ class Shapes:
                     return member.load(value, files)
                 except Reject as error:
                     refusal = refusal or error
-            raise refusal or Reject(f"no member of the union takes {_shown(value)}")
+            raise refusal or Reject(f"no member of the union accepts {_shown(value)}")
 
         return Shape(schema, load, matches)
 
@@ -290,7 +290,7 @@ class Shapes:
 
         def load(value: Any, files: Files) -> Any:
             if not matches(value):
-                raise Reject(f"{_shown(value)} is no {hint.__name__}")
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}")
             return build(
                 **{
                     name: each if (loader := members[name].shape.load) is None else loader(each, files)
@@ -316,7 +316,7 @@ class Shapes:
             try:
                 return hint.model_validate(value)
             except ValueError as error:
-                raise Reject(f"{_shown(value)} is no {hint.__name__}: {error}") from None
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}: {error}") from None
 
         return Shape(reference, load, _is_dict)
 
@@ -344,7 +344,7 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
     except (NameError, TypeError, AttributeError) as error:
         raise UnknownHint(
             f"{where}: a type hint cannot be evaluated: {error}. Hints must name what the module imports at run time, "
-            "and `X | None` needs Python 3.10; before it is Optional[X]"
+            "and `X | None` needs Python 3.10; on older versions use Optional[X]"
         ) from error
 
 
@@ -385,7 +385,7 @@ def _choice(values: list[Any]) -> Shape:
             try:
                 return by_plain[_key(value)]
             except KeyError:
-                raise Reject(f"{_shown(value)} is none of {', '.join(map(_shown, plain))}") from None
+                raise Reject(f"{_shown(value)} is not one of {', '.join(map(_shown, plain))}") from None
 
     return Shape({"enum": plain}, load, lambda value: _key(value) in by_plain)
 
@@ -407,10 +407,10 @@ def _key(value: Any) -> Any:
 def load_file(value: Any, files: Files) -> pathlib.Path:
     """The file that `{"$file": id}` names. Raises `Reject` for anything else."""
     if not _is_file(value):
-        raise Reject(f'{_shown(value)} is no file: give {{"$file": "<file id>"}}')
+        raise Reject(f'{_shown(value)} is not a file: give {{"$file": "<file id>"}}')
     path = files.get(value["$file"])
     if path is None:
-        raise Reject(f"file {_shown(value['$file'])} was not sent along")
+        raise Reject(f"file {_shown(value['$file'])} was not attached to the job")
     return pathlib.Path(path)
 
 
@@ -433,7 +433,7 @@ def _is_model(hint: Any) -> bool:
 
 def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise Reject(f"{_shown(value)} is no {'array' if kind is list else 'object'}")
+        raise Reject(f"{_shown(value)} is not an {'array' if kind is list else 'object'}")
     return value
 
 

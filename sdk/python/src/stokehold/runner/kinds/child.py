@@ -87,17 +87,17 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """Raises `ChildEnded` if it has."""
+        """Raises `ChildEnded` if the process has exited."""
         code = self._process.poll()
         if code is not None:
             raise ChildEnded(f"{self._name} {_ending(code)} before it was ready")
 
     def watch(self) -> None:
-        """From now on the runner ends when it does."""
+        """From now on, ends the runner when the process exits."""
         threading.Thread(target=self._wait, name="child", daemon=True).start()
 
     def stop(self) -> None:
-        """Asks it to end, and sees to it."""
+        """Terminates the process, and kills it after a grace period."""
         self._stopping = True
         self._process.terminate()
         try:
@@ -125,4 +125,4 @@ def end_like(code: int) -> None:
 
 
 def _ending(code: int) -> str:
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

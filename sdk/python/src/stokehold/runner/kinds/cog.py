@@ -102,7 +102,7 @@ def find(where: str) -> Target:
         if callable(value) and not inspect.isclass(value):
             return Target(path.name, usual, value, None)
     wanted = name or " or ".join(_USUAL_NAMES)
-    raise HandlerNotFound(f"{path.name} has no {wanted} to call: name what it has, as {path.name}:Predictor")
+    raise HandlerNotFound(f"{path.name} has no {wanted} to call: name the predictor, e.g. {path.name}:Predictor")
 
 
 def _only_method(predictor: type) -> str:

@@ -40,22 +40,22 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
     """Sees that there is such a program."""
     command: list[str] = json.loads(load.settings)["command"]
     if shutil.which(command[0]) is None:
-        raise HandlerNotFound(f"{command[0]}: there is no such program in the package or on PATH that may be executed")
+        raise HandlerNotFound(f"{command[0]}: no executable program of that name in the package or on PATH")
     return Command(command, load.max_concurrency)
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a command is described by its stoke.toml")
+    raise HandlerNotFound("commands are described by stoke.toml, not by Python code")
 
 
 class Command(Handler):
-    """Runs the program in the package's folder, with `STOKE_JOB_ID`, `STOKE_ATTEMPT`, `STOKE_OUTPUT_DIR` and
-    `TRACEPARENT`, its place in the job's trace.
+    """Runs the program in the package's folder, with the variables `STOKE_JOB_ID`, `STOKE_ATTEMPT`,
+    `STOKE_OUTPUT_DIR` and `TRACEPARENT` (its parent span in the job's trace).
 
-    The result is `{"output": ..., "files": [...]}`: its standard output as JSON, or as text where that is none, and
-    what it left in `STOKE_OUTPUT_DIR`. What it writes to its standard error is the job's log. It ends with 0, with 65
-    for an input that will never work, or with anything else when it has failed. A cancelled one gets SIGTERM and three
-    seconds; what it has started ends with it.
+    The result is `{"output": ..., "files": [...]}`: the standard output, parsed as JSON if possible and otherwise as
+    text, and the files in `STOKE_OUTPUT_DIR`. The standard error becomes the job's log. Exit code 0 means success, 65
+    means that the input will never work, and any other code means failure. A cancelled program gets SIGTERM and three
+    seconds to exit; its child processes are killed with it.
     """
 
     def __init__(self, command: list[str], max_concurrency: int) -> None:
@@ -180,13 +180,13 @@ async def _all(stdout: asyncio.StreamReader, answer: bytearray) -> None:
     while piece := await stdout.read(_CHUNK_BYTES):
         answer += piece
         if len(answer) > BODY_BYTES_MAX:
-            raise BadOutput(f"the program wrote more than {BODY_BYTES_MAX} bytes: write a file into STOKE_OUTPUT_DIR")
+            raise BadOutput(f"the program printed more than {BODY_BYTES_MAX} bytes: write a file into STOKE_OUTPUT_DIR")
 
 
 def _failure(code: int, log: Tail) -> Exception:
     said = f": {log.text()}" if log.text() else ""
     if code == REJECTED:
-        return Reject(log.text() or "the program refused the input")
+        return Reject(log.text() or "the program rejected the input")
     ending = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
     return CommandFailed(f"{ending}{said}")
 

@@ -73,7 +73,7 @@ class Server:
         secret, *path = (unquote(part) for part in url.path.removeprefix("/").split("/"))
         # Before anything else of the request is read.
         if not secrets.compare_digest(secret.encode(), self._secret.encode()):
-            raise ValueError("a stranger")
+            raise ValueError("wrong secret in the URL")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await _body(reader, int(headers.get("content-length", "0")))
         return Request(path, dict(parse_qsl(url.query)), body)

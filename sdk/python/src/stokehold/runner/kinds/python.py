@@ -108,7 +108,7 @@ def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> t
 def _predict_of(owner: Any, name: str) -> Callable[..., Any]:
     predict: Any = getattr(owner, "predict", None)
     if not callable(predict):
-        raise HandlerNotFound(f"class {name} has no predict(): that is what runs for each job")
+        raise HandlerNotFound(f"class {name} has no predict() method, which runs for each job")
     found: Callable[..., Any] = predict
     return found
 
@@ -119,7 +119,7 @@ def _in_module(path: Path, name: str) -> Target:
     value = getattr(module, name, None)
     if not callable(value):
         there = "is not callable" if hasattr(module, name) else "does not exist"
-        raise HandlerNotFound(f"{path.name}:{name} {there}: name a function, or a class with predict()")
+        raise HandlerNotFound(f"{path.name}:{name} {there}: name a function, or a class with a predict() method")
     return Target(path.parent, path.name, name, value)
 
 

@@ -36,17 +36,17 @@ _CONCURRENCY_MAX = 1_000
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What the script is, without running it: it would serve at once."""
+    """Describes the script without running it, because it would start to serve immediately."""
     path = Path(where)
     if not path.is_file():
         raise HandlerNotFound(f"{path.name}: no such file in {path.parent.name or path.parent}")
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as error:
-        raise HandlerNotFound(f"{path.name} is no Python: {error}") from None
+        raise HandlerNotFound(f"{path.name} is not valid Python: {error}") from None
     if not any(_imports_runpod(node) for node in ast.walk(tree)):
         raise HandlerNotFound(
-            f"{path.name} does not import runpod: name the script that ends in "
+            f"{path.name} does not import runpod: name the script that ends with "
             'runpod.serverless.start({"handler": handler})'
         )
     return {

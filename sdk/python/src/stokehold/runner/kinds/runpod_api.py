@@ -122,7 +122,7 @@ class Api:
             self._end(ticket)
 
     async def answer(self, request: Request) -> Any:
-        """Raises `ValueError` for a question that RunPod does not know."""
+        """Raises `ValueError` for a request that RunPod's API does not have."""
         what, about = request.path
         if what == "job-take":
             return next(iter(await self._take(1, request.query)), None)
@@ -186,11 +186,11 @@ class Api:
         return {"id": ticket.id, "input": ticket.value}
 
     def _find_lost(self) -> None:
-        """None of what was taken is in progress any more."""
+        """Fails the jobs that the script took and no longer works on."""
         before = asyncio.get_running_loop().time() - _PICKUP_S
         lost = [ticket for ticket in self._taken.values() if ticket.taken_at < before and not ticket.has_result]
         for ticket in lost:
-            self._end(ticket, NoResult("the script ended the job without a result: its log says why"))
+            self._end(ticket, NoResult("the script ended the job without a result; see its log for the reason"))
 
     async def _stop(self) -> dict[str, list[str]] | None:
         if not self._to_stop and not self._is_closed:
@@ -259,11 +259,11 @@ class _Bell:
 
 def _parsed(body: bytes | None) -> dict[str, Any]:
     if body is None:
-        raise BadOutput(f"the output is over {BODY_BYTES_MAX} bytes: upload it, and return its address")
+        raise BadOutput(f"the output is larger than {BODY_BYTES_MAX} bytes: upload it and return its URL")
     try:
         said = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadOutput(f"the output is no JSON: {error}") from None
+        raise BadOutput(f"the output is not valid JSON: {error}") from None
     if not isinstance(said, dict):
-        raise BadOutput("what was posted is no output")
+        raise BadOutput("the script did not post a JSON object")
     return said

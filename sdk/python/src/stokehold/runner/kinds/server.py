@@ -55,7 +55,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a server is described by its stoke.toml")
+    raise HandlerNotFound("servers are described by stoke.toml, not by Python code")
 
 
 class Connection(http.client.HTTPConnection):
@@ -68,7 +68,7 @@ class Connection(http.client.HTTPConnection):
         super().connect()
         self._line = self.sock
         if self.is_given_up:
-            raise ConnectionAbortedError("nobody waits for the answer any more")
+            raise ConnectionAbortedError("the job no longer waits for the response")
 
     def hang_up(self) -> None:
         """Whatever reads or writes ends with an `OSError`, or as if the server had ended its answer."""
@@ -81,10 +81,10 @@ class Connection(http.client.HTTPConnection):
 class Server(Handler):
     """Forwards each job as one request.
 
-    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1, and `{vram_mib}`
-    and `{vram_fraction}` for what it may use of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`);
-    `ready_path`, which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
-    `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server that cannot be told one.
+    settings: `command`, in which `{port}` is replaced by the port to listen on at 127.0.0.1, and `{vram_mib}` and
+    `{vram_fraction}` by the memory that it may use on each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`);
+    `ready_path`, which returns 2xx once the server is ready; `path`, to which inputs are posted; without it, a job's
+    input is `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server with a fixed port.
     """
 
     def __init__(self, settings: dict[str, Any], max_concurrency: int) -> None:
@@ -99,7 +99,7 @@ class Server(Handler):
         try:
             self._child = Child(command, {"PORT": str(self._port)})
         except OSError as error:
-            raise HandlerNotFound(f"{command[0]} cannot be started: {error}") from None
+            raise HandlerNotFound(f"cannot start {command[0]}: {error}") from None
         while not self._is_ready():
             self._child.check()
             time.sleep(_POLL_S)
@@ -110,7 +110,7 @@ class Server(Handler):
             if name in part:
                 value = os.environ.get(variable)
                 if value is None:
-                    raise HandlerNotFound(f"the command has {name}, but without a vram_gib it runs on the CPU")
+                    raise HandlerNotFound(f"the command contains {name}, but without vram_gib it runs on the CPU")
                 part = part.replace(name, value)
         return part.replace("{port}", str(self._port))
 
@@ -151,12 +151,12 @@ class Server(Handler):
             return Request("POST", path, json.dumps(value).encode())
         path, method = value.get("path"), value.get("method", "POST")
         if not isinstance(path, str) or not path.startswith("/") or any(c <= " " for c in path):
-            raise Reject(f"input.path: {path!r} is no path of the server: give one such as /v1/models")
+            raise Reject(f"input.path: {path!r} is not a path on the server: give one such as /v1/models")
         if method not in _METHODS:
             raise Reject(f"input.method: {method!r}: use one of {', '.join(_METHODS)}")
         unknown = value.keys() - {"path", "method", "body"}
         if unknown:
-            raise Reject(f"input: {', '.join(sorted(unknown))}: an input has path, body and method")
+            raise Reject(f"input: {', '.join(sorted(unknown))}: an input may only have path, body and method")
         return Request(method, path, json.dumps(value["body"]).encode() if "body" in value else None)
 
     def _forward(self, connection: Connection, request: Request, attempt: Attempt) -> Any:
@@ -175,14 +175,14 @@ class Server(Handler):
                 raise
             # If it has died, this process ends here; the worker is to see that and not this.
             time.sleep(_LAST_LOOK_S)
-            raise ServerError(f"the server broke off: {error or type(error).__name__}") from None
+            raise ServerError(f"the connection to the server failed: {error or type(error).__name__}") from None
         finally:
             connection.close()
 
 
 def _refusal(response: http.client.HTTPResponse) -> Exception:
     said = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
-    message = f"the server answered {response.status} {response.reason}: {said}".rstrip(": ")
+    message = f"the server responded with {response.status} {response.reason}: {said}".rstrip(": ")
     is_for_good = 400 <= response.status < 500 and response.status not in _PASSING
     return Reject(message) if is_for_good else ServerError(message)
 
@@ -198,7 +198,7 @@ def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
         try:
             return json.loads(body) if body.strip() else None
         except ValueError as error:
-            raise BadOutput(f"the server's answer is no JSON: {error}") from None
+            raise BadOutput(f"the server's response is not valid JSON: {error}") from None
     if kind.startswith("text/"):
         return _bounded(response).decode(response.headers.get_content_charset() or "utf-8", "replace")
     return _file(response, kind, attempt)
@@ -210,7 +210,7 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
     for text in texts:
         room -= len(text)
         if room < 0:
-            raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+            raise BadOutput(f"the server's response is larger than {BODY_BYTES_MAX} bytes")
         try:
             item = json.loads(text)
         except ValueError:
@@ -242,7 +242,7 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[str]:
 def _bounded(response: http.client.HTTPResponse) -> bytes:
     body = response.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
-        raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+        raise BadOutput(f"the server's response is larger than {BODY_BYTES_MAX} bytes")
     return body
 
 

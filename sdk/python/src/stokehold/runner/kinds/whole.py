@@ -12,7 +12,7 @@ INPUT_SCHEMA: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-1
 
 
 class Whole:
-    """Gives the input as the argument `value`; where it names a file, that has the path to it."""
+    """Passes the input as the argument `value`, with each file reference replaced by the file's path."""
 
     def load(self, body: bytes, files: Mapping[str, str]) -> dict[str, Any]:
         value = json.loads(body)
@@ -27,6 +27,6 @@ def _with_paths(value: Any, files: Mapping[str, str]) -> Any:
     if value.keys() == {"$file"}:
         path = files.get(value["$file"])
         if path is None:
-            raise Reject(f"file {value['$file']!r} was not sent along")
+            raise Reject(f"file {value['$file']!r} was not attached to the job")
         return path
     return {name: _with_paths(item, files) for name, item in value.items()}
