@@ -83,8 +83,8 @@ struct Run<'a> {
 #[derive(Default)]
 struct Course {
     timing: Timing,
-    /// The cards that it ran on.
-    cards: Vec<u32>,
+    /// The GPUs that it ran on.
+    gpus: Vec<u32>,
 }
 
 /// Why an attempt stops without a report of its own.
@@ -93,7 +93,7 @@ enum Stop {
     Lost,
     Release,
     Fail(JobError),
-    /// It needs so many MiB of a card, more than any here has.
+    /// It needs so many MiB of a GPU, more than any here has.
     Outgrown(JobError, u64),
 }
 
@@ -108,7 +108,7 @@ impl From<NotReady> for Stop {
 }
 
 impl Attempts {
-    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more. `claim` is of a card that was held for it.
+    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more. `claim` is of a GPU that was held for it.
     pub(crate) async fn run(
         &self,
         job: LeasedJob,
@@ -128,7 +128,7 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, &course.cards));
+                let error = disk::blamed(self.pool.blamed(error, &course.gpus));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, handler.class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
@@ -171,7 +171,7 @@ impl Attempts {
             job.input = input;
         }
         let scratch = RunFolder::new(&model.folder().work(), number);
-        course.cards.clone_from(&ready.cards);
+        course.gpus.clone_from(&ready.gpus);
         course.timing.env_ms = millis(ready.took.environment);
         course.timing.weights_ms = millis(ready.took.weights);
         course.timing.boot_ms = millis(ready.took.boot);
@@ -181,8 +181,8 @@ impl Attempts {
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let mut begun = Arc::clone(&run.begun);
-        // Only a model on a card may have to run a second time.
-        let again = (!ready.cards.is_empty()).then(|| (job.clone(), run.files.clone()));
+        // Only a model on a GPU may have to run a second time.
+        let again = (!ready.gpus.is_empty()).then(|| (job.clone(), run.files.clone()));
         let mut end = self.execute(&ready, job, run, lease, lost, open).await?;
         if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
             && failure.code == "oom_gpu"
@@ -193,7 +193,7 @@ impl Attempts {
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
-            course.cards.clone_from(&ready.cards);
+            course.gpus.clone_from(&ready.gpus);
             let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
             begun = Arc::clone(&run.begun);

@@ -153,7 +153,7 @@ pub struct RawConfig {
     pub runner_wheel: PathBuf,
     /// The `uv` binary.
     pub uv: PathBuf,
-    /// Pretend cards.
+    /// Pretend GPUs.
     pub fake_gpus: String,
     /// NVIDIA's management library.
     pub nvml_library: PathBuf,
@@ -436,9 +436,9 @@ pub(crate) fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let cards: Result<Vec<u64>, _> = text.split(',').map(|card| card.trim().parse()).collect();
+    let gpus: Result<Vec<u64>, _> = text.split(',').map(|gpu| gpu.trim().parse()).collect();
     let why = || format!("expected a comma-separated list of sizes in MiB, e.g. 24576,81920, got {text:?}");
-    cards.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
+    gpus.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
 }
 
 /// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one under the system's

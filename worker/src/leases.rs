@@ -120,12 +120,12 @@ pub(crate) async fn keep(
     gateway: &Gateway,
     rhythm: Rhythm,
     status: impl Fn() -> WorkerStatus,
-    cards: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     tokio::select! {
-        () = beat(leases, gateway, rhythm, status, cards, told) => {}
+        () = beat(leases, gateway, rhythm, status, gpus, told) => {}
         () = stop_silent(leases, rhythm) => {}
         () = shutdown.cancelled() => {}
     }
@@ -136,7 +136,7 @@ async fn beat(
     gateway: &Gateway,
     rhythm: Rhythm,
     status: impl Fn() -> WorkerStatus,
-    cards: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
     let mut ticks = interval(rhythm.every);
@@ -150,7 +150,7 @@ async fn beat(
         }
         let asked = Instant::now();
         token = gateway.token_number();
-        let request = ExtendRequest { leases: leases.refs(), cards: cards(), status: status() };
+        let request = ExtendRequest { leases: leases.refs(), cards: gpus(), status: status() };
         match gateway.extend(&request, rhythm.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
                 told(&request.status, &reply);

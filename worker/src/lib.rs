@@ -3,13 +3,13 @@
 //! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
 
 mod attempt;
-mod cards;
 mod conceal;
 mod config;
 mod disk;
 pub mod environment;
 mod failure;
 mod gateway;
+mod gpus;
 mod host;
 mod inputs;
 mod latency;

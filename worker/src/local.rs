@@ -36,8 +36,8 @@ pub struct LocalJob {
     pub weights: Option<PathBuf>,
     /// Jobs that one call of it takes.
     pub max_batch_size: u32,
-    /// The cards that it may use, by index.
-    pub cards: Vec<u32>,
+    /// The GPUs that it may use, by index.
+    pub gpus: Vec<u32>,
     /// The input: a JSON object.
     pub input: Box<RawValue>,
     /// The input's files: what it calls them, to where they lie.
@@ -149,7 +149,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,
         max_wait: Duration::ZERO,
-        visible: job.cards.iter().map(u32::to_string).collect(),
+        visible: job.gpus.iter().map(u32::to_string).collect(),
         vram: None,
     };
     let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;

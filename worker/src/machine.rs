@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stokehold_queue::gateway::Gpu;
 
-use crate::cards::Cards;
 use crate::config::{self, Config, ConfigError, RawConfig, user_cache_dir};
 use crate::environment::RunnerWheel;
+use crate::gpus::Gpus;
 use crate::sandbox::{Level, Sandbox};
 use crate::uv::{Uv, ensure_uv};
 
@@ -66,8 +66,8 @@ pub struct Machine {
     runner_wheel: Option<PathBuf>,
     data_dir: PathBuf,
     cache_dir: PathBuf,
-    /// Cards are declared: what NVML says of others is of no interest.
-    are_cards_declared: bool,
+    /// GPUs are declared: what NVML says of others is of no interest.
+    are_gpus_declared: bool,
     nvml_library: Option<PathBuf>,
     sandbox: Option<Level>,
     bwrap: PathBuf,
@@ -85,7 +85,7 @@ impl Machine {
             runner_wheel: set(&raw.runner_wheel),
             data_dir: std::path::absolute(&raw.data_dir).unwrap_or_else(|_| raw.data_dir.clone()),
             cache_dir: set(&raw.cache_dir).unwrap_or_else(user_cache_dir),
-            are_cards_declared: !raw.fake_gpus.trim().is_empty(),
+            are_gpus_declared: !raw.fake_gpus.trim().is_empty(),
             nvml_library: set(&raw.nvml_library),
             sandbox: config::level(&raw.sandbox)?,
             bwrap: config::bwrap(set(&raw.bwrap)),
@@ -116,21 +116,21 @@ impl Machine {
     }
 
     async fn gpus(&self) -> Finding {
-        if self.are_cards_declared {
+        if self.are_gpus_declared {
             return Finding::ok(judge::GPUS, "declared by STOKE_FAKE_GPUS");
         }
         judge::gpus(&facts::gpus(self.nvml_library.clone()).await)
     }
 }
 
-/// The cards that a worker with these settings would find here.
+/// The GPUs that a worker with these settings would find here.
 ///
 /// # Errors
 /// When they are declared, and are no list of sizes.
-pub fn cards(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
+pub fn gpus(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
     let declared = config::fake_gpus(&raw.fake_gpus)?;
     let library = Some(&raw.nvml_library).filter(|path| !path.as_os_str().is_empty());
-    Ok(Cards::find(declared.as_deref(), library.map(PathBuf::as_path)).gpus().to_vec())
+    Ok(Gpus::find(declared.as_deref(), library.map(PathBuf::as_path)).list().to_vec())
 }
 
 /// Jobs at once of a worker with these settings.
@@ -145,7 +145,7 @@ pub async fn gateway(url: &str) -> Finding {
 }
 
 /// What a worker says before it joins: all that would otherwise be learned from a job that fails. The rest of [`Machine::look`] it finds out, and
-/// says, by itself. It goes on in any case: a machine whose driver broke still runs what needs no card.
+/// says, by itself. It goes on in any case: a machine whose driver broke still runs what needs no GPU.
 pub(crate) async fn say(config: &Config, uv: &Uv) {
     let mut findings = vec![
         judge::python(&facts::python(Some(uv)).await),

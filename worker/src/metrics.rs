@@ -1,4 +1,4 @@
-//! Every metric of a worker: what happens in it. How it and its cards stand is in its heartbeats, and told by the API: few can be reached from
+//! Every metric of a worker: what happens in it. How it and its GPUs stand is in its heartbeats, and told by the API: few can be reached from
 //! where Prometheus is.
 
 use std::sync::LazyLock;

@@ -22,10 +22,10 @@ use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;
 
-use crate::cards::Cards;
 use crate::environment::{Environment, Environments};
 use crate::failure::{failed, infra, start_failure};
 use crate::gateway::{self, Gateway};
+use crate::gpus::Gpus;
 use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Reach, Sandbox};
@@ -39,9 +39,9 @@ use fetch::Fetched;
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
     runner: Arc<Runner>,
-    /// What the runner's process has reserved, and on which cards.
+    /// What the runner's process has reserved, and on which GPUs.
     ticket: Option<Ticket>,
-    cards: Vec<u32>,
+    gpus: Vec<u32>,
     alone: bool,
     took: Took,
     _environment: Environment,
@@ -50,7 +50,7 @@ struct Loaded {
     _home: Home,
 }
 
-/// A run on a model, from before its card is looked for to its end.
+/// A run on a model, from before its GPU is looked for to its end.
 struct Running {
     model: Arc<Model>,
     ended: Arc<Notify>,
@@ -63,12 +63,12 @@ impl Drop for Running {
     }
 }
 
-/// A runner ready to run, and what it took to get there: nothing when it was warm. While this is held, the model keeps its card.
+/// A runner ready to run, and what it took to get there: nothing when it was warm. While this is held, the model keeps its GPU.
 pub(crate) struct Ready {
     _running: Running,
     pub(crate) runner: Arc<Runner>,
-    /// The cards it runs on, and whether it has them for itself.
-    pub(crate) cards: Vec<u32>,
+    /// The GPUs it runs on, and whether it has them for itself.
+    pub(crate) gpus: Vec<u32>,
     alone: bool,
     pub(crate) took: Took,
 }
@@ -85,13 +85,7 @@ pub(crate) struct Took {
 
 impl Loaded {
     fn ready(&self, running: Running, took: Took) -> Ready {
-        Ready {
-            _running: running,
-            runner: Arc::clone(&self.runner),
-            cards: self.cards.clone(),
-            alone: self.alone,
-            took,
-        }
+        Ready { _running: running, runner: Arc::clone(&self.runner), gpus: self.gpus.clone(), alone: self.alone, took }
     }
 }
 
@@ -99,11 +93,11 @@ impl Loaded {
 pub(crate) enum NotReady {
     /// The job is to be told.
     Job(JobError),
-    /// No card has room now: another worker, or this one later, may have.
+    /// No GPU has room now: another worker, or this one later, may have.
     NoRoom,
     /// It is loaded on a GPU where nothing may begin now.
     Closed,
-    /// It needs more than the largest card here has, MiB.
+    /// It needs more than the largest GPU here has, MiB.
     Outgrown(JobError, u64),
 }
 
@@ -145,12 +139,12 @@ pub(crate) struct Pool {
     sandbox: Arc<Sandbox>,
     load_timeout: Duration,
     max_loaded: usize,
-    cards: Cards,
+    gpus: Gpus,
     slots: Arc<Slots>,
     endpoints: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Endpoint>>>>>,
     /// Models that there was no room for, lately.
     crowded: Mutex<HashMap<ModelRef, Instant>>,
-    /// A run has ended, or a claim of a card.
+    /// A run has ended, or a claim of a GPU.
     ended: Arc<Notify>,
     /// Models that are being loaded.
     loads: Mutex<JoinSet<()>>,
@@ -167,7 +161,7 @@ pub(crate) struct PoolConfig {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
-    pub(crate) cards: Cards,
+    pub(crate) gpus: Gpus,
     pub(crate) slots: Arc<Slots>,
 }
 
@@ -186,7 +180,7 @@ impl Pool {
             sandbox: config.sandbox,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
-            cards: config.cards,
+            gpus: config.gpus,
             slots: config.slots,
             endpoints: Mutex::default(),
             crowded: Mutex::default(),
@@ -255,13 +249,13 @@ impl Pool {
         let fetch = async || {
             let ModelRef { tenant, endpoint, version } = which;
             let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
-            let cards = self.cards_for(&spec.version.spec.demands);
+            let gpus = self.gpus_for(&spec.version.spec.demands);
             let folder = EndpointFolder::new(&self.scratch, self.sandbox.next_uid())?;
             Ok::<_, anyhow::Error>(Endpoint::new(
                 tenant.clone(),
                 spec,
                 folder,
-                (cards, self.cards.clone()),
+                (gpus, self.gpus.clone()),
                 Arc::clone(&self.slots),
             ))
         };
@@ -274,7 +268,7 @@ impl Pool {
         })
     }
 
-    /// The model's runner, started if need be: on the card that was claimed for it, if one was.
+    /// The model's runner, started if need be: on the GPU that was claimed for it, if one was.
     /// `lease` is of the job that wants it, if one does.
     pub(crate) async fn ready(
         &self,
@@ -282,20 +276,20 @@ impl Pool {
         lease: Option<&LeaseRef>,
         mut claim: Option<Claim>,
     ) -> Result<Ready, NotReady> {
-        // Whoever has the card for itself waits for nobody.
+        // Whoever has the GPU for itself waits for nobody.
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
-            self.cards.tried(&warm.cards).await;
+            self.gpus.tried(&warm.gpus).await;
             // One that is being tested opens again in a moment; a hot one does not, and other workers may be cooler.
-            if !self.cards.ledger().are_open(&warm.cards) {
+            if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
             }
             return Ok(warm.ready(running, Took::default()));
         }
         *loaded = None;
         let _loading = model.begins_to_load();
-        // A card is not to stand idle while weights come in.
+        // A GPU is not to stand idle while weights come in.
         let mut ahead = match model.spec.version.spec.weights.is_empty() {
             true => None,
             false => Some(self.fetch_for(model, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
@@ -308,16 +302,16 @@ impl Pool {
                     self.crowd(model.named())
                 }
             })?;
-            let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
-            let on_card = !cards.is_empty();
-            *lock(&model.on) = cards;
+            let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
+            let on_gpu = !gpus.is_empty();
+            *lock(&model.on) = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
                 Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
                 // The others are not to make way for one that only helps them.
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
-                // Once more, with a card for itself.
-                Err(error) if error.code == ErrorCode::OomGpu && on_card => {
-                    if model.has_whole_cards() || model.alone.swap(true, Ordering::SeqCst) {
+                // Once more, with a GPU for itself.
+                Err(error) if error.code == ErrorCode::OomGpu && on_gpu => {
+                    if model.has_whole_gpus() || model.alone.swap(true, Ordering::SeqCst) {
                         return Err(self.outgrown(model, error));
                     }
                 }
@@ -326,7 +320,7 @@ impl Pool {
         }
     }
 
-    /// Begins a run; waits while somebody else wants the model's card for itself.
+    /// Begins a run; waits while somebody else wants the model's GPU for itself.
     async fn enter(&self, model: &Arc<Model>) -> Running {
         loop {
             if let Some(running) = self.try_enter(model) {
@@ -344,12 +338,12 @@ impl Pool {
     }
 
     fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
-        let is_claimed = || self.cards.ledger().is_claimed(&lock(&model.on));
+        let is_claimed = || self.gpus.ledger().is_claimed(&lock(&model.on));
         // One that has to wait ends no run, and must not wake those who wait for that: itself, above all.
         if is_claimed() {
             return None;
         }
-        // First counted, then looked: whoever claims the card looks first at the claims and then at the counts.
+        // First counted, then looked: whoever claims the GPU looks first at the claims and then at the counts.
         let running = self.begin(model);
         (!is_claimed()).then_some(running)
     }
@@ -359,7 +353,7 @@ impl Pool {
         Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) }
     }
 
-    /// A run on this runner ran out of its card's memory. The runner goes, and comes back with a card for itself; one that had a card for
+    /// A run on this runner ran out of its GPU's memory. The runner goes, and comes back with a GPU for itself; one that had a GPU for
     /// itself has outgrown it.
     pub(crate) async fn after_oom(
         &self,
@@ -385,61 +379,61 @@ impl Pool {
         }
     }
 
-    /// A run on this runner has ended. Where it took the process with it, or left it without the use of its cards, these are tried out;
+    /// A run on this runner has ended. Where it took the process with it, or left it without the use of its GPUs, these are tried out;
     /// in the latter case before anybody is blamed.
     pub(crate) async fn ended(&self, on: &Ready, end: &RunEnd) {
-        let lost_cards = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
-        if on.cards.is_empty() || !lost_cards && !end.ended_process() {
+        let lost_gpus = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
+        if on.gpus.is_empty() || !lost_gpus && !end.ended_process() {
             return;
         }
-        if lost_cards {
+        if lost_gpus {
             on.runner.end().await;
         }
         // Once for all that ran there.
         if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
-            self.cards.try_out(&on.cards, &on.runner.ours);
+            self.gpus.try_out(&on.gpus, &on.runner.ours);
         }
-        if lost_cards {
-            self.cards.tried(&on.cards).await;
+        if lost_gpus {
+            self.gpus.tried(&on.gpus).await;
         }
     }
 
     /// Waits until a run that has not begun there may not begin any more, because a GPU of the runner is hot, has failed or is being tested.
     pub(crate) async fn closed(&self, on: &Ready) {
-        let mut changed = self.cards.changed();
-        while self.cards.ledger().are_open(&on.cards) && changed.changed().await.is_ok() {}
+        let mut changed = self.gpus.changed();
+        while self.gpus.ledger().are_open(&on.gpus) && changed.changed().await.is_ok() {}
     }
 
-    /// A run on this runner has ended well. One that has a card for itself has shown what it needs of it.
+    /// A run on this runner has ended well. One that has a GPU for itself has shown what it needs of it.
     pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
-        let seen = || Some((self.gpu_of(&on.cards)?, self.cards.ledger().need_mib(model.ticket()?)?));
+        let seen = || Some((self.gpu_of(&on.gpus)?, self.gpus.ledger().need_mib(model.ticket()?)?));
         if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
             model.alone.store(false, Ordering::SeqCst);
         }
     }
 
-    /// It had a card for itself and ran out of memory all the same.
+    /// It had a GPU for itself and ran out of memory all the same.
     pub(crate) fn outgrown(&self, model: &Using, error: JobError) -> NotReady {
-        NotReady::Outgrown(error, self.cards.ledger().largest_mib(model.gpus(), &model.cards) + 1)
+        NotReady::Outgrown(error, self.gpus.ledger().largest_mib(model.gpu_count(), &model.usable_gpus) + 1)
     }
 
-    /// The cards here that meet an endpoint's demands.
-    fn cards_for(&self, demands: &Demands) -> Vec<u32> {
-        self.cards.gpus().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
+    /// The GPUs here that meet an endpoint's demands.
+    fn gpus_for(&self, demands: &Demands) -> Vec<u32> {
+        self.gpus.list().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 
-    /// What a runner may use of each of its cards; `None` on the CPU.
-    fn vram_of(&self, cards: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
-        let (gpu, reservation) = (self.gpu_of(cards)?, reservation?);
-        let held = self.cards.ledger().held(reservation.ticket);
+    /// What a runner may use of each of its GPUs; `None` on the CPU.
+    fn vram_of(&self, gpus: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
+        let (gpu, reservation) = (self.gpu_of(gpus)?, reservation?);
+        let held = self.gpus.ledger().held(reservation.ticket);
         let held_mib = held.iter().find(|on| on.index == gpu.index)?.held_mib;
         Some(Vram { held_mib, total_mib: gpu.vram_mib })
     }
 
-    /// The first of these cards.
-    fn gpu_of(&self, cards: &[u32]) -> Option<&Gpu> {
-        let first = cards.first()?;
-        self.cards.gpus().iter().find(|gpu| gpu.index == *first)
+    /// The first of these GPUs.
+    fn gpu_of(&self, gpus: &[u32]) -> Option<&Gpu> {
+        let first = gpus.first()?;
+        self.gpus.list().iter().find(|gpu| gpu.index == *first)
     }
 
     async fn start(
@@ -457,7 +451,7 @@ impl Pool {
         };
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
         let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
-        let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
+        let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let is_boxed = self.sandbox.is_alone();
         // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
@@ -471,7 +465,7 @@ impl Pool {
             writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package.folder.clone(),
             network: spec.network || is_served,
-            devices: self.cards.devices(&cards),
+            devices: self.gpus.devices(&gpus),
             uid: model.folder.uid,
         };
         let launch = Launch {
@@ -491,29 +485,29 @@ impl Pool {
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,
             max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
-            visible: self.cards.names(&cards, is_boxed),
-            vram: self.vram_of(&cards, reservation.as_ref()),
+            visible: self.gpus.names(&gpus, is_boxed),
+            vram: self.vram_of(&gpus, reservation.as_ref()),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let alone = model.has_whole_cards() || model.alone.load(Ordering::SeqCst);
+        let alone = model.has_whole_gpus() || model.alone.load(Ordering::SeqCst);
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
         let runner = match loading.await {
             Ok(runner) => Arc::new(runner),
             Err(error) => {
                 if error.is_cuda_fault() {
-                    self.cards.try_out(&cards, &launch.ours);
-                    self.cards.tried(&cards).await;
+                    self.gpus.try_out(&gpus, &launch.ours);
+                    self.gpus.tried(&gpus).await;
                 }
-                return Err(self.blamed(start_failure(error), &cards));
+                return Err(self.blamed(start_failure(error), &gpus));
             }
         };
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let started = Instant::now();
-        warmup::run(&runner, spec, home.path(), self.load_timeout, &self.cards).await?;
+        warmup::run(&runner, spec, home.path(), self.load_timeout, &self.gpus).await?;
         let warmup = started.elapsed();
         if let (Some(ticket), false) = (ticket, spec.warmup.is_empty()) {
-            let held_mib = self.cards.ledger().settle(ticket);
+            let held_mib = self.gpus.ledger().settle(ticket);
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
         let took =
@@ -523,7 +517,7 @@ impl Pool {
             Loaded {
                 runner,
                 ticket,
-                cards,
+                gpus,
                 alone,
                 took,
                 _environment: environment,
@@ -557,10 +551,10 @@ impl Pool {
 }
 
 impl Model {
-    /// What is to be reserved for it; all of a card once it ran out of memory beside others.
+    /// What is to be reserved for it; all of a GPU once it ran out of memory beside others.
     fn need(&self) -> Need {
         let vram = self.spec.version.spec.vram_need(lock(&self.learned_mib).clone());
-        Need { vram, cards: self.gpus(), is_all: self.alone.load(Ordering::SeqCst) }
+        Need { vram, gpus: self.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
     /// What it took to load; `None` while it is not.
@@ -570,7 +564,7 @@ impl Model {
         Some(boot + load + warmup)
     }
 
-    /// Whether it stays loaded though nobody uses it, unless a card is held for a job that has waited for too long.
+    /// Whether it stays loaded though nobody uses it, unless a GPU is held for a job that has waited for too long.
     fn is_kept_warm(&self) -> bool {
         let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
         lock(&self.used).elapsed() < keep_warm || self.kept.load(Ordering::SeqCst) && self.is_first()

@@ -26,7 +26,7 @@ pub(crate) use process::{Launch, Vram, environment, kill_group};
 /// How long a runner that was told to stop may take before its process group is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// The code of a failure that says: this process cannot use its cards any more.
+/// The code of a failure that says: this process cannot use its GPUs any more.
 pub(crate) const CUDA_ERROR: &str = "cuda_error";
 
 /// A loaded runner. Dropping it kills the process group.
@@ -39,9 +39,9 @@ pub(crate) struct Runner {
     pub(crate) load: Duration,
     /// Several runs are one call of the handler: none of them is worth ending the others for.
     pub(crate) is_batched: bool,
-    /// A Python with the runner and no package of anybody else, which tries its cards out.
+    /// A Python with the runner and no package of anybody else, which tries its GPUs out.
     pub(crate) ours: PathBuf,
-    /// It ended badly, and its cards were tried out for that.
+    /// It ended badly, and its GPUs were tried out for that.
     pub(crate) is_tried: AtomicBool,
     /// Runs that somebody waits for.
     awaited: AtomicUsize,
@@ -77,7 +77,7 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// Whether the process could not use its cards.
+    /// Whether the process could not use its GPUs.
     pub(crate) fn is_cuda_fault(&self) -> bool {
         match self {
             Self::Setup(failure, _) => failure.code == CUDA_ERROR,

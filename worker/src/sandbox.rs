@@ -52,7 +52,7 @@ pub(crate) struct Reach {
     pub(crate) folder: PathBuf,
     /// Whether it reaches the network that the worker does.
     pub(crate) network: bool,
-    /// Of the cards that it may use, the device files.
+    /// Of the GPUs that it may use, the device files.
     pub(crate) devices: Vec<PathBuf>,
     /// The user that it runs as; the worker's own when absent.
     pub(crate) uid: Option<u32>,

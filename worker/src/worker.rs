@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End, STORES_MAX};
-use crate::cards::Cards;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
+use crate::gpus::Gpus;
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
 use crate::load::Load;
@@ -108,16 +108,16 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     })?;
     let ahead = environments.clone();
     tokio::spawn(async move { ahead.look_at_python().await });
-    let cards = Cards::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
+    let gpus = Gpus::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
     // With the driver's library open already, opening it once more costs nothing.
     machine::say(&config, &uv).await;
-    let (driver, cuda) = cards.versions();
+    let (driver, cuda) = gpus.versions();
     let join = JoinRequest {
         protocol: PROTOCOL,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         name: config.name.clone(),
         slots: config.slots,
-        gpus: cards.gpus().to_vec(),
+        gpus: gpus.list().to_vec(),
         driver,
         cuda,
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
@@ -130,11 +130,11 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         joined = join_gateway(&gateway, &config) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    let (slots, gpus) = (config.slots, cards.gpus().len());
-    tracing::info!(worker.id = %joined.worker_id, slots, gpus, sandbox = %sandbox.level(), "joined");
+    let slots = config.slots;
+    tracing::info!(worker.id = %joined.worker_id, slots, gpus = gpus.list().len(), sandbox = %sandbox.level(), "joined");
 
-    cards.watch()?;
-    cards.look_again().await;
+    gpus.watch()?;
+    gpus.look_again().await;
     let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
     let packages = PackagesConfig {
         dir: config.cache_dir.clone(),
@@ -151,7 +151,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         sandbox,
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
-        cards: cards.clone(),
+        gpus: gpus.clone(),
         slots: Slots::new(config.slots),
     };
     let attempts = Attempts {
@@ -168,7 +168,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let worker = Arc::new(Worker {
         config,
         gateway,
-        cards,
+        gpus,
         host,
         leases: Leases::default(),
         attempts,
@@ -193,7 +193,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     worker.serve(held, shutdown).await;
     aside.shutdown().await;
     worker.attempts.pool.stop().await;
-    worker.cards.stop();
+    worker.gpus.stop();
     heartbeat.cancel();
     beating.await?;
     Ok(())
@@ -237,11 +237,11 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
 struct Worker {
     config: Config,
     gateway: Arc<Gateway>,
-    cards: Cards,
+    gpus: Gpus,
     host: Host,
     leases: Leases,
     attempts: Attempts,
-    /// Cards to hold for large jobs.
+    /// GPUs to hold for large jobs.
     holds: mpsc::Sender<HoldCard>,
     /// The models that are to be loaded, jobs or not, and those whose jobs wait.
     kept: watch::Sender<Vec<ModelRef>>,
@@ -278,7 +278,7 @@ impl Worker {
                 draining: self.attempts.draining.is_cancelled(),
                 loaded: self.attempts.pool.loaded_names(),
                 running,
-                gpus: self.cards.readings(),
+                gpus: self.gpus.readings(),
                 models: self.attempts.pool.models(),
                 host: self.host.status(),
                 learned: self.attempts.pool.learn(),
@@ -299,9 +299,9 @@ impl Worker {
         keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
-    /// What this worker can take by now, when that is more than the waiting lease call says. None without cards: room is what changes.
+    /// What this worker can take by now, when that is more than the waiting lease call says. None without GPUs: room is what changes.
     fn offers_more(&self) -> Option<Offer> {
-        if self.cards.gpus().is_empty() {
+        if self.gpus.list().is_empty() {
             return None;
         }
         let mut asked = lock(&self.asked);
@@ -320,10 +320,10 @@ impl Worker {
         let asked = lock(&self.asked);
         let Some(before) = asked.as_ref() else { return false };
         let closed: Vec<u32> = {
-            let readings = self.cards.readings();
+            let readings = self.gpus.readings();
             readings.iter().filter(|gpu| gpu.health != GpuHealth::Well).map(|gpu| gpu.index).collect()
         };
-        before.cards.iter().any(|card| card.reach_gib > 0 && closed.contains(&card.index))
+        before.cards.iter().any(|gpu| gpu.reach_gib > 0 && closed.contains(&gpu.index))
     }
 
     /// Leases and reports until told to stop, then until nothing is left.

@@ -12,9 +12,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Finding, judge};
-use crate::cards::{self, nvml};
 use crate::environment::interpreter::{self, PYTHON_MIN, serves};
 use crate::environment::{Error, child};
+use crate::gpus::{self, nvml};
 use crate::uv::Uv;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ pub(super) struct Pythons {
     pub(super) other: Option<PathBuf>,
 }
 
-/// What the system says of NVIDIA's cards.
+/// What the system says of NVIDIA's GPUs.
 pub(super) struct Gpus {
-    /// Device files of cards are there.
+    /// Device files of GPUs are there.
     pub(super) has_devices: bool,
     /// The version of the driver in the kernel.
     pub(super) kernel: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Driver {
     /// The newest CUDA that it serves, as `12.8`.
     pub(super) cuda: Option<String>,
     /// Their names.
-    pub(super) cards: Vec<String>,
+    pub(super) gpus: Vec<String>,
 }
 
 /// Why it does not.
@@ -132,7 +132,7 @@ pub(super) async fn gpus(library: Option<PathBuf>) -> Gpus {
     let asked = spawn_blocking(move || {
         let nvml = nvml::open(library.as_deref())?;
         let (version, cuda) = nvml::versions(&nvml);
-        Ok(Driver { version, cuda, cards: nvml::cards(&nvml).into_iter().map(|card| card.name).collect() })
+        Ok(Driver { version, cuda, gpus: nvml::gpus(&nvml).into_iter().map(|gpu| gpu.name).collect() })
     });
     let nvml = match timeout(NVML_LIMIT, asked).await {
         Ok(Ok(answer)) => answer.map_err(|error: NvmlError| Trouble::from(error)),
@@ -143,7 +143,7 @@ pub(super) async fn gpus(library: Option<PathBuf>) -> Gpus {
     // Nobody needs it where there is no driver, and looking takes a process.
     let has_cuda_library = nvml.is_ok() && has_library("libcuda.so.1").await;
     let image_cuda = std::env::var("CUDA_VERSION").ok();
-    Gpus { has_devices: cards::have_devices(), kernel, nvml, has_cuda_library, image_cuda }
+    Gpus { has_devices: gpus::have_devices(), kernel, nvml, has_cuda_library, image_cuda }
 }
 
 /// Of the first line of `/proc/driver/nvidia/version`: the one word that is numbers and dots.

@@ -8,7 +8,7 @@ use crate::environment::RunnerWheel;
 use crate::environment::interpreter::serves;
 use crate::sandbox::Level;
 
-/// As `what` of the finding about cards.
+/// As `what` of the finding about GPUs.
 pub(super) const GPUS: &str = "GPUs";
 
 /// What worker archives are built for; a `stoke` that was built elsewhere may need more, and would not have started.
@@ -113,18 +113,18 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
     let cuda = driver.cuda.as_deref();
     let version = driver.version.as_deref().unwrap_or("unknown");
     let serves = cuda.map_or(String::new(), |cuda| format!(", CUDA {cuda}"));
-    if driver.cards.is_empty() {
+    if driver.gpus.is_empty() {
         return Finding::warn(
             GPUS,
             format!("driver {version} is loaded but reports no GPU"),
             "In a container, start it with --gpus all and check NVIDIA_VISIBLE_DEVICES; otherwise make sure that `nvidia-smi` lists the GPUs.",
         );
     }
-    let cards = format!("{} (driver {version}{serves})", driver.cards.join(", "));
+    let gpus = format!("{} (driver {version}{serves})", driver.gpus.join(", "));
     if !found.has_cuda_library {
         return Finding::fail(
             GPUS,
-            format!("{cards}, but libcuda.so.1 is missing: no program can compute on them"),
+            format!("{gpus}, but libcuda.so.1 is missing: no program can compute on them"),
             "In a container, set NVIDIA_DRIVER_CAPABILITIES to `compute,utility`; otherwise install the driver's libcuda.",
         );
     }
@@ -133,7 +133,7 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
         return Finding::warn(
             GPUS,
             format!(
-                "{cards}: this driver is too old for current builds of PyTorch and similar frameworks, which need CUDA 12"
+                "{gpus}: this driver is too old for current builds of PyTorch and similar frameworks, which need CUDA 12"
             ),
             "Install driver 525 or newer.",
         );
@@ -142,10 +142,10 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
         // Within a major version newer programs run on older drivers.
         (Some(image), Some(newest)) if image.0 > newest.0 => Finding::warn(
             GPUS,
-            format!("{cards}: this image contains CUDA {}.{}, which this driver does not support", image.0, image.1),
+            format!("{gpus}: this image contains CUDA {}.{}, which this driver does not support", image.0, image.1),
             format!("Install a newer driver, or use an image with CUDA {} or older.", newest.0),
         ),
-        _ => Finding::ok(GPUS, cards),
+        _ => Finding::ok(GPUS, gpus),
     }
 }
 
@@ -236,9 +236,9 @@ mod tests {
         told(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
     }
 
-    fn driver(cuda: &str, cards: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
-        let cards = cards.iter().map(|card| (*card).to_owned()).collect();
-        let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), cards });
+    fn driver(cuda: &str, names: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), gpus: names });
         let image_cuda = image_cuda.map(str::to_owned);
         told(gpus(&Gpus { has_devices: true, kernel: None, nvml, has_cuda_library, image_cuda }))
     }
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_cards_runs_cpu_jobs() {
+    fn a_machine_without_gpus_runs_cpu_jobs() {
         says(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
         says(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
     }
 
     #[test]
-    fn a_container_that_was_not_given_the_cards_says_how() {
+    fn a_container_that_was_not_given_the_gpus_says_how() {
         says(no_driver(Trouble::NoLibrary, true, Some("550.54")), Fail, &["libnvidia-ml.so.1", "550.54", "--gpus all"]);
         says(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
         says(driver("12.8", &[], true, None), Warn, &["no GPU", "NVIDIA_VISIBLE_DEVICES"]);

@@ -12,10 +12,10 @@ use stokehold_queue::now_ms;
 use tokio::sync::Notify;
 
 use super::{Loaded, lock};
-use crate::cards::Cards;
 use crate::latency::Latency;
 use crate::scratch::EndpointFolder;
 use crate::turns::{Slots, Turns};
+use crate::usable_gpus::Gpus;
 
 /// After a model for which there was no room, the next one is tried this much later.
 const GROW_AGAIN: Duration = Duration::from_secs(5);
@@ -33,10 +33,10 @@ pub(crate) struct Endpoint {
     pub(super) spec: RunnerSpec,
     /// What its runners write and read beside their code.
     pub(super) folder: EndpointFolder,
-    /// The cards here that it may have, by index.
-    pub(super) cards: Vec<u32>,
+    /// The GPUs here that it may have, by index.
+    pub(super) usable_gpus: Vec<u32>,
     /// All GPUs of this worker.
-    gpus: Cards,
+    gpus: Gpus,
     slots: Arc<Slots>,
     /// The gateway wants it loaded here, jobs or not.
     pub(super) kept: AtomicBool,
@@ -75,10 +75,10 @@ pub(crate) struct Model {
     growing: AtomicBool,
     /// It is being loaded, by whomever.
     loading: AtomicBool,
-    /// It ran out of memory beside others: it is to have a card for itself.
+    /// It ran out of memory beside others: it is to have a GPU for itself.
     pub(super) alone: AtomicBool,
     pub(super) loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Its cards while it is loaded, and the runs on them: who wants one of these for itself waits until there are none.
+    /// Its GPUs while it is loaded, and the runs on them: who wants one of these for itself waits until there are none.
     pub(super) on: Mutex<Vec<u32>>,
     pub(super) runs: AtomicUsize,
 }
@@ -145,7 +145,7 @@ impl Endpoint {
         tenant: String,
         spec: RunnerSpec,
         folder: EndpointFolder,
-        (cards, gpus): (Vec<u32>, Cards),
+        (usable_gpus, gpus): (Vec<u32>, Gpus),
         slots: Arc<Slots>,
     ) -> Arc<Self> {
         let learned_mib = spec.needs_mib.clone();
@@ -153,7 +153,7 @@ impl Endpoint {
             tenant,
             spec,
             folder,
-            cards,
+            usable_gpus,
             gpus,
             slots,
             kept: AtomicBool::new(false),
@@ -306,13 +306,13 @@ impl Endpoint {
         self.spec.version.spec.max_batch_size
     }
 
-    pub(super) fn gpus(&self) -> usize {
+    pub(super) fn gpu_count(&self) -> usize {
         self.spec.version.spec.demands.gpus as usize
     }
 
-    /// It never shares a card.
-    pub(super) fn has_whole_cards(&self) -> bool {
-        self.gpus() > 1
+    /// It never shares a GPU.
+    pub(super) fn has_whole_gpus(&self) -> bool {
+        self.gpu_count() > 1
     }
 }
 

@@ -1,4 +1,4 @@
-//! Room on cards: what is reserved for a model, and who makes way for it.
+//! Room on GPUs: what is reserved for a model, and who makes way for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,16 +11,16 @@ use stokehold_queue::job::{ErrorCode, JobError};
 use super::{Loaded, Model, NotReady, Pool, Using, lock};
 use crate::failure::{failed, infra};
 
-/// How long a claim waits for the runs on its card to end.
+/// How long a claim waits for the runs on its GPU to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
 /// For how long a model that there was no room for keeps the jobs of its other versions away.
 const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {
-    /// Reserves what the model needs, evicting idle runners until it fits. `None`: no card needed.
+    /// Reserves what the model needs, evicting idle runners until it fits. `None`: no GPU needed.
     pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
-        let ledger = self.cards.ledger();
+        let ledger = self.gpus.ledger();
         let need = model.need();
         if !need.vram.is_of_gpu() {
             let mut idle = self.idle();
@@ -42,7 +42,7 @@ impl Pool {
             }
             return Ok(None);
         }
-        if !ledger.could_hold(&need, &model.cards) {
+        if !ledger.could_hold(&need, &model.usable_gpus) {
             let need_mib = need.vram.least_mib();
             let message =
                 format!("the model needs {need_mib} MiB of GPU memory, more than the largest GPU of this worker has");
@@ -56,12 +56,12 @@ impl Pool {
             return Ok(Some(reservation));
         }
         loop {
-            if let Some(reservation) = ledger.reserve(&need, &model.cards) {
+            if let Some(reservation) = ledger.reserve(&need, &model.usable_gpus) {
                 return Ok(Some(reservation));
             }
-            // Memory of a process that is gone counts as free when the card says so.
-            if ledger.is_about_to_fit(&need, &model.cards) {
-                if !self.cards.look_again().await {
+            // Memory of a process that is gone counts as free when the GPU says so.
+            if ledger.is_about_to_fit(&need, &model.usable_gpus) {
+                if !self.gpus.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
                 continue;
@@ -71,14 +71,14 @@ impl Pool {
                 idle.retain(|model| model.is_long_unused());
             }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let Some(victims) = ledger.victims(&need, &model.cards, &values) else {
+            let Some(victims) = ledger.victims(&need, &model.usable_gpus, &values) else {
                 // What is being tried out may be free again in a moment.
-                if self.cards.tried(&model.cards).await {
+                if self.gpus.tried(&model.usable_gpus).await {
                     continue;
                 }
                 // The queue knows a model by the least that it needs of any GPU. Where it needs more of these, a lease says nothing of the room
                 // that there is, and would be taken and given back again and again: it has its turn now, so room is made.
-                if ledger.needs_more_than_its_class(&need, &model.cards) {
+                if ledger.needs_more_than_its_class(&need, &model.usable_gpus) {
                     return self.make_empty(model, &need).await.map(Some);
                 }
                 return Err(NotReady::NoRoom);
@@ -89,23 +89,23 @@ impl Pool {
         }
     }
 
-    /// Claims a card for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
+    /// Claims a GPU for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
     async fn make_empty(&self, model: &Using, need: &Need) -> Result<Reservation, NotReady> {
-        let claim = self.clear(need, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
-        self.cards.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
+        let claim = self.clear(need, &model.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
+        self.gpus.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
-    /// Claims some of these cards and makes room there. `None` when they cannot be had.
+    /// Claims some of these GPUs and makes room there. `None` when they cannot be had.
     pub(crate) async fn hold(&self, need: &Need, on: &[u32]) -> Option<Claim> {
         self.clear(need, on, None).await
     }
 
     async fn clear(&self, need: &Need, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
-        let ledger = self.cards.ledger();
+        let ledger = self.gpus.ledger();
         let claim = ledger.claim(need, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
-        // A card that has failed meanwhile will never be empty.
-        while Instant::now() < until && ledger.are_open(&claim.cards) {
+        // A GPU that has failed meanwhile will never be empty.
+        while Instant::now() < until && ledger.are_open(&claim.gpus) {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
@@ -113,7 +113,7 @@ impl Pool {
                 return Some(claim);
             }
             let is_spared = |other: &Arc<Model>| spared.is_some_and(|spared| Arc::ptr_eq(other, spared));
-            let is_on = |other: &Model| lock(&other.on).iter().any(|card| claim.cards.contains(card));
+            let is_on = |other: &Model| lock(&other.on).iter().any(|gpu| claim.gpus.contains(gpu));
             let here = |other: &Arc<Model>| is_on(other) && !is_spared(other);
             let mut evicted = false;
             for other in self.known().into_iter().filter(here) {
@@ -122,8 +122,8 @@ impl Pool {
                     break;
                 }
             }
-            if evicted || ledger.is_clearing(&claim.cards) {
-                self.cards.look_again().await;
+            if evicted || ledger.is_clearing(&claim.gpus) {
+                self.gpus.look_again().await;
                 continue;
             }
             tokio::select! {
@@ -143,11 +143,11 @@ impl Pool {
         evicted
     }
 
-    /// Gives memory back where cards are short of it, as far as idle runners hold any, and ends the runners on cards that have failed.
+    /// Gives memory back where GPUs are short of it, as far as idle runners hold any, and ends the runners on GPUs that have failed.
     pub(crate) async fn relieve(&self) {
-        if self.cards.are_fenced() {
+        if self.gpus.are_fenced() {
             for model in self.known() {
-                let failed = |loaded: &&Loaded| loaded.cards.iter().any(|card| self.cards.fenced(*card).is_some());
+                let failed = |loaded: &&Loaded| loaded.gpus.iter().any(|gpu| self.gpus.fenced(*gpu).is_some());
                 // One that is loading there fails by itself.
                 let runner = model
                     .loaded
@@ -159,11 +159,11 @@ impl Pool {
                 }
             }
         }
-        for (card, short_mib) in self.cards.short() {
+        for (gpu, short_mib) in self.gpus.short() {
             let idle = self.idle();
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let victims = self.cards.ledger().relief(card, short_mib, &values);
-            tracing::warn!(gpu.index = card, short_mib, evicting = victims.len(), "a GPU is short of memory");
+            let victims = self.gpus.ledger().relief(gpu, short_mib, &values);
+            tracing::warn!(gpu.index = gpu, short_mib, evicting = victims.len(), "a GPU is short of memory");
             self.evict_all(&idle, &victims).await;
         }
     }
@@ -204,10 +204,10 @@ impl Pool {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
-    /// The largest VRAM class that could be loaded now, by card.
+    /// The largest VRAM class that could be loaded now, by GPU.
     pub(crate) fn reach(&self) -> Vec<CardReach> {
         let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
-        self.cards.ledger().reach(&idle)
+        self.gpus.ledger().reach(&idle)
     }
 
     /// There was no room for this model.
@@ -230,11 +230,11 @@ impl Pool {
         lock(&self.crowded).iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
     }
 
-    /// What a job is told that failed on these cards: on one that has failed, it is the card's failure and not the model's.
-    pub(crate) fn blamed(&self, error: JobError, cards: &[u32]) -> JobError {
-        match cards.iter().find_map(|card| Some((card, self.cards.fenced(*card)?))) {
-            Some((card, why)) => {
-                JobError { stderr: error.stderr, ..infra(format!("GPU {card} has failed ({why}): {}", error.message)) }
+    /// What a job is told that failed on these GPUs: on one that has failed, it is the GPU's failure and not the model's.
+    pub(crate) fn blamed(&self, error: JobError, gpus: &[u32]) -> JobError {
+        match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fenced(*gpu)?))) {
+            Some((gpu, why)) => {
+                JobError { stderr: error.stderr, ..infra(format!("GPU {gpu} has failed ({why}): {}", error.message)) }
             }
             None => error,
         }

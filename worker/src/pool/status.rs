@@ -25,10 +25,10 @@ impl Pool {
 
     /// What can be taken now.
     pub(crate) fn offer(&self) -> Offer {
-        let cards = self.reach();
-        let reach_gib = cards.iter().map(|card| card.reach_gib).max().unwrap_or(0);
+        let gpus = self.reach();
+        let reach_gib = gpus.iter().map(|gpu| gpu.reach_gib).max().unwrap_or(0);
         let (warm, cold_ms) = self.warm();
-        Offer { reach_gib, cards, warm, cold_ms }
+        Offer { reach_gib, cards: gpus, warm, cold_ms }
     }
 
     /// The models that are loaded on GPUs where runs may begin and take more, the last used first, and what it took to load one, on average, milliseconds.
@@ -54,11 +54,11 @@ impl Pool {
         (warm.into_iter().map(|(_, warm)| warm).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
     }
 
-    /// The class of the smallest card that a model is on; 0 is the CPU.
+    /// The class of the smallest GPU that a model is on; 0 is the CPU.
     fn card_gib(&self, model: &Model) -> u32 {
         let on = lock(&model.on);
-        let cards = self.cards.gpus().iter().filter(|gpu| on.contains(&gpu.index));
-        cards.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
+        let gpus = self.gpus.list().iter().filter(|gpu| on.contains(&gpu.index));
+        gpus.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
     }
 
     /// How many jobs more a loaded model takes. None while there was lately no room for another version of it: its jobs come from the same
@@ -95,7 +95,7 @@ impl Pool {
             tenant: model.tenant.clone(),
             name: format!("{}@{}", model.spec.version.name, model.spec.version.version),
             state,
-            cards: ticket.map_or_else(Vec::new, |ticket| self.cards.ledger().held(ticket)),
+            cards: ticket.map_or_else(Vec::new, |ticket| self.gpus.ledger().held(ticket)),
             succeeded_ms: latency.succeeded_ms,
             mean_ms: times.map(|(mean_ms, _)| mean_ms),
             p95_ms: times.map(|(_, p95_ms)| p95_ms),
@@ -107,7 +107,7 @@ impl Pool {
         let learn = |model: &Arc<Model>| {
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
-            let (gpu, need_mib) = (self.gpu_of(&loaded.cards)?, self.cards.ledger().need_mib(loaded.ticket?)?);
+            let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);
             model.learn(&gpu.name, need_mib);
             // Another MiB with every job is no news.
             let told_mib = lock(&model.told_mib).get(&gpu.name).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The runs before the first job: what compiles on first use is compiled, and what the model takes of its card is seen. A handler whose calls
+//! The runs before the first job: what compiles on first use is compiled, and what the model takes of its GPU is seen. A handler whose calls
 //! take several jobs gets as many of each input as a call can have: that is what takes the most.
 
 use std::collections::BTreeMap;
@@ -12,19 +12,19 @@ use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::cards::Cards;
 use crate::failure::{failed, infra, start_failure};
+use crate::gpus::Gpus;
 use crate::messages::Messages;
 use crate::runner::{RunEnd, RunRequest, Runner, StartError};
 
-/// Runs each input, the largest first, within `limit` altogether, and looks at the cards after each. What they give is thrown away; one
+/// Runs each input, the largest first, within `limit` altogether, and looks at the GPUs after each. What they give is thrown away; one
 /// that fails fails the load.
 pub(super) async fn run(
     runner: &Runner,
     spec: &EndpointSpec,
     home: &Path,
     limit: Duration,
-    cards: &Cards,
+    gpus: &Gpus,
 ) -> Result<(), JobError> {
     let until = Instant::now() + limit;
     let mut texts = spec
@@ -59,7 +59,7 @@ pub(super) async fn run(
             warmed_up(end.unwrap_or(RunEnd::NotBegun))?;
         }
         // Most frameworks hold what a run took; what this one gives back, the next look would miss.
-        cards.look_again().await;
+        gpus.look_again().await;
     }
     Ok(())
 }

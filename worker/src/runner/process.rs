@@ -85,7 +85,7 @@ pub(crate) struct Launch {
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.
     pub(crate) max_batch_size: u32,
     pub(crate) max_wait: Duration,
-    /// The cards that it may use, as CUDA is told; none hides all of them.
+    /// The GPUs that it may use, as CUDA is told; none hides all of them.
     pub(crate) visible: Vec<String>,
     /// What it may use of each of them; `None` on the CPU.
     pub(crate) vram: Option<Vram>,
@@ -182,11 +182,11 @@ pub(super) fn oom_kills() -> u64 {
 }
 
 /// What a process sees of this worker's environment; over that its `own` variables; over these what it is told: where it lives, and which
-/// cards it may use.
+/// GPUs it may use.
 pub(crate) fn environment(
     python: &Path,
     home: &Path,
-    cards: &[String],
+    gpus: &[String],
     own: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
@@ -199,9 +199,9 @@ pub(crate) fn environment(
         ("TMPDIR", home),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
-        // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
+        // NVML counts GPUs by their place on the bus; CUDA by itself puts the fastest first.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ("CUDA_VISIBLE_DEVICES", cards.join(",")),
+        ("CUDA_VISIBLE_DEVICES", gpus.join(",")),
     ];
     variables.extend(own.clone());
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));

@@ -1,4 +1,4 @@
-//! What a worker does beside its jobs: memory that is given back, models that stay loaded, environments fetched ahead, cards held.
+//! What a worker does beside its jobs: memory that is given back, models that stay loaded, environments fetched ahead, GPUs held.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::Worker;
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
-    /// Gives memory back whenever a card turns out to be short of it, and takes back what was offered of one that takes no work any more.
+    /// Gives memory back whenever a GPU turns out to be short of it, and takes back what was offered of one that takes no work any more.
     pub(super) async fn relieve(self: Arc<Self>) {
-        let mut changed = self.cards.changed();
+        let mut changed = self.gpus.changed();
         while changed.changed().await.is_ok() {
             if self.offers_closed() {
                 self.ask_again.notify_one();
@@ -62,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
+    /// Makes room on a GPU for a job that has waited for too long, and leases it. The claim is to become its reservation.
     pub(super) async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
         let need = Need::of_mib(u64::from(hold.gib) * 1024, hold.gpus as usize);
         let claim = tokio::select! {
@@ -70,8 +70,8 @@ impl Worker {
             () = self.attempts.draining.cancelled() => return None,
         };
         let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
-        let cards = claim.cards.iter().map(reach).collect();
-        let offer = Offer { reach_gib: hold.gib, cards, ..Offer::default() };
+        let gpus = claim.gpus.iter().map(reach).collect();
+        let offer = Offer { reach_gib: hold.gib, cards: gpus, ..Offer::default() };
         let request =
             LeaseRequest { want: 1, offer, only: Some(hold.class), fetches_inputs: true, ..LeaseRequest::default() };
         match self.gateway.lease(&request).await {

@@ -66,7 +66,7 @@ async fn a_token_that_is_refused_is_replaced_by_joining_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cards_are_shared_within_their_size() {
+async fn gpus_are_shared_within_their_size() {
     let mut variables = one_slot();
     variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
@@ -76,19 +76,19 @@ async fn cards_are_shared_within_their_size() {
     }
     for name in ["red", "blue", "red"] {
         result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
-        // Each takes most of the card: the idle one had to go.
+        // Each takes most of the GPU: the idle one had to go.
         stage
             .gateway
             .until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(()))
             .await;
     }
     assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
-    // What is idle could go: the whole card is within reach.
+    // What is idle could go: the whole GPU is within reach.
     stage.gateway.until("its reach", |seen| (seen.reach_gib == 24).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_that_is_given_up_gives_its_card_back() {
+async fn a_load_that_is_given_up_gives_its_gpu_back() {
     let mut variables = one_slot();
     variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;

@@ -6,12 +6,12 @@
 
 mod batches;
 mod caches;
-mod cards;
 mod disk;
 mod drain;
 mod ends;
 mod environments;
 mod gateway;
+mod gpus;
 mod histories;
 mod kinds;
 mod leases;

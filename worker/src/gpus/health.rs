@@ -1,19 +1,19 @@
-//! Whether a card may take work, judged from what is seen of it. Pure.
+//! Whether a GPU may take work, judged from what is seen of it. Pure.
 
 use stokehold_queue::gateway::GpuHealth;
 
-/// A card takes no more work this many degrees before it slows itself down, and takes work again when it is as many cooler still.
+/// A GPU takes no more work this many degrees before it slows itself down, and takes work again when it is as many cooler still.
 const HOT_BEFORE_C: u32 = 3;
 const COOLER_C: u32 = 7;
 
-/// Where a card does not tell from when on it slows itself down.
+/// Where a GPU does not tell from when on it slows itself down.
 const SLOWDOWN_C: u32 = 90;
 
-/// Looks in a row that may fail before the card is given up.
+/// Looks in a row that may fail before the GPU is given up.
 const UNREAD_MAX: u32 = 5;
 
-/// Critical Xids that a faulty program causes on a card that is well: graphics engine exception, page fault, stopped processing,
-/// preemptive cleanup, video processor exception, contained memory error, context switch timeout. Every other one is the card's.
+/// Critical Xids that a faulty program causes on a GPU that is well: graphics engine exception, page fault, stopped processing,
+/// preemptive cleanup, video processor exception, contained memory error, context switch timeout. Every other one is the GPU's.
 /// <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's device plugin for Kubernetes, and 94, which ends the
 /// program that it met.
 const XIDS_OF_PROGRAMS: [u64; 7] = [13, 31, 43, 45, 68, 94, 109];
@@ -31,11 +31,11 @@ pub(crate) struct Signs {
 pub(crate) enum Blind {
     /// It may pass.
     Unread(String),
-    /// It does not: the card is off the bus, or wants to be reset.
+    /// It does not: the GPU is off the bus, or wants to be reset.
     Lost(String),
 }
 
-/// What is known of a card's health.
+/// What is known of a GPU's health.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     is_hot: bool,
@@ -69,7 +69,7 @@ impl Health {
         }
     }
 
-    /// Takes note of a critical Xid. `true`: it is the card's fault.
+    /// Takes note of a critical Xid. `true`: it is the GPU's fault.
     pub(crate) fn xid(&mut self, xid: u64) -> bool {
         let is_its_own = !XIDS_OF_PROGRAMS.contains(&xid);
         if is_its_own {
@@ -78,7 +78,7 @@ impl Health {
         is_its_own
     }
 
-    /// Gives the card up until the worker starts again. The first reason stands.
+    /// Gives the GPU up until the worker starts again. The first reason stands.
     pub(crate) fn fence(&mut self, why: String) {
         self.fenced.get_or_insert(why);
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_card_takes_work_again_when_it_is_clearly_cooler() {
+    fn a_hot_gpu_takes_work_again_when_it_is_clearly_cooler() {
         let mut health = Health::default();
         let verdicts = [86, 87, 85, 80, 79, 86].map(|degrees| {
             health.see(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn an_uncorrected_error_fences_a_card_and_those_from_before_do_not() {
+    fn an_uncorrected_error_fences_a_gpu_and_those_from_before_do_not() {
         assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Well);
         let (verdict, why) = after(&[Ok(COOL), Ok(Signs { ecc_uncorrected: Some(5), ..COOL }), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("2 uncorrected ECC errors")));
     }
 
     #[test]
-    fn a_look_may_fail_and_a_lost_card_is_lost() {
+    fn a_look_may_fail_and_a_lost_gpu_is_lost() {
         let unread = || Err(Blind::Unread("busy".to_owned()));
         assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
         let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_xid_that_a_program_causes_is_not_the_cards() {
+    fn an_xid_that_a_program_causes_is_not_the_gpus() {
         let mut health = Health::default();
         assert!([13, 31, 43, 45, 68, 94, 109].iter().all(|xid| !health.xid(*xid)));
         assert_eq!(health.verdict().0, GpuHealth::Well);

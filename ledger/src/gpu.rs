@@ -1,4 +1,4 @@
-//! One card's page of the ledger. All sizes are MiB.
+//! One GPU's page of the ledger. All sizes are MiB.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const DRIFT_MIB: u64 = 256;
 const CLEAR_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Card {
+pub(super) struct GpuAccount {
     pub(super) index: u32,
     /// Whether it takes work.
     pub(super) is_open: bool,
@@ -46,7 +46,7 @@ struct Leaving {
 #[derive(Debug)]
 struct Hold {
     mib: u64,
-    /// It has the card for itself.
+    /// It has the GPU for itself.
     is_whole: bool,
     /// The process group that uses it, once there is one.
     group: Option<u32>,
@@ -55,7 +55,7 @@ struct Hold {
     peak_mib: Option<u64>,
 }
 
-impl Card {
+impl GpuAccount {
     pub(super) fn new(gpu: &Gpu, is_looked_at: bool) -> Self {
         Self {
             index: gpu.index,
@@ -122,7 +122,7 @@ impl Card {
         self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays_mib)
     }
 
-    /// What somebody would find who wants the card for itself, without these holders; 0 while anybody else is here.
+    /// What somebody would find who wants the GPU for itself, without these holders; 0 while anybody else is here.
     pub(super) fn whole_without_mib(&self, gone: &[Ticket]) -> u64 {
         let is_empty = self.leaving.is_none() && self.held.keys().all(|ticket| gone.contains(ticket));
         if is_empty { self.room_without_mib(gone) } else { 0 }
@@ -133,7 +133,7 @@ impl Card {
         if need.is_whole() { self.whole_without_mib(gone) } else { self.room_without_mib(gone) }
     }
 
-    /// Whether there is room for so much, for the one who has claimed the card.
+    /// Whether there is room for so much, for the one who has claimed the GPU.
     pub(super) fn has_room_claimed(&self, need: &Need) -> bool {
         let is_had = !need.is_whole() || self.held.is_empty() && self.leaving.is_none();
         let room_mib = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
@@ -181,7 +181,7 @@ impl Card {
         more.saturating_sub(room)
     }
 
-    /// What a holder was seen to use at the most, and the margin, as far as the card has one to give.
+    /// What a holder was seen to use at the most, and the margin, as far as the GPU has one to give.
     pub(super) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
         let peak_mib = self.held.get(&ticket)?.peak_mib?;
         Some((peak_mib + MARGIN_MIB.max(peak_mib / 20)).min(self.usable_mib()))

@@ -1,4 +1,4 @@
-//! Whether cards still work: a program of our own takes a little memory on each, writes it and reads it back.
+//! Whether GPUs still work: a program of our own takes a little memory on each, writes it and reads it back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,15 +10,15 @@ use tokio::time::timeout;
 
 use crate::runner::{environment, kill_group};
 
-/// A card that takes longer than this for a megabyte hangs.
+/// A GPU that takes longer than this for a megabyte hangs.
 const PROBE_MAX: Duration = Duration::from_secs(30);
 
-/// How the program says that a card does not work. Any other failure is its own, and proves nothing.
+/// How the program says that a GPU does not work. Any other failure is its own, and proves nothing.
 const FAULT: i32 = 3;
 
-/// What is wrong with these cards, in words. `python` has the runner installed and nothing of anybody else: what it runs at its start is ours.
-pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
-    let indices: Vec<String> = cards.iter().map(u32::to_string).collect();
+/// What is wrong with these GPUs, in words. `python` has the runner installed and nothing of anybody else: what it runs at its start is ours.
+pub(super) async fn fault(python: &Path, gpus: &[u32]) -> Option<String> {
+    let indices: Vec<String> = gpus.iter().map(u32::to_string).collect();
     let started = Command::new(python)
         .args(["-I", "-m", "stokehold.runner", "probe"])
         .env_clear()

@@ -1,4 +1,4 @@
-//! What NVML says of a card: the only file that calls it.
+//! What NVML says of a GPU: the only file that calls it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::health::{Blind, Signs};
 
 const MIB: u64 = 1024 * 1024;
 
-/// What one look at a card found.
+/// What one look at a GPU found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Look {
     pub(crate) used_mib: u64,
     pub(crate) utilisation_pct: Option<u32>,
     pub(crate) power_w: Option<u32>,
     pub(crate) signs: Signs,
-    /// Process and MiB; `None` where the card does not tell.
+    /// Process and MiB; `None` where the GPU does not tell.
     pub(crate) processes: Option<Vec<(u32, u64)>>,
 }
 
@@ -41,19 +41,19 @@ pub(crate) fn versions(nvml: &Nvml) -> (Option<String>, Option<String>) {
     (nvml.sys_driver_version().ok(), nvml.sys_cuda_driver_version().ok().map(cuda))
 }
 
-/// The cards that can be read; one that cannot is named and left out.
-pub(crate) fn cards(nvml: &Nvml) -> Vec<Gpu> {
-    let card = |index| {
-        let read = read_card(nvml, index);
+/// The GPUs that can be read; one that cannot is named and left out.
+pub(crate) fn gpus(nvml: &Nvml) -> Vec<Gpu> {
+    let gpu = |index| {
+        let read = read_gpu(nvml, index);
         read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "cannot read a GPU; ignoring it")).ok()
     };
-    (0..nvml.device_count().unwrap_or(0)).filter_map(card).collect()
+    (0..nvml.device_count().unwrap_or(0)).filter_map(gpu).collect()
 }
 
-fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
+fn read_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let capability = device.cuda_compute_capability().ok();
-    // nvmlDeviceGetMigMode: 1 is enabled. A card that knows no MIG answers that it does not.
+    // nvmlDeviceGetMigMode: 1 is enabled. A GPU that knows no MIG answers that it does not.
     let is_mig = device.mig_mode().is_ok_and(|mode| mode.current == 1);
     if is_mig {
         tracing::warn!(
@@ -76,7 +76,7 @@ pub(crate) fn minor(nvml: &Nvml, index: u32) -> u32 {
     nvml.device_by_index(index).and_then(|device| device.minor_number()).unwrap_or(index)
 }
 
-/// Looks at a card. A reading that this kind of card does not give is absent; one that fails otherwise fails the look.
+/// Looks at a GPU. A reading that this kind of GPU does not give is absent; one that fails otherwise fails the look.
 pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
     let look = || -> Result<Look, NvmlError> {
         let device = nvml.device_by_index(index)?;
@@ -114,7 +114,7 @@ fn processes(device: &Device<'_>) -> Result<Option<Vec<(u32, u64)>>, NvmlError> 
     Ok(found.into_iter().map(|process| Some((process.pid, used(process.used_gpu_memory)?))).collect())
 }
 
-/// `None` for what this card, or this driver, does not know.
+/// `None` for what this GPU, or this driver, does not know.
 fn given<T>(read: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -128,7 +128,7 @@ fn given<T>(read: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     }
 }
 
-/// Tells `take` of each critical Xid of a card, and of nothing every `wait_ms`, until it answers `false`. Ends as well when this card,
+/// Tells `take` of each critical Xid of a GPU, and of nothing every `wait_ms`, until it answers `false`. Ends as well when this GPU,
 /// or this driver, has no events.
 pub(crate) fn xids(nvml: &Nvml, index: u32, wait_ms: u32, mut take: impl FnMut(Option<u64>) -> bool) {
     let Ok(device) = nvml.device_by_index(index) else { return };
