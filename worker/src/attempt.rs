@@ -17,10 +17,10 @@ use crate::disk;
 use crate::failure::{died, failed, raised, stderr_of};
 use crate::gateway::Gateway;
 use crate::inputs;
-use crate::load::{Load, Open};
+use crate::load::{LeaseSlot, Load};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};
-use crate::pool::{NotReady, Pool, Ready, Using};
+use crate::pool::{ModelGuard, NotReady, Pool, Ready};
 use crate::runner::{Begun, RunEnd, RunRequest, Runner};
 use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
@@ -81,7 +81,7 @@ struct Run<'a> {
 
 /// What is known of an attempt, however it ends.
 #[derive(Default)]
-struct Course {
+struct AttemptTimings {
     timing: Timing,
     /// The GPUs that it ran on.
     gpus: Vec<u32>,
@@ -112,13 +112,13 @@ impl Attempts {
     pub(crate) async fn run(
         &self,
         job: LeasedJob,
-        mut open: Open,
+        mut slot: LeaseSlot,
         lost: CancellationToken,
         claim: Option<Claim>,
     ) -> End {
         let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-        let (mut course, mut vram_need_mib) = (Course::default(), None);
-        let outcome = match self.outcome(job, &lease, &mut open, &lost, claim, &mut course).await {
+        let (mut attempt, mut vram_need_mib) = (AttemptTimings::default(), None);
+        let outcome = match self.outcome(job, &lease, &mut slot, &lost, claim, &mut attempt).await {
             Ok(outcome) => outcome,
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
@@ -128,27 +128,27 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, &course.gpus));
+                let error = disk::blamed(self.pool.blamed(error, &attempt.gpus));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, handler.class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, course.timing, outcome) }))
+        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, attempt.timing, outcome) }))
     }
 
     async fn outcome(
         &self,
         mut job: LeasedJob,
         lease: &LeaseRef,
-        open: &mut Open,
+        slot: &mut LeaseSlot,
         lost: &CancellationToken,
         claim: Option<Claim>,
-        course: &mut Course,
+        attempt: &mut AttemptTimings,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let leased = Instant::now();
         let prepare = async {
-            let (model, turn, ready) = self.place(&job, lease, claim, open).await?;
+            let (model, turn, ready) = self.place(&job, lease, claim, slot).await?;
             let fetching = Instant::now();
             let mut urls = job.files.clone();
             let input = match &job.input_file {
@@ -159,7 +159,7 @@ impl Attempts {
                 None => None,
             };
             let (files, folder) = inputs::fetch(&self.transfer, &urls, model.folder()).await.map_err(Stop::Fail)?;
-            course.timing.inputs_ms = millis(fetching.elapsed());
+            attempt.timing.inputs_ms = millis(fetching.elapsed());
             Ok::<_, Stop>((model, turn, ready, (input, files), folder))
         };
         let (model, turn, mut ready, (input, files), _inputs) = tokio::select! {
@@ -171,19 +171,19 @@ impl Attempts {
             job.input = input;
         }
         let scratch = RunFolder::new(&model.folder().work(), number);
-        course.gpus.clone_from(&ready.gpus);
-        course.timing.env_ms = millis(ready.took.environment);
-        course.timing.weights_ms = millis(ready.took.weights);
-        course.timing.boot_ms = millis(ready.took.boot);
-        course.timing.load_ms = millis(ready.took.load);
-        course.timing.warmup_ms = millis(ready.took.warmup);
+        attempt.gpus.clone_from(&ready.gpus);
+        attempt.timing.env_ms = millis(ready.timings.environment);
+        attempt.timing.weights_ms = millis(ready.timings.weights);
+        attempt.timing.boot_ms = millis(ready.timings.boot);
+        attempt.timing.load_ms = millis(ready.timings.load);
+        attempt.timing.warmup_ms = millis(ready.timings.warmup);
 
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let mut begun = Arc::clone(&run.begun);
         // Only a model on a GPU may have to run a second time.
         let again = (!ready.gpus.is_empty()).then(|| (job.clone(), run.files.clone()));
-        let mut end = self.execute(&ready, job, run, lease, lost, open).await?;
+        let mut end = self.execute(&ready, job, run, lease, lost, slot).await?;
         if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
             && failure.code == "oom_gpu"
         {
@@ -193,11 +193,11 @@ impl Attempts {
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
-            course.gpus.clone_from(&ready.gpus);
+            attempt.gpus.clone_from(&ready.gpus);
             let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
             begun = Arc::clone(&run.begun);
-            end = self.execute(&ready, job, run, lease, lost, open).await?;
+            end = self.execute(&ready, job, run, lease, lost, slot).await?;
             if let RunEnd::Failed { failure, stderr, .. } = &end
                 && failure.code == "oom_gpu"
             {
@@ -207,12 +207,12 @@ impl Attempts {
         }
         failpoint::reach("run.ended").await;
         let began = begun.at().unwrap_or(started);
-        let readied_ms = course.timing.loading_ms().saturating_add(course.timing.inputs_ms);
-        course.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
+        let readied_ms = attempt.timing.loading_ms().saturating_add(attempt.timing.inputs_ms);
+        attempt.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
         let took = began.elapsed();
-        course.timing.batch_size = begun.batch_size();
-        course.timing.sharers_milli = begun.sharers_milli();
-        let part = took.div_f64(course.timing.sharers());
+        attempt.timing.batch_size = begun.batch_size();
+        attempt.timing.sharers_milli = begun.sharers_milli();
+        let part = took.div_f64(attempt.timing.sharers());
         self.load.ran(part);
         model.turns.ran(part);
         model.ran(took, matches!(end, RunEnd::Done { .. }));
@@ -226,7 +226,7 @@ impl Attempts {
                 () = self.leaving.cancelled() => return Err(Stop::Release),
                 storing = self.stores.acquire() => storing,
             };
-            open.needs_no_slot();
+            slot.needs_no_slot();
             Some(storing)
         } else {
             None
@@ -238,7 +238,7 @@ impl Attempts {
 
         match end {
             RunEnd::Done { result, files, run_ms } => {
-                course.timing.run_ms = run_ms;
+                attempt.timing.run_ms = run_ms;
                 let started = Instant::now();
                 let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
                 let stored = tokio::select! {
@@ -247,19 +247,19 @@ impl Attempts {
                     () = lost.cancelled() => return Err(Stop::Lost),
                     () = self.leaving.cancelled() => return Err(Stop::Release),
                 };
-                course.timing.upload_ms = millis(started.elapsed());
+                attempt.timing.upload_ms = millis(started.elapsed());
                 stored.map_err(|error| match error {
                     StoreError::Job(error) => Stop::Fail(error),
                     StoreError::Stale => Stop::Lost,
                 })
             }
             RunEnd::Failed { failure, run_ms, stderr } => {
-                course.timing.run_ms = run_ms;
+                attempt.timing.run_ms = run_ms;
                 Err(Stop::Fail(raised(failure, stderr)))
             }
             RunEnd::NotBegun | RunEnd::Stopped => Err(Stop::Release),
             end => {
-                course.timing.run_ms = millis(took);
+                attempt.timing.run_ms = millis(took);
                 Err(Stop::Fail(died(end)))
             }
         }
@@ -271,14 +271,14 @@ impl Attempts {
         job: &LeasedJob,
         lease: &LeaseRef,
         mut claim: Option<Claim>,
-        open: &mut Open,
-    ) -> Result<(Using, Turn, Ready), Stop> {
+        slot: &mut LeaseSlot,
+    ) -> Result<(ModelGuard, Turn, Ready), Stop> {
         let (which, mut behind) = (job.model(), Some(job.behind));
         loop {
             let model = self.pool.model(&which, behind.take()).await.map_err(Stop::Fail)?;
-            open.shares(model.jobs_at_once(), model.max_batch_size() > 1);
+            slot.shares(model.jobs_at_once(), model.max_batch_size() > 1);
             self.pool.grow(&model, lease);
-            let Some(turn) = self.turn(&model, lease, open).await? else { continue };
+            let Some(turn) = self.turn(&model, lease, slot).await? else { continue };
             let (model, ready) = if model.is_ready() {
                 let ready = self.pool.ready(&model, Some(lease), claim.take()).await;
                 (model, ready)
@@ -308,7 +308,7 @@ impl Attempts {
     }
 
     /// Waits for the model's turn and a free slot. `None`: another model can begin it.
-    async fn turn(&self, model: &Using, lease: &LeaseRef, open: &mut Open) -> Result<Option<Turn>, Stop> {
+    async fn turn(&self, model: &ModelGuard, lease: &LeaseRef, slot: &mut LeaseSlot) -> Result<Option<Turn>, Stop> {
         let (turn, elsewhere) = (model.turns.take(), model.better_elsewhere());
         tokio::pin!(turn, elsewhere);
         loop {
@@ -318,7 +318,7 @@ impl Attempts {
                 turn = &mut turn => return turn.map(Some).ok_or(Stop::Release),
                 () = &mut elsewhere => return Ok(None),
                 () = tokio::time::sleep(PATIENCE) => {
-                    if open.is_too_many() || !model.may_begin() {
+                    if slot.is_too_many() || !model.may_begin() {
                         return Err(Stop::Release);
                     }
                     // A wake may have gone to somebody who did not move.
@@ -339,7 +339,7 @@ impl Attempts {
         run: Run<'_>,
         lease: &LeaseRef,
         lost: &CancellationToken,
-        open: &mut Open,
+        slot: &mut LeaseSlot,
     ) -> Result<RunEnd, Stop> {
         let (Run { number, scratch, files, begun }, runner) = (run, &ready.runner);
         let messages = Arc::new(Messages::new(Arc::clone(&self.gateway), lease.clone()));
@@ -371,7 +371,7 @@ impl Attempts {
                     // It has waited in the runner's inbox for too long: whatever runs there is not short any more. One that waits for the
                     // next call may stay, as long as there is a slot for it.
                     None => {
-                        if open.is_too_many() || !runner.is_batched {
+                        if slot.is_too_many() || !runner.is_batched {
                             break Some(Stop::Release);
                         }
                         until = Instant::now() + PATIENCE;

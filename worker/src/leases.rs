@@ -107,7 +107,7 @@ impl Leases {
 
 /// How often and how long, as the gateway said at join.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rhythm {
+pub(crate) struct HeartbeatConfig {
     pub(crate) every: Duration,
     pub(crate) lease: Duration,
 }
@@ -118,15 +118,15 @@ pub(crate) struct Rhythm {
 pub(crate) async fn keep(
     leases: &Leases,
     gateway: &Gateway,
-    rhythm: Rhythm,
+    heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
     gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     tokio::select! {
-        () = beat(leases, gateway, rhythm, status, gpus, told) => {}
-        () = stop_silent(leases, rhythm) => {}
+        () = beat(leases, gateway, heartbeat, status, gpus, told) => {}
+        () = stop_silent(leases, heartbeat) => {}
         () = shutdown.cancelled() => {}
     }
 }
@@ -134,12 +134,12 @@ pub(crate) async fn keep(
 async fn beat(
     leases: &Leases,
     gateway: &Gateway,
-    rhythm: Rhythm,
+    heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
     gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
-    let mut ticks = interval(rhythm.every);
+    let mut ticks = interval(heartbeat.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut token = gateway.token_number();
     loop {
@@ -151,7 +151,7 @@ async fn beat(
         let asked = Instant::now();
         token = gateway.token_number();
         let request = ExtendRequest { leases: leases.refs(), cards: gpus(), status: status() };
-        match gateway.extend(&request, rhythm.every.max(EXTEND_TIMEOUT_MIN)).await {
+        match gateway.extend(&request, heartbeat.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
                 told(&request.status, &reply);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
@@ -166,8 +166,8 @@ async fn beat(
     }
 }
 
-async fn stop_silent(leases: &Leases, rhythm: Rhythm) {
-    let age = rhythm.lease.saturating_sub(rhythm.every);
+async fn stop_silent(leases: &Leases, heartbeat: HeartbeatConfig) {
+    let age = heartbeat.lease.saturating_sub(heartbeat.every);
     loop {
         // Leases that come meanwhile are younger than these.
         sleep_until(leases.oldest().unwrap_or_else(Instant::now) + age).await;

@@ -56,9 +56,9 @@ impl Load {
     }
 
     /// A lease was granted; it counts until the returned value is dropped.
-    pub(crate) fn open(self: &Arc<Self>) -> Open {
+    pub(crate) fn open(self: &Arc<Self>) -> LeaseSlot {
         self.lock().taken += SLOT;
-        Open { load: Arc::clone(self), takes: SLOT }
+        LeaseSlot { load: Arc::clone(self), takes: SLOT }
     }
 
     /// A run, or its part of a call, took so long. The first short one is believed: an average that starts at a second would take a hundred jobs to fall.
@@ -113,13 +113,13 @@ impl Load {
 }
 
 /// A lease that counts.
-pub(crate) struct Open {
+pub(crate) struct LeaseSlot {
     load: Arc<Load>,
     /// The part of a slot that it takes; 0 once it counts no more.
     takes: u64,
 }
 
-impl Open {
+impl LeaseSlot {
     /// The job has waited here for too long: what is leased ahead shrinks to nothing. `true` says that this lease is one too many
     /// and is to go back; it does not count any more.
     pub(crate) fn is_too_many(&mut self) -> bool {
@@ -162,7 +162,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for LeaseSlot {
     fn drop(&mut self) {
         self.close();
     }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_next_job_is_here_before_a_slot_is_free() {
         let load = Arc::new(Load::new(8));
-        let mut leases: Vec<Open> = (0..8).map(|_| load.open()).collect();
+        let mut leases: Vec<LeaseSlot> = (0..8).map(|_| load.open()).collect();
         assert_eq!(load.want(), 0, "runs of a second are not leased ahead");
         for _ in 0..8 {
             load.ran(Duration::from_millis(100));
@@ -218,7 +218,7 @@ mod tests {
         };
         let first = share(&load);
         assert_eq!(load.want(), 31);
-        let others: Vec<Open> = (0..31).map(|_| share(&load)).collect();
+        let others: Vec<LeaseSlot> = (0..31).map(|_| share(&load)).collect();
         assert_eq!((load.count(), load.want()), (2, 0));
         drop(first);
         assert_eq!(load.want(), 0, "not one by one");
@@ -234,7 +234,7 @@ mod tests {
         let mut first = load.open();
         first.shares(64, false);
         assert_eq!(load.want(), 63);
-        let mut others: Vec<Open> = (0..63)
+        let mut others: Vec<LeaseSlot> = (0..63)
             .map(|_| {
                 let mut lease = load.open();
                 lease.shares(64, false);
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn only_what_no_slot_is_there_for_is_given_back() {
         let load = Arc::new(Load::new(2));
-        let mut leases: Vec<Open> = (0..4).map(|_| load.open()).collect();
-        let given_back: Vec<bool> = leases.iter_mut().map(Open::is_too_many).collect();
+        let mut leases: Vec<LeaseSlot> = (0..4).map(|_| load.open()).collect();
+        let given_back: Vec<bool> = leases.iter_mut().map(LeaseSlot::is_too_many).collect();
         assert_eq!(given_back, [true, true, false, false]);
         assert_eq!(load.count(), 2);
         drop(leases);

@@ -32,7 +32,7 @@ use crate::sandbox::{Reach, Sandbox};
 use crate::scratch::{EndpointFolder, Home};
 use crate::turns::Slots;
 use crate::weights::{WeightSet, Weights};
-pub(crate) use endpoint::Using;
+pub(crate) use endpoint::ModelGuard;
 use endpoint::{Endpoint, Growing, Model};
 use fetch::Fetched;
 
@@ -43,7 +43,7 @@ struct Loaded {
     ticket: Option<Ticket>,
     gpus: Vec<u32>,
     alone: bool,
-    took: Took,
+    timings: LoadTimings,
     _environment: Environment,
     _package: Package,
     _weights: Option<WeightSet>,
@@ -70,12 +70,12 @@ pub(crate) struct Ready {
     /// The GPUs it runs on, and whether it has them for itself.
     pub(crate) gpus: Vec<u32>,
     alone: bool,
-    pub(crate) took: Took,
+    pub(crate) timings: LoadTimings,
 }
 
 /// What it took to get a model ready.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Took {
+pub(crate) struct LoadTimings {
     pub(crate) environment: Duration,
     pub(crate) weights: Duration,
     pub(crate) boot: Duration,
@@ -84,8 +84,14 @@ pub(crate) struct Took {
 }
 
 impl Loaded {
-    fn ready(&self, running: Running, took: Took) -> Ready {
-        Ready { _running: running, runner: Arc::clone(&self.runner), gpus: self.gpus.clone(), alone: self.alone, took }
+    fn ready(&self, running: Running, timings: LoadTimings) -> Ready {
+        Ready {
+            _running: running,
+            runner: Arc::clone(&self.runner),
+            gpus: self.gpus.clone(),
+            alone: self.alone,
+            timings,
+        }
     }
 }
 
@@ -103,13 +109,13 @@ pub(crate) enum NotReady {
 
 /// A model that is made ready in a task of its own. Dropped before that is done, the task ends.
 pub(crate) struct Apart {
-    answer: oneshot::Receiver<(Using, Result<Ready, NotReady>)>,
+    answer: oneshot::Receiver<(ModelGuard, Result<Ready, NotReady>)>,
     task: Option<AbortHandle>,
 }
 
 impl Apart {
     /// What became of it.
-    pub(crate) async fn done(&mut self) -> Result<(Using, Result<Ready, NotReady>), NotReady> {
+    pub(crate) async fn done(&mut self) -> Result<(ModelGuard, Result<Ready, NotReady>), NotReady> {
         let broke = |_| NotReady::Job(infra("loading the model failed unexpectedly".to_owned()));
         (&mut self.answer).await.map_err(broke)
     }
@@ -190,7 +196,7 @@ impl Pool {
     }
 
     /// A model for one job more of this endpoint version. `behind`: how many jobs wait in the queue behind it, if that is news.
-    pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<Using, JobError> {
+    pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<ModelGuard, JobError> {
         let endpoint = self.endpoint(which).await?;
         if let Some(behind) = behind {
             endpoint.has_behind(behind);
@@ -200,7 +206,7 @@ impl Pool {
 
     /// Loads as many models beside the one of this job as the jobs that wait are worth. `lease` is the job's: whoever holds a job of a model
     /// may have its secrets. Not while there is no room for a job's own model: one that only helps others out is not to take more of it.
-    pub(crate) fn grow(self: &Arc<Self>, beside: &Using, lease: &LeaseRef) {
+    pub(crate) fn grow(self: &Arc<Self>, beside: &ModelGuard, lease: &LeaseRef) {
         if self.is_short() {
             return;
         }
@@ -211,7 +217,7 @@ impl Pool {
     }
 
     /// Has a model made ready in a task of its own, so that its job need not wait for it when another one is free before.
-    pub(crate) fn ready_apart(self: &Arc<Self>, model: Using, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
+    pub(crate) fn ready_apart(self: &Arc<Self>, model: ModelGuard, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
         let (pool, lease, (done, answer)) = (Arc::clone(self), lease.clone(), oneshot::channel());
         let task = self.spawn(async move {
             let ready = pool.ready(&model, Some(&lease), claim).await;
@@ -272,7 +278,7 @@ impl Pool {
     /// `lease` is of the job that wants it, if one does.
     pub(crate) async fn ready(
         &self,
-        model: &Using,
+        model: &ModelGuard,
         lease: Option<&LeaseRef>,
         mut claim: Option<Claim>,
     ) -> Result<Ready, NotReady> {
@@ -285,7 +291,7 @@ impl Pool {
             if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
             }
-            return Ok(warm.ready(running, Took::default()));
+            return Ok(warm.ready(running, LoadTimings::default()));
         }
         *loaded = None;
         let _loading = model.begins_to_load();
@@ -306,7 +312,7 @@ impl Pool {
             let on_gpu = !gpus.is_empty();
             *lock(&model.on) = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
-                Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
+                Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, timings)),
                 // The others are not to make way for one that only helps them.
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
                 // Once more, with a GPU for itself.
@@ -357,7 +363,7 @@ impl Pool {
     /// itself has outgrown it.
     pub(crate) async fn after_oom(
         &self,
-        model: &Using,
+        model: &ModelGuard,
         lease: &LeaseRef,
         failed: &Ready,
         error: JobError,
@@ -405,7 +411,7 @@ impl Pool {
     }
 
     /// A run on this runner has ended well. One that has a GPU for itself has shown what it needs of it.
-    pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
+    pub(crate) fn ran_well(&self, model: &ModelGuard, on: &Ready) {
         let seen = || Some((self.gpu_of(&on.gpus)?, self.gpus.ledger().need_mib(model.ticket()?)?));
         if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
             model.alone.store(false, Ordering::SeqCst);
@@ -413,7 +419,7 @@ impl Pool {
     }
 
     /// It had a GPU for itself and ran out of memory all the same.
-    pub(crate) fn outgrown(&self, model: &Using, error: JobError) -> NotReady {
+    pub(crate) fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
         NotReady::Outgrown(error, self.gpus.ledger().largest_mib(model.gpu_count(), &model.usable_gpus) + 1)
     }
 
@@ -442,7 +448,7 @@ impl Pool {
         lease: Option<&LeaseRef>,
         ahead: &mut Option<Fetched>,
         reservation: Option<Reservation>,
-    ) -> Result<(Loaded, Took), JobError> {
+    ) -> Result<(Loaded, LoadTimings), JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
         let fetched = match ahead.take() {
@@ -510,22 +516,27 @@ impl Pool {
             let held_mib = self.gpus.ledger().settle(ticket);
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
-        let took =
-            Took { environment: environment_took, weights: weights_took, boot: runner.boot, load: runner.load, warmup };
-        model.loaded_in(took.boot + took.load + took.warmup);
+        let timings = LoadTimings {
+            environment: environment_took,
+            weights: weights_took,
+            boot: runner.boot,
+            load: runner.load,
+            warmup,
+        };
+        model.loaded_in(timings.boot + timings.load + timings.warmup);
         Ok((
             Loaded {
                 runner,
                 ticket,
                 gpus,
                 alone,
-                took,
+                timings,
                 _environment: environment,
                 _package: package,
                 _weights: weights,
                 _home: home,
             },
-            took,
+            timings,
         ))
     }
 
@@ -560,7 +571,7 @@ impl Model {
     /// What it took to load; `None` while it is not.
     fn took_loading(&self) -> Option<Duration> {
         let loaded = self.loaded.try_lock().ok()?;
-        let Took { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.took;
+        let LoadTimings { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.timings;
         Some(boot + load + warmup)
     }
 
@@ -579,7 +590,7 @@ impl Model {
         let loaded = self.loaded.try_lock().ok()?;
         let loaded = loaded.as_ref()?;
         let idle_s = lock(&self.used).elapsed().as_secs_f64();
-        let load_s = (loaded.took.boot + loaded.took.load + loaded.took.warmup).as_secs_f64();
+        let load_s = (loaded.timings.boot + loaded.timings.load + loaded.timings.warmup).as_secs_f64();
         Some(Idle { ticket: loaded.ticket?, value: load_s / (1.0 + idle_s) })
     }
 }

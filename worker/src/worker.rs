@@ -26,7 +26,7 @@ use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::gpus::Gpus;
 use crate::host::Host;
-use crate::leases::{Leases, Rhythm, keep};
+use crate::leases::{HeartbeatConfig, Leases, keep};
 use crate::load::Load;
 use crate::machine;
 use crate::metrics::{self, Outcome};
@@ -267,7 +267,7 @@ impl Outbox {
 
 impl Worker {
     async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
-        let rhythm = Rhythm {
+        let heartbeat = HeartbeatConfig {
             every: Duration::from_millis(joined.extend_every_ms),
             lease: Duration::from_millis(joined.lease_ms),
         };
@@ -296,7 +296,7 @@ impl Worker {
             }
             self.next.send_replace(reply.next.clone());
         };
-        keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
+        keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
     /// What this worker can take by now, when that is more than the waiting lease call says. None without GPUs: room is what changes.
@@ -477,7 +477,7 @@ impl Worker {
             let claim = claim.take();
             let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
             let lost = self.leases.hold(lease.clone());
-            let open = self.attempts.load.open();
+            let slot = self.attempts.load.open();
             let (worker, ends) = (Arc::clone(self), ends.clone());
             let span = tracing::info_span!(
                 "worker.attempt",
@@ -488,7 +488,7 @@ impl Worker {
                 trace.id = job.trace_id()
             );
             let attempt = async move {
-                let run = Box::pin(worker.attempts.run(job, open, lost, claim));
+                let run = Box::pin(worker.attempts.run(job, slot, lost, claim));
                 let end = guarded("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, &panic));
                 match end {
                     End::Report(_) | End::Release(_) => worker.leases.ended(&lease),

@@ -92,9 +92,9 @@ impl Deref for Model {
 }
 
 /// An attempt's hold on a model.
-pub(crate) struct Using(pub(super) Arc<Model>);
+pub(crate) struct ModelGuard(pub(super) Arc<Model>);
 
-impl Deref for Using {
+impl Deref for ModelGuard {
     type Target = Model;
 
     fn deref(&self) -> &Model {
@@ -102,14 +102,14 @@ impl Deref for Using {
     }
 }
 
-impl Using {
+impl ModelGuard {
     /// The model, without a hold on it.
     pub(crate) fn here(&self) -> Arc<Model> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Using {
+impl Drop for ModelGuard {
     fn drop(&mut self) {
         *lock(&self.0.used) = Instant::now();
         let left = self.0.users.fetch_sub(1, Ordering::SeqCst) - 1;
@@ -121,7 +121,7 @@ impl Drop for Using {
 }
 
 /// A model that is to be loaded beside others, until dropped. A slot is set aside for it meanwhile.
-pub(super) struct Growing(pub(super) Using);
+pub(super) struct Growing(pub(super) ModelGuard);
 
 impl Drop for Growing {
     fn drop(&mut self) {
@@ -209,7 +209,7 @@ impl Endpoint {
 
     /// A model for one job more: one that can begin it at once, else of those that are ready, or being loaded, the one with the fewest jobs,
     /// and a new one where there is none. Never one on a GPU where nothing may begin, nor one that is loaded beside others and not ready.
-    pub(super) fn model(self: &Arc<Self>) -> Using {
+    pub(super) fn model(self: &Arc<Self>) -> ModelGuard {
         let mut models = lock(&self.models);
         models.retain(|model| model.users() > 0 || model.is_loaded());
         let usable = models.iter().filter(|model| model.may_begin() && !model.is_growing());
@@ -225,7 +225,7 @@ impl Endpoint {
         if users < self.at_once() && model.is_free() {
             self.freed.notify_one();
         }
-        Using(model)
+        ModelGuard(model)
     }
 
     fn another(self: &Arc<Self>, models: &mut Vec<Arc<Model>>) -> Arc<Model> {
@@ -251,7 +251,7 @@ impl Endpoint {
             let model = self.another(&mut models);
             model.users.store(1, Ordering::SeqCst);
             model.growing.store(true, Ordering::SeqCst);
-            Growing(Using(model))
+            Growing(ModelGuard(model))
         };
         (0..self.slots.plan(missing)).map(grow).collect()
     }

@@ -8,7 +8,7 @@ use stokehold_ledger::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 
-use super::{Loaded, Model, NotReady, Pool, Using, lock};
+use super::{Loaded, Model, ModelGuard, NotReady, Pool, lock};
 use crate::failure::{failed, infra};
 
 /// How long a claim waits for the runs on its GPU to end.
@@ -19,7 +19,11 @@ const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// Reserves what the model needs, evicting idle runners until it fits. `None`: no GPU needed.
-    pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
+    pub(super) async fn make_room(
+        &self,
+        model: &ModelGuard,
+        claim: Option<Claim>,
+    ) -> Result<Option<Reservation>, NotReady> {
         let ledger = self.gpus.ledger();
         let need = model.need();
         if !need.vram.is_of_gpu() {
@@ -90,7 +94,7 @@ impl Pool {
     }
 
     /// Claims a GPU for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
-    async fn make_empty(&self, model: &Using, need: &Need) -> Result<Reservation, NotReady> {
+    async fn make_empty(&self, model: &ModelGuard, need: &Need) -> Result<Reservation, NotReady> {
         let claim = self.clear(need, &model.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
         self.gpus.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
