@@ -31,7 +31,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
 /// A job that was leased ahead of a free slot goes back when none gets free in this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Results that wait for the store at once. Each is at most 64 MiB and its files.
 pub(crate) const STORES_MAX: usize = 16;
@@ -317,7 +317,7 @@ impl Attempts {
                 () = self.draining.cancelled() => return Err(Stop::Release),
                 turn = &mut turn => return turn.map(Some).ok_or(Stop::Release),
                 () = &mut elsewhere => return Ok(None),
-                () = tokio::time::sleep(PATIENCE) => {
+                () = tokio::time::sleep(START_TIMEOUT) => {
                     if slot.is_too_many() || !model.may_begin() {
                         return Err(Stop::Release);
                     }
@@ -357,7 +357,7 @@ impl Attempts {
         let awaited = runner.awaits();
         let mut ended = runner.run(number, request).await;
         let handed_over = Instant::now();
-        let mut until = handed_over + limit.min(PATIENCE);
+        let mut until = handed_over + limit.min(START_TIMEOUT);
         let stopped = loop {
             tokio::select! {
                 end = &mut ended => {
@@ -367,14 +367,14 @@ impl Attempts {
                     return Ok(end);
                 }
                 () = tokio::time::sleep_until(until.into()) => match begun.at() {
-                    None if handed_over.elapsed() < PATIENCE => until = handed_over + PATIENCE,
+                    None if handed_over.elapsed() < START_TIMEOUT => until = handed_over + START_TIMEOUT,
                     // It has waited in the runner's inbox for too long: whatever runs there is not short any more. One that waits for the
                     // next call may stay, as long as there is a slot for it.
                     None => {
                         if slot.is_too_many() || !runner.is_batched {
                             break Some(Stop::Release);
                         }
-                        until = Instant::now() + PATIENCE;
+                        until = Instant::now() + START_TIMEOUT;
                     }
                     Some(at) if at.elapsed() < limit => until = at + limit,
                     Some(_) => break None,

@@ -23,10 +23,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const UPLOAD_BYTES_PER_S: u64 = 256 * 1024;
 
 /// A file that cannot be fetched holds up a slot: the next worker may have more luck soon.
-const GET_PATIENCE: Duration = Duration::from_secs(10);
+const GET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a job has made has cost a run, and would cost it again: a store that is away is waited for as long as a bad outage takes.
-pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const PUT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl Transfer {
         headers: &BTreeMap<String, String>,
         source: Source<'_>,
     ) -> anyhow::Result<()> {
-        let mut tries = Tries::within(PUT_PATIENCE);
+        let mut tries = Tries::within(PUT_TIMEOUT);
         loop {
             match self.put_once(url, headers, &source).await {
                 Err(error) if tries.another(&error) => tries.pause().await,
@@ -95,7 +95,7 @@ impl Transfer {
 
     /// Gets an object of at most `max` bytes into memory.
     pub(crate) async fn get_bytes(&self, url: &str, max: usize) -> anyhow::Result<Vec<u8>> {
-        let mut tries = Tries::within(GET_PATIENCE);
+        let mut tries = Tries::within(GET_TIMEOUT);
         loop {
             match self.get_bytes_once(url, max).await {
                 Err(error) if tries.another(&error) => tries.pause().await,
@@ -119,7 +119,7 @@ impl Transfer {
     /// Gets an object into a file of at most [`FILE_BYTES_MAX`], in place of what is in it. What whoever has uploaded it calls it, if the store
     /// says so.
     pub(crate) async fn get(&self, url: &str, into: &std::fs::File) -> anyhow::Result<Option<String>> {
-        let mut tries = Tries::within(GET_PATIENCE);
+        let mut tries = Tries::within(GET_TIMEOUT);
         loop {
             match self.get_once(url, into).await {
                 Err(error) if tries.another(&error) => tries.pause().await,
@@ -195,8 +195,8 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    pub(crate) fn within(patience: Duration) -> Self {
-        Self { until: Instant::now() + patience, wait: WAIT_MIN }
+    pub(crate) fn within(timeout: Duration) -> Self {
+        Self { until: Instant::now() + timeout, wait: WAIT_MIN }
     }
 
     /// Whether there is time for another try.

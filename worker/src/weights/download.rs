@@ -40,7 +40,7 @@ pub(super) struct Limits {
     /// Longest silence of a server.
     pub(super) idle: Duration,
     /// How long a range is tried without one new byte.
-    pub(super) patience: Duration,
+    pub(super) stall_timeout: Duration,
 }
 
 /// 32 MiB take a fast line about a third of a second, against which a request counts little, and eight of them fill it.
@@ -49,7 +49,7 @@ pub(super) const LIMITS: Limits = Limits {
     write_bytes: 4 << 20,
     parallel: 8,
     idle: Duration::from_secs(60),
-    patience: Duration::from_secs(2 * 60),
+    stall_timeout: Duration::from_secs(2 * 60),
 };
 
 /// Fetches files, a bounded number of ranges at once.
@@ -178,7 +178,7 @@ impl Downloads {
         let Some(first) = gaps.first() else { return Ok(()) };
         // Shows, before many ask at once, whether the server knows ranges and which version it has.
         let permit = self.permit().await;
-        let mut tries = Tries::within(self.limits.patience);
+        let mut tries = Tries::within(self.limits.stall_timeout);
         let answer = loop {
             match self.open(source, partial, Some(first)).await {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -203,7 +203,7 @@ impl Downloads {
             Some((permit, answer)) => (permit, Some(answer)),
             None => (self.permit().await, None),
         };
-        let mut tries = Tries::within(self.limits.patience);
+        let mut tries = Tries::within(self.limits.stall_timeout);
         while !range.is_empty() {
             let before = range.start;
             let outcome = match opened.take() {
@@ -214,7 +214,7 @@ impl Downloads {
                 },
             };
             if range.start > before {
-                tries = Tries::within(self.limits.patience);
+                tries = Tries::within(self.limits.stall_timeout);
             }
             match outcome {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -232,7 +232,7 @@ impl Downloads {
         mut opened: Option<Response>,
     ) -> Result<(), Error> {
         let _permit = self.permit().await;
-        let (mut tries, mut furthest) = (Tries::within(self.limits.patience), 0);
+        let (mut tries, mut furthest) = (Tries::within(self.limits.stall_timeout), 0);
         loop {
             partial.restart().await.map_err(Error::write(source.path))?;
             let mut range = 0..source.size_bytes;
@@ -244,7 +244,7 @@ impl Downloads {
                 },
             };
             if range.start > furthest {
-                (tries, furthest) = (Tries::within(self.limits.patience), range.start);
+                (tries, furthest) = (Tries::within(self.limits.stall_timeout), range.start);
             }
             let why = match outcome {
                 Ok(()) => return Ok(()),

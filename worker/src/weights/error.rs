@@ -13,7 +13,7 @@ pub(crate) enum Error {
     /// The list is one that no gateway of ours makes.
     #[error("invalid list of weights: {0}")]
     List(String),
-    /// The patience ended; what has arrived is kept, and another call goes on from there.
+    /// No new bytes arrived within the timeout. The bytes so far are kept; another call resumes the download.
     #[error("cannot fetch {path}: {why}")]
     Fetch { path: String, why: String },
     /// Another try would only repeat it.

@@ -26,7 +26,7 @@ const SMALL: Limits = Limits {
     write_bytes: 8 * 1024,
     parallel: 4,
     idle: Duration::from_secs(60),
-    patience: Duration::from_secs(5),
+    stall_timeout: Duration::from_secs(5),
 };
 
 /// Bytes that no two places of share.
@@ -254,7 +254,7 @@ async fn patience_ends_and_what_has_come_is_kept() {
         _ => Reply::new("502 Bad Gateway", b""),
     })
     .await;
-    let hasty = Limits { patience: Duration::from_millis(300), parallel: 1, ..SMALL };
+    let hasty = Limits { stall_timeout: Duration::from_millis(300), parallel: 1, ..SMALL };
     let weights = open_with(&dir, 1 << 30, hasty);
     let error = weights.get(&[file("m", &server.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(&error, Error::Fetch { path, why } if path == "m" && why.contains("502")), "{error}");
@@ -359,7 +359,7 @@ async fn secrets_go_to_their_own_host_only_and_into_no_error() {
 
     // Every way to fail: nobody there, a cut, nonsense, a refusal, circles.
     let nowhere = TempDir::new().unwrap();
-    let hasty = Limits { patience: Duration::from_millis(100), ..SMALL };
+    let hasty = Limits { stall_timeout: Duration::from_millis(100), ..SMALL };
     let cut = Server::start(|asked| Reply::part(asked, &[0; SIZE]).cut_after(0)).await;
     let nonsense = Server::start(|_| Reply::new("no status", b"")).await;
     let refusal = Server::start(|_| Reply::new("404 Not Found", b"no canary-here here")).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use stokehold_queue::endpoint::EndpointSpec;
 
-use crate::gateway::Rhythm;
+use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 fn one_slot() -> Vec<(&'static str, String)> {
@@ -30,8 +30,8 @@ async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
-    let rhythm = Rhythm { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
-    let stage = Stage::with(Setup { rhythm, variables: one_slot(), ..Setup::default() }).await;
+    let heartbeat = HeartbeatConfig { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
+    let stage = Stage::with(Setup { heartbeat, variables: one_slot(), ..Setup::default() }).await;
     let job = stage.submit_with(json!({"how": "wait", "path": "/none"}));
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["extend"]);
@@ -48,7 +48,7 @@ async fn an_end_is_told_until_the_gateway_takes_it() {
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["finish", "lease"]);
     std::fs::write(&file, "").unwrap();
-    // More than one call's own tries: the job's end is worth more patience than any call has.
+    // More than the tries of one call: the report of a job's result is repeated for longer than any call.
     let refused = |seen: &crate::gateway::Seen| (seen.calls.get("finish").copied().unwrap_or(0) > 6).then_some(());
     stage.gateway.until("refused reports", refused).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));

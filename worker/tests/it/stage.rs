@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Gateway, Rhythm, Seen};
+use crate::gateway::{Gateway, HeartbeatConfig, Seen};
 
 /// Longer than any job here runs by itself.
 const NO_LIMIT: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ type Before = Box<dyn FnOnce(&mut Seen) + Send>;
 /// What a test may change of a worker.
 #[derive(Default)]
 pub(crate) struct Setup {
-    pub(crate) rhythm: Rhythm,
+    pub(crate) heartbeat: HeartbeatConfig,
     /// Where it works, instead of a folder of its own.
     pub(crate) data_dir: Option<PathBuf>,
     /// Environment variables of `stoke worker`.
@@ -49,7 +49,7 @@ impl Stage {
     }
 
     pub(crate) async fn with(setup: Setup) -> Self {
-        let gateway = Gateway::start(setup.rhythm).await;
+        let gateway = Gateway::start(setup.heartbeat).await;
         if let Some(before) = setup.before {
             before(&mut gateway.seen());
         }

@@ -117,8 +117,8 @@ impl Outbox {
         let state = self.lock();
         let due = state.pace.values().filter(|pace| pace.waiting.is_some()).map(Pace::open_at).min();
         let wake = due.map_or(until, |due| due.min(until));
-        let patience = wake.saturating_duration_since(Instant::now());
-        let (mut state, _) = self.put_off.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+        let timeout = wake.saturating_duration_since(Instant::now());
+        let (mut state, _) = self.put_off.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let due = |pace: &Pace| pace.waiting.is_some() && pace.open_at() <= now;
         let runs: Vec<u64> = state.pace.iter().filter(|(_, pace)| due(pace)).map(|(run, _)| *run).collect();
