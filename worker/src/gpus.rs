@@ -212,7 +212,7 @@ impl Gpus {
             self.update(place, |state| {
                 state.health.see(look.as_ref().map(|look| look.signs).map_err(Clone::clone));
                 if stuck_mib > 0 {
-                    state.health.fence(format!("{stuck_mib} MiB remain allocated after their process exited"));
+                    state.health.mark_faulty(format!("{stuck_mib} MiB remain allocated after their process exited"));
                 }
                 state.look = look.ok().or_else(|| state.look.take());
                 state.short_mib = short_mib;
@@ -236,7 +236,7 @@ impl Gpus {
     }
 
     /// Why a GPU was given up.
-    pub(crate) fn fenced(&self, index: u32) -> Option<String> {
+    pub(crate) fn fault(&self, index: u32) -> Option<String> {
         let place = self.0.gpus.iter().position(|gpu| gpu.index == index)?;
         match self.lock().states.get(place)?.health.verdict() {
             (GpuHealth::Fenced, why) => why.map(str::to_owned),
@@ -245,7 +245,7 @@ impl Gpus {
     }
 
     /// Whether GPUs were given up: their models are to go.
-    pub(crate) fn are_fenced(&self) -> bool {
+    pub(crate) fn any_faulty(&self) -> bool {
         self.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
     }
 
@@ -281,7 +281,7 @@ impl Gpus {
     }
 
     /// Tries these GPUs out: a process on them was killed, or could not use them any more. Nothing begins there until it has ended; one
-    /// that does not work is fenced off.
+    /// that does not work is marked as faulty.
     pub(crate) fn try_out(&self, gpus: &[u32], python: &Path) {
         if self.0.nvml.is_none() || gpus.is_empty() {
             return;
@@ -295,7 +295,7 @@ impl Gpus {
             this.each(&gpus, |state| {
                 state.probes -= 1;
                 if let Some(why) = &fault {
-                    state.health.fence(format!("the GPU test failed: {why}"));
+                    state.health.mark_faulty(format!("the GPU test failed: {why}"));
                 }
             });
         });
@@ -363,7 +363,7 @@ impl Gpus {
         let hangs = self.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
             let why = format!("NVML has not responded for {} s", LOOK_MAX.as_secs());
-            self.update(place, |state| state.health.fence(why));
+            self.update(place, |state| state.health.mark_faulty(why));
         }
     }
 

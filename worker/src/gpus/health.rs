@@ -42,7 +42,8 @@ pub(crate) struct Health {
     unread: u32,
     /// At the first look: what had happened before is not held against it.
     ecc_before: Option<u64>,
-    fenced: Option<String>,
+    /// Why it is faulty, if it is.
+    fault: Option<String>,
 }
 
 impl Health {
@@ -55,15 +56,15 @@ impl Health {
                 if let Some(errors) = signs.ecc_uncorrected {
                     let before = *self.ecc_before.get_or_insert(errors);
                     if errors > before {
-                        self.fence(format!("{} uncorrected ECC errors", errors - before));
+                        self.mark_faulty(format!("{} uncorrected ECC errors", errors - before));
                     }
                 }
             }
-            Err(Blind::Lost(why)) => self.fence(why),
+            Err(Blind::Lost(why)) => self.mark_faulty(why),
             Err(Blind::Unread(why)) => {
                 self.unread += 1;
                 if self.unread >= UNREAD_MAX {
-                    self.fence(format!("NVML cannot read it: {why}"));
+                    self.mark_faulty(format!("NVML cannot read it: {why}"));
                 }
             }
         }
@@ -73,19 +74,19 @@ impl Health {
     pub(crate) fn xid(&mut self, xid: u64) -> bool {
         let is_its_own = !XIDS_OF_PROGRAMS.contains(&xid);
         if is_its_own {
-            self.fence(format!("Xid {xid}"));
+            self.mark_faulty(format!("Xid {xid}"));
         }
         is_its_own
     }
 
     /// Gives the GPU up until the worker starts again. The first reason stands.
-    pub(crate) fn fence(&mut self, why: String) {
-        self.fenced.get_or_insert(why);
+    pub(crate) fn mark_faulty(&mut self, why: String) {
+        self.fault.get_or_insert(why);
     }
 
     /// The verdict, and the reason where it is not well.
     pub(crate) fn verdict(&self) -> (GpuHealth, Option<&str>) {
-        match (&self.fenced, self.is_hot) {
+        match (&self.fault, self.is_hot) {
             (Some(why), _) => (GpuHealth::Fenced, Some(why)),
             (None, true) => (GpuHealth::Hot, None),
             (None, false) => (GpuHealth::Well, None),
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uncorrected_error_fences_a_gpu_and_those_from_before_do_not() {
+    fn an_uncorrected_error_makes_a_gpu_faulty_and_those_from_before_do_not() {
         assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Well);
         let (verdict, why) = after(&[Ok(COOL), Ok(Signs { ecc_uncorrected: Some(5), ..COOL }), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("2 uncorrected ECC errors")));

@@ -149,9 +149,9 @@ impl Pool {
 
     /// Gives memory back where GPUs are short of it, as far as idle runners hold any, and ends the runners on GPUs that have failed.
     pub(crate) async fn relieve(&self) {
-        if self.gpus.are_fenced() {
+        if self.gpus.any_faulty() {
             for model in self.known() {
-                let failed = |loaded: &&Loaded| loaded.gpus.iter().any(|gpu| self.gpus.fenced(*gpu).is_some());
+                let failed = |loaded: &&Loaded| loaded.gpus.iter().any(|gpu| self.gpus.fault(*gpu).is_some());
                 // One that is loading there fails by itself.
                 let runner = model
                     .loaded
@@ -236,7 +236,7 @@ impl Pool {
 
     /// What a job is told that failed on these GPUs: on one that has failed, it is the GPU's failure and not the model's.
     pub(crate) fn blamed(&self, error: JobError, gpus: &[u32]) -> JobError {
-        match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fenced(*gpu)?))) {
+        match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fault(*gpu)?))) {
             Some((gpu, why)) => {
                 JobError { stderr: error.stderr, ..infra(format!("GPU {gpu} has failed ({why}): {}", error.message)) }
             }

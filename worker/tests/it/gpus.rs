@@ -71,7 +71,7 @@ async fn the_gpus_and_how_they_are_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_that_fails_is_fenced_off_with_the_reason_and_the_others_go_on() {
+async fn a_gpu_that_fails_is_marked_faulty_with_the_reason_and_the_others_go_on() {
     let (stage, gpus) = stage(&[24_576, 12_288, 12_288, 12_288]).await;
     reading(&stage, 3, "four GPUs", |gpu| gpu.health == GpuHealth::Well).await;
     gpus.change(|gpus| {
