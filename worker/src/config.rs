@@ -1,6 +1,5 @@
 //! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,9 +7,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use stokehold_queue::requirements_lock::listed_indexes;
 
+use crate::programs::{beside, on_path};
 use crate::rental::Rental;
 use crate::sandbox::Level;
-use crate::uv::{beside, on_path};
+use crate::secret::Secret;
 
 /// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
 const SLOTS_MAX: u32 = 800;
@@ -108,28 +108,6 @@ const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
 
 /// Variables that no other program is to see, not even one that we start.
 pub const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
-
-/// A text that never prints itself.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
 
 /// What the operator typed: the defaults of `config.default.toml`, then the environment, then the command line.
 #[derive(Debug, Clone, Deserialize)]
@@ -260,7 +238,9 @@ impl RawConfig {
         text("STOKE_METRICS_LISTEN", &mut raw.metrics_listen);
         text("STOKE_VAST_URL", &mut raw.vast_url);
         text("CONTAINER_ID", &mut raw.container_id);
-        text(INSTANCE_KEY, &mut raw.container_api_key.0);
+        if let Some(value) = var(INSTANCE_KEY) {
+            raw.container_api_key = Secret::new(value);
+        }
         let path = |name: &'static str, into: &mut PathBuf| {
             if let Some(value) = var(name) {
                 *into = value.into();
@@ -337,7 +317,7 @@ impl TryFrom<RawConfig> for Config {
         if !raw.vast_url.starts_with("http://") && !raw.vast_url.starts_with("https://") {
             return refuse("vast_url", "must start with http:// or https://");
         }
-        let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.0.is_empty();
+        let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.expose().is_empty();
         if is_rented && !raw.container_id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return refuse("container_id", "must be an instance id: letters and digits only");
         }

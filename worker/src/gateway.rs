@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::Rng;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,12 +15,13 @@ use stokehold_queue::gateway::{
     LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
     UploadsRequest,
 };
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::config::Secret;
+use crate::backoff::{Backoff, Policy};
 use crate::metrics;
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
+use crate::secret::Secret;
 use token::WorkerToken;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,18 +30,16 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lease call may be held this much longer than it asked to, for the way there and back.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
-/// Tries of one call, and the bounds of the waits between them.
+/// Tries of one call, and the pauses between them.
 const TRIES: u32 = 6;
-const WAIT_MIN: Duration = Duration::from_millis(100);
-const WAIT_MAX: Duration = Duration::from_secs(3);
+const RETRY: Policy = Policy { min: Duration::from_millis(100), max: Duration::from_secs(3), jitter: 0.5..1.0 };
 
 /// Longest time that a call whose token was refused waits for the next token. A gateway that refuses a token answers, so the join that
 /// follows rarely takes longer than a round trip or a restart of the gateway.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bounds of the pause after a join that failed, before its jitter of 0.5 to 1.5.
-const REJOIN_PAUSE_MIN: Duration = Duration::from_secs(1);
-const REJOIN_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pauses after a join that failed.
+const REJOIN: Policy = Policy { min: Duration::from_secs(1), max: Duration::from_secs(30), jitter: 0.5..1.5 };
 
 /// Why a call did not give its answer.
 #[derive(Debug, thiserror::Error)]
@@ -136,12 +134,10 @@ impl Gateway {
         loop {
             self.token.refused().await;
             tracing::warn!("the gateway rejected this worker's token; joining again");
-            let mut pause = REJOIN_PAUSE_MIN;
+            let mut backoff = Backoff::new(&REJOIN);
             while let Err(error) = self.join().await {
                 tracing::error!(%error, "cannot join again; retrying");
-                let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
-                sleep(jittered).await;
-                pause = (pause * 2).min(REJOIN_PAUSE_MAX);
+                backoff.pause().await;
             }
         }
     }
@@ -232,7 +228,7 @@ impl Gateway {
         call: &Call<'_, B>,
         token: &Secret,
     ) -> Result<R, Error> {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         for left in (0..call.tries).rev() {
             let answer = self.once(call, token).await;
             if answer.is_err() {
@@ -241,9 +237,7 @@ impl Gateway {
             match answer {
                 Err(Error::Unavailable(why)) if left > 0 => {
                     tracing::debug!(path = call.path, %why, "no response from the gateway; retrying");
-                    let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-                    sleep(jittered).await;
-                    wait = (wait * 2).min(WAIT_MAX);
+                    backoff.pause().await;
                 }
                 outcome => return outcome,
             }

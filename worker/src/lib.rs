@@ -3,6 +3,7 @@
 //! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
 
 mod attempt;
+mod backoff;
 mod conceal;
 mod config;
 mod disk;
@@ -23,11 +24,13 @@ pub mod metrics;
 mod output;
 mod package;
 mod pool;
+mod programs;
 mod rejoin;
 mod rental;
 mod runner;
 pub mod sandbox;
 mod scratch;
+mod secret;
 mod supervise;
 mod transfer;
 mod turns;
@@ -36,5 +39,6 @@ mod weights;
 mod worker;
 
 pub use conceal::conceal;
-pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, Secret, VARIABLES, user_cache_dir};
+pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, VARIABLES, user_cache_dir};
+pub use secret::Secret;
 pub use worker::run;

@@ -17,10 +17,11 @@ use stokehold_queue::{JobId, failpoint};
 use stokehold_wire::OutputFile;
 use tokio::task::spawn_blocking;
 
+use crate::backoff::Tries;
 use crate::gateway::{Error, Gateway};
 use crate::runner::RunEnd;
 use crate::scratch::open_below;
-use crate::transfer::{FILE_BYTES_MAX, PUT_TIMEOUT, Source, Transfer, Tries, measure};
+use crate::transfer::{FILE_BYTES_MAX, PUT_TIMEOUT, RETRY, Source, Transfer, measure};
 
 /// What a part of a path does not hold as it is.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -166,7 +167,7 @@ async fn upload(
 /// Asks for upload URLs. The run is over and would have to be repeated, so a gateway that is away is waited for as the store is: until the
 /// lease is lost, which ends this call from outside.
 async fn upload_urls(gateway: &Gateway, request: &UploadsRequest) -> Result<UploadsReply, StoreError> {
-    let mut tries = Tries::within(PUT_TIMEOUT);
+    let mut tries = Tries::within(&RETRY, PUT_TIMEOUT);
     loop {
         match gateway.uploads(request).await {
             Ok(reply) => return Ok(reply),

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use rand::Rng;
 use reqwest::StatusCode;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
@@ -23,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use self::store::{InUse, Name, Store};
 use self::unpack::{Limits, unpack};
+use crate::backoff::{Backoff, Policy};
 use crate::environment::{self, Turns, lock};
 use crate::weights::Size;
 
@@ -37,7 +37,7 @@ const LOCK_LIMIT: Duration = Duration::from_secs(TRIES as u64 * FETCH_TIMEOUT.as
 const ROOM_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const TRIES: u32 = 3;
-const WAIT_MIN: Duration = Duration::from_millis(200);
+const RETRY: Policy = Policy { min: Duration::from_millis(200), max: Duration::from_secs(1), jitter: 0.5..1.0 };
 
 /// Files and folders of one package. Code and small assets: weights have a place of their own.
 const ENTRIES_MAX: usize = 100_000;
@@ -211,14 +211,12 @@ impl Packages {
     }
 
     async fn fetch(&self, sha256: &str, size_bytes: u64, url: &str, into: &Path) -> Result<(), Error> {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         for left in (0..TRIES).rev() {
             match self.fetch_once(sha256, size_bytes, url, into).await {
                 Err(error) if left > 0 && error.is_passing() => {
                     tracing::debug!(%error, package.sha256 = sha256, "cannot fetch a package; retrying");
-                    let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-                    tokio::time::sleep(jittered).await;
-                    wait *= 2;
+                    backoff.pause().await;
                 }
                 outcome => return outcome,
             }

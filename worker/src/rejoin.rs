@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::Secret;
+use crate::secret::Secret;
 
 const FILE: &str = "rejoin_token";
 

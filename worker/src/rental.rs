@@ -6,21 +6,19 @@ mod reached;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rand::Rng;
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
-use tokio::time::sleep;
 
-use crate::config::Secret;
+use crate::backoff::{Backoff, Policy};
+use crate::secret::Secret;
 pub(crate) use reached::Reached;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Between two tries, each twice as long as the one before, times 0.5 to 1.
-const WAIT_MIN: Duration = Duration::from_secs(5);
-const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Pauses between two requests to destroy the instance.
+const RETRY: Policy = Policy { min: Duration::from_secs(5), max: Duration::from_secs(300), jitter: 0.5..1.0 };
 
 /// More of an answer is not looked at.
 const ANSWER_BYTES: usize = 16 << 10;
@@ -47,20 +45,18 @@ impl Rental {
     /// Destroys this machine, and this process with it. Until that happens it goes on: every hour that it does not costs another one, and
     /// who is still here after it was said to be done is not gone.
     pub(crate) async fn destroy(&self) -> Infallible {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         loop {
             match self.ask().await {
                 Ok(()) => {
                     tracing::error!(instance.id = %self.instance, "the provider accepted the request to destroy this instance");
-                    wait = WAIT_MAX;
+                    backoff.slow_down();
                 }
                 Err(why) => {
                     tracing::error!(instance.id = %self.instance, why, "cannot destroy this instance; retrying");
                 }
             }
-            let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-            sleep(jittered).await;
-            wait = (wait * 2).min(WAIT_MAX);
+            backoff.pause().await;
         }
     }
 

@@ -27,7 +27,7 @@ pub use confine::confine;
 use enclosure::{Bare, Confined, Enclosure, prove};
 use namespaces::Bubblewrap;
 
-use crate::uv::on_path;
+use crate::programs::on_path;
 
 /// Runners get users of their own from here on, where the worker may give them; nobody has these.
 const UIDS: std::ops::Range<u32> = 50_000..59_000;

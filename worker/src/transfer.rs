@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
-use rand::Rng;
 use reqwest::header::CONTENT_DISPOSITION;
 use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
+
+use crate::backoff::{Policy, Tries};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,8 +29,9 @@ const GET_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a job has made has cost a run, and would cost it again: a store that is away is waited for as long as a bad outage takes.
 pub(crate) const PUT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-const WAIT_MIN: Duration = Duration::from_millis(200);
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Pauses between the tries of a transfer.
+pub(crate) const RETRY: Policy =
+    Policy { min: Duration::from_millis(200), max: Duration::from_secs(10), jitter: 0.5..1.0 };
 
 /// The largest single file, which is what S3 takes in one PUT.
 pub(crate) const FILE_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
@@ -61,10 +63,10 @@ impl Transfer {
         headers: &BTreeMap<String, String>,
         source: Source<'_>,
     ) -> anyhow::Result<()> {
-        let mut tries = Tries::within(PUT_TIMEOUT);
+        let mut tries = Tries::within(&RETRY, PUT_TIMEOUT);
         loop {
             match self.put_once(url, headers, &source).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -95,10 +97,10 @@ impl Transfer {
 
     /// Gets an object of at most `max` bytes into memory.
     pub(crate) async fn get_bytes(&self, url: &str, max: usize) -> anyhow::Result<Vec<u8>> {
-        let mut tries = Tries::within(GET_TIMEOUT);
+        let mut tries = Tries::within(&RETRY, GET_TIMEOUT);
         loop {
             match self.get_bytes_once(url, max).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -119,10 +121,10 @@ impl Transfer {
     /// Gets an object into a file of at most [`FILE_BYTES_MAX`], in place of what is in it. What whoever has uploaded it calls it, if the store
     /// says so.
     pub(crate) async fn get(&self, url: &str, into: &std::fs::File) -> anyhow::Result<Option<String>> {
-        let mut tries = Tries::within(GET_TIMEOUT);
+        let mut tries = Tries::within(&RETRY, GET_TIMEOUT);
         loop {
             match self.get_once(url, into).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -188,37 +190,13 @@ fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
     anyhow::bail!("the object store responded with {status}")
 }
 
-/// The tries of one transfer.
-pub(crate) struct Tries {
-    until: Instant,
-    wait: Duration,
-}
-
-impl Tries {
-    pub(crate) fn within(timeout: Duration) -> Self {
-        Self { until: Instant::now() + timeout, wait: WAIT_MIN }
+/// Whether to repeat a transfer after this error.
+fn is_worth_another(tries: &Tries, error: &anyhow::Error) -> bool {
+    let another = tries.are_left() && !error.is::<Refused>();
+    if another {
+        tracing::debug!(%error, "a transfer failed; retrying");
     }
-
-    /// Whether there is time for another try.
-    pub(crate) fn are_left(&self) -> bool {
-        Instant::now() < self.until
-    }
-
-    /// Whether another try makes sense after this error.
-    fn another(&mut self, error: &anyhow::Error) -> bool {
-        let another = self.are_left() && !error.is::<Refused>();
-        if another {
-            tracing::debug!(%error, "a transfer failed; retrying");
-        }
-        another
-    }
-
-    /// Waits: doubling, with jitter.
-    pub(crate) async fn pause(&mut self) {
-        let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
-        self.wait = (self.wait * 2).min(WAIT_MAX);
-        tokio::time::sleep(jittered).await;
-    }
+    another
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use crate::config::INHERITED;
 use crate::environment::interpreter::check_version;
 use crate::environment::{Error, child, lock};
+use crate::programs::{beside, on_path};
 
 /// The version installed where there is none.
 const UV_VERSION: &str = "0.13.8";
@@ -70,21 +71,6 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
     }
     bootstrap(cache_dir, &installed).await.map_err(|why| Error::UvMissing(format!("installing it failed: {why}")))?;
     usable(installed).await.map_err(|why| Error::UvMissing(format!("the installed uv does not run: {why}")))
-}
-
-/// What lies in the folder of this program, links followed.
-pub(crate) fn beside(name: &str) -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    Some(program.parent()?.join(name)).filter(|path| path.is_file())
-}
-
-/// A bare name as PATH resolves it, a path made absolute: uv is started in other folders than ours.
-pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
-    if name.components().count() > 1 {
-        return std::path::absolute(name).ok();
-    }
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 async fn usable(path: PathBuf) -> Result<Uv, Error> {

@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::Rng;
 use stokehold_ledger::Claim;
 use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End, STORES_MAX};
+use crate::backoff::Policy;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
@@ -54,11 +54,11 @@ const LAST_ANSWER: Duration = Duration::from_millis(200);
 /// How often it is looked whether there is more room than the waiting lease call says.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// After a call that failed.
-const PAUSE: std::ops::Range<f64> = 0.5..2.0;
+/// Pause after a call that failed.
+const PAUSE: Policy = Policy { min: Duration::from_secs(1), max: Duration::from_secs(1), jitter: 0.5..2.0 };
 
-/// After a join that was refused to a rented machine, times 0.5 to 1.5.
-const REFUSED_PAUSE: Duration = Duration::from_secs(20);
+/// Pause of a rented instance after the gateway has rejected its join.
+const REFUSED_PAUSE: Policy = Policy { min: Duration::from_secs(20), max: Duration::from_secs(20), jitter: 0.5..1.5 };
 
 /// Reports, releases or leases in one call.
 const BATCH: usize = 100;
@@ -212,8 +212,7 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
             // A machine that nobody wants goes on until it destroys itself: ended here, it would only cost.
             Err(error) if config.rental.is_some() => {
                 tracing::error!(%error, gateway = %url, "cannot join; retrying");
-                let jittered = REFUSED_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
-                sleep(jittered).await;
+                sleep(REFUSED_PAUSE.first()).await;
             }
             Err(error) => anyhow::bail!("cannot join {url}: {error}"),
         }
@@ -221,8 +220,7 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
 }
 
 async fn pause() {
-    let seconds = rand::rng().random_range(PAUSE);
-    sleep(Duration::from_secs_f64(seconds)).await;
+    sleep(PAUSE.first()).await;
 }
 
 /// What is kept there is whole at every unlock.
@@ -342,7 +340,7 @@ impl Worker {
             let want = self.attempts.load.want().min(BATCH as u32);
             let may_ask = asking.is_empty() && want > 0 && ask_from <= Instant::now();
             if may_ask && !disks.have_room().await {
-                ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+                ask_from = Instant::now() + PAUSE.first();
             } else if may_ask {
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
                 asking.spawn(self.ask(want, reports));
@@ -378,7 +376,7 @@ impl Worker {
                     Ok(Ok(reply)) => self.begin(reply.leases, None, &ends),
                     Ok(Err(error)) => {
                         tracing::warn!(%error, "cannot lease jobs; retrying");
-                        ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+                        ask_from = Instant::now() + PAUSE.first();
                     }
                     Err(error) => tracing::error!(%error, "a lease call panicked"),
                 },

@@ -70,7 +70,7 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
 /// GPU images often have no Python, RHEL 8's is 3.6, and a bare Debian's lacks what environments need: uv then finds another one, or
 /// installs it.
 async fn any(uv: &Uv) -> Result<Interpreter, Error> {
-    if let Ok(found) = on_path().await
+    if let Ok(found) = default().await
         && serves(&found.identity)
         && uv.accepts(&found.program).await.is_ok()
     {
@@ -80,7 +80,7 @@ async fn any(uv: &Uv) -> Result<Interpreter, Error> {
 }
 
 /// The `python3` on PATH.
-pub(crate) async fn on_path() -> Result<Interpreter, Error> {
+pub(crate) async fn default() -> Result<Interpreter, Error> {
     probe(PathBuf::from("python3")).await
 }
 

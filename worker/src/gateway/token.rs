@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use crate::config::Secret;
+use crate::secret::Secret;
 
 /// The token that calls carry. Each token has a number, so that a late answer to an old token changes nothing.
 pub(super) struct WorkerToken(watch::Sender<State>);

@@ -92,7 +92,7 @@ pub(super) async fn glibc() -> Option<String> {
 }
 
 pub(super) async fn python(uv: Option<&Uv>) -> Pythons {
-    let on_path = interpreter::on_path().await.ok();
+    let on_path = interpreter::default().await.ok();
     let version = on_path.as_ref().and_then(|found| found.identity.split_whitespace().next()).map(str::to_owned);
     let trouble = match (uv, &on_path) {
         (Some(uv), Some(found)) if serves(&found.identity) => {

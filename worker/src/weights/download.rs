@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use super::WeightFile;
 use super::error::Error;
 use super::partial::Partial;
+use crate::backoff::Tries;
 use crate::metrics;
-use crate::transfer::Tries;
+use crate::transfer::RETRY;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 10;
@@ -178,7 +179,7 @@ impl Downloads {
         let Some(first) = gaps.first() else { return Ok(()) };
         // Shows, before many ask at once, whether the server knows ranges and which version it has.
         let permit = self.permit().await;
-        let mut tries = Tries::within(self.limits.stall_timeout);
+        let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         let answer = loop {
             match self.open(source, partial, Some(first)).await {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -203,7 +204,7 @@ impl Downloads {
             Some((permit, answer)) => (permit, Some(answer)),
             None => (self.permit().await, None),
         };
-        let mut tries = Tries::within(self.limits.stall_timeout);
+        let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         while !range.is_empty() {
             let before = range.start;
             let outcome = match opened.take() {
@@ -214,7 +215,7 @@ impl Downloads {
                 },
             };
             if range.start > before {
-                tries = Tries::within(self.limits.stall_timeout);
+                tries = Tries::within(&RETRY, self.limits.stall_timeout);
             }
             match outcome {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -232,7 +233,7 @@ impl Downloads {
         mut opened: Option<Response>,
     ) -> Result<(), Error> {
         let _permit = self.permit().await;
-        let (mut tries, mut furthest) = (Tries::within(self.limits.stall_timeout), 0);
+        let (mut tries, mut furthest) = (Tries::within(&RETRY, self.limits.stall_timeout), 0);
         loop {
             partial.restart().await.map_err(Error::write(source.path))?;
             let mut range = 0..source.size_bytes;
@@ -244,7 +245,7 @@ impl Downloads {
                 },
             };
             if range.start > furthest {
-                (tries, furthest) = (Tries::within(self.limits.stall_timeout), range.start);
+                (tries, furthest) = (Tries::within(&RETRY, self.limits.stall_timeout), range.start);
             }
             let why = match outcome {
                 Ok(()) => return Ok(()),

@@ -574,7 +574,7 @@ def test_a_script_with_a_concurrency_modifier_is_offered_several_jobs(
     [
         (None, "handler.py: no such file in package"),
         ("def handler(:", "handler.py is not valid Python"),
-        ("import runpodder\nfrom . import runpod", "handler.py does not import runpod: name the script that ends in"),
+        ("import runpodder\nfrom . import runpod", "handler.py does not import runpod: name the script that ends with"),
     ],
 )
 def test_what_is_no_runpod_script_is_told_why(package: Callable[..., Path], source: str | None, says: str) -> None:

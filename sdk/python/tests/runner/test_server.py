@@ -188,7 +188,7 @@ def test_a_server_that_ends_before_it_is_ready_says_how(
 def test_a_program_that_is_not_there_is_named(package: Callable[..., Path], start: Callable[[Path], Peer]) -> None:
     peer = start(package("", "serve.py"))
     error = peer.load("", kind="server", settings={"command": ["./absent"], "ready_path": "/"}).header["error"]
-    assert "./absent cannot be started" in error["message"]
+    assert "cannot start ./absent" in error["message"]
 
 
 def test_it_ends_with_the_runner(server: Serve) -> None:
