@@ -1,4 +1,4 @@
-//! One attempt: from a lease to what is reported about it.
+//! Runs one attempt, from its lease to its report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,28 +26,28 @@ use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
 use crate::turns::Turn;
 
-/// How long a run that was asked to stop may take before its runner gets a SIGTERM, and that before it is killed.
+/// Grace period of a cancelled run before its runner gets SIGTERM, and from then until the runner is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
-/// A job that was leased ahead of a free slot goes back when none gets free in this time.
+/// How long a job that was leased ahead waits for a free slot, or in its runner's inbox, before the lease is released.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Results that wait for the store at once. Each is at most 64 MiB and its files.
+/// Maximum number of results that are stored concurrently. Each is at most 64 MiB plus its files.
 pub(crate) const STORES_MAX: usize = 16;
 
-/// What becomes of the lease.
+/// The outcome of an attempt for its lease.
 pub(crate) enum End {
-    /// It is reported.
+    /// The attempt has ended and is reported.
     Report(Box<FinishReport>),
-    /// It goes back unharmed.
+    /// The lease is released, and the job returns to the queue unchanged.
     Release(LeaseRef),
-    /// It was lost: there is nothing to say.
+    /// The lease was lost; nothing is reported.
     Lost,
 }
 
 impl End {
-    /// Of an attempt that panicked: without it, its lease would be extended for as long as this worker lives.
+    /// The end of an attempt that panicked. Without it, the lease would be extended for as long as this worker lives.
     pub(crate) fn panicked(lease: &LeaseRef, panic: &str) -> Self {
         let error = JobError::new(ErrorCode::Infra, format!("the worker panicked: {panic}"));
         let outcome = FinishOutcome::Failed { error };
@@ -55,23 +55,23 @@ impl End {
     }
 }
 
-/// What all attempts share.
+/// State that all attempts share.
 pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) transfer: Transfer,
     pub(crate) pool: Arc<Pool>,
-    /// The right to store a result while the next job runs.
+    /// Permits to store a result while the next job runs.
     pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
-    /// Numbers for runs, unique within this worker.
+    /// Number of the next run, unique within this worker.
     pub(crate) next_run: std::sync::atomic::AtomicU64,
-    /// Cancelled when the worker leaves: attempts that have not begun go back at once.
+    /// Cancelled when the worker drains: attempts that have not started are released at once.
     pub(crate) draining: CancellationToken,
-    /// Cancelled when the grace is over: attempts in progress go back too.
+    /// Cancelled when the drain grace is over: running attempts are released too.
     pub(crate) leaving: CancellationToken,
 }
 
-/// One run, as it is handed to the runner.
+/// One run of the handler.
 struct Run<'a> {
     number: u64,
     scratch: &'a Path,
@@ -79,21 +79,21 @@ struct Run<'a> {
     begun: Arc<Begun>,
 }
 
-/// What is known of an attempt, however it ends.
+/// Timings and GPUs of an attempt, collected however it ends.
 #[derive(Default)]
 struct AttemptTimings {
     timing: Timing,
-    /// The GPUs that it ran on.
+    /// Indices of the GPUs that it ran on.
     gpus: Vec<u32>,
 }
 
-/// Why an attempt stops without a report of its own.
+/// Why an attempt stops early.
 #[derive(Clone)]
 enum Stop {
     Lost,
     Release,
     Fail(JobError),
-    /// It needs so many MiB of a GPU, more than any here has.
+    /// The model needs this many MiB of GPU memory, more than any GPU of this worker has.
     Outgrown(JobError, u64),
 }
 
@@ -108,7 +108,8 @@ impl From<NotReady> for Stop {
 }
 
 impl Attempts {
-    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more. `claim` is of a GPU that was held for it.
+    /// Runs one leased job to its end. `lost` is cancelled when the lease is lost. `claim` holds GPUs that were
+    /// reserved for the job.
     pub(crate) async fn run(
         &self,
         job: LeasedJob,
@@ -181,7 +182,7 @@ impl Attempts {
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let mut begun = Arc::clone(&run.begun);
-        // Only a model on a GPU may have to run a second time.
+        // Only a run on a GPU may be repeated, after it ran out of GPU memory.
         let again = (!ready.gpus.is_empty()).then(|| (job.clone(), run.files.clone()));
         let mut end = self.execute(&ready, job, run, lease, lost, slot).await?;
         if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
@@ -216,13 +217,13 @@ impl Attempts {
         self.load.ran(part);
         model.turns.ran(part);
         model.ran(took, matches!(end, RunEnd::Done { .. }));
-        // The next run may have the runner while this one's result is stored; where the store is away, only until so many results wait
-        // for it that they would fill the disk.
+        // The next run may use the runner while this result is stored. The number of stored results is limited, so that
+        // results that wait for an unreachable store cannot fill the disk.
         let _storing = if output::is_stored(&end) {
             let storing = tokio::select! {
                 biased;
                 () = lost.cancelled() => return Err(Stop::Lost),
-                // Before the right to store: those that go back give theirs up.
+                // Before the permit: attempts that are released give up theirs.
                 () = self.leaving.cancelled() => return Err(Stop::Release),
                 storing = self.stores.acquire() => storing,
             };
@@ -265,7 +266,7 @@ impl Attempts {
         }
     }
 
-    /// A model that is loaded, and the right to run on it now.
+    /// Waits for a loaded model and the turn to run on it.
     async fn place(
         &self,
         job: &LeasedJob,
@@ -295,11 +296,11 @@ impl Attempts {
                 }
             };
             match ready {
-                // There are others that it can wait for.
+                // The job can wait for one of the endpoint's other models.
                 Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
                 Err(not_ready) => return Err(not_ready.into()),
                 Ok(ready) => {
-                    // What loading takes is known now.
+                    // The load time is known now.
                     self.pool.grow(&model, lease);
                     return Ok((model, turn, ready));
                 }
@@ -307,7 +308,7 @@ impl Attempts {
         }
     }
 
-    /// Waits for the model's turn and a free slot. `None`: another model can begin it.
+    /// Waits for the model's turn and a free slot. `None` if another model of the endpoint can start the job.
     async fn turn(&self, model: &ModelGuard, lease: &LeaseRef, slot: &mut LeaseSlot) -> Result<Option<Turn>, Stop> {
         let (turn, elsewhere) = (model.turns.take(), model.better_elsewhere());
         tokio::pin!(turn, elsewhere);
@@ -321,7 +322,7 @@ impl Attempts {
                     if slot.is_too_many() || !model.may_begin() {
                         return Err(Stop::Release);
                     }
-                    // A wake may have gone to somebody who did not move.
+                    // A notification may have woken a job that did not move.
                     if model.is_better_elsewhere() {
                         return Ok(None);
                     }
@@ -331,7 +332,7 @@ impl Attempts {
         }
     }
 
-    /// The run itself, within its time.
+    /// Runs the handler within the job's timeout.
     async fn execute(
         &self,
         ready: &Ready,
@@ -368,8 +369,8 @@ impl Attempts {
                 }
                 () = tokio::time::sleep_until(until.into()) => match begun.at() {
                     None if handed_over.elapsed() < START_TIMEOUT => until = handed_over + START_TIMEOUT,
-                    // It has waited in the runner's inbox for too long: whatever runs there is not short any more. One that waits for the
-                    // next call may stay, as long as there is a slot for it.
+                    // The run has waited too long in the runner's inbox, so the runs there are not short. A run that
+                    // waits for the next batched call may stay as long as it has a slot.
                     None => {
                         if slot.is_too_many() || !runner.is_batched {
                             break Some(Stop::Release);
@@ -379,7 +380,7 @@ impl Attempts {
                     Some(at) if at.elapsed() < limit => until = at + limit,
                     Some(_) => break None,
                 },
-                // What waits in the runner's inbox is new too.
+                // Runs that wait in the runner's inbox have not started either.
                 () = self.pool.closed(ready), if begun.at().is_none() => {
                     if begun.at().is_none() {
                         break Some(Stop::Release);
@@ -389,8 +390,8 @@ impl Attempts {
                 () = self.leaving.cancelled() => break Some(Stop::Release),
             }
         };
-        // Nothing of it has run, so nobody waits for it to stop and the runner skips it; or others run in the same call, which are not to
-        // be ended for it.
+        // The run has not started, so the runner skips it; or other runs share the same batched call, which must not be
+        // stopped.
         let is_left_alone = begun.at().is_none() || runner.is_batched && !awaited.is_last();
         if let (Some(stop), true) = (&stopped, is_left_alone) {
             runner.cancel(number).await;
@@ -409,7 +410,7 @@ impl Attempts {
     }
 }
 
-/// Asks the run, then the process, and kills then.
+/// Stops a run: cancels it, then terminates its process, then kills it.
 async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd>) -> RunEnd {
     runner.cancel(number).await;
     if let Ok(end) = timeout(CANCEL_GRACE, &mut *ended).await {
@@ -423,7 +424,7 @@ async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd
     ended.await.unwrap_or_else(|_| gone())
 }
 
-/// The runner was gone before the run reached it.
+/// The end of a run whose runner exited before it received the run.
 fn gone() -> RunEnd {
     RunEnd::Broken { why: "the runner exited before the job started".to_owned(), stderr: String::new() }
 }

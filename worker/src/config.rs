@@ -1,4 +1,4 @@
-//! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
+//! The configuration: [`RawConfig`] holds the settings as typed, [`Config`] the validated values.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use crate::rental::Rental;
 use crate::sandbox::Level;
 use crate::secret::Secret;
 
-/// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
+/// Maximum number of slots. A heartbeat names at most 1,000 leases: those of the slots, those leased ahead, and those
+/// of unreported results.
 const SLOTS_MAX: u32 = 800;
 
-/// Every environment variable of a worker.
+/// All environment variables of a worker.
 pub const VARIABLES: [&str; 29] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
@@ -48,9 +49,9 @@ pub const VARIABLES: [&str; 29] = [
     INSTANCE_KEY,
 ];
 
-/// Variables beside its settings that a worker started by another program may inherit: where things are and how to reach them. Whatever else
-/// that program has in its environment (tokens, keys of providers and buckets) is none of a worker's business, for handlers may read it in
-/// `/proc`.
+/// Variables, other than settings, that a worker may inherit from the program that starts it: locations and network
+/// access. A worker must not inherit anything else, e.g. tokens and keys of providers, because handlers might read it
+/// in `/proc`.
 pub const INHERITED: [&str; 49] = [
     "PATH",
     "HOME",
@@ -103,77 +104,78 @@ pub const INHERITED: [&str; 49] = [
     "UV_PYTHON_INSTALL_MIRROR",
 ];
 
-/// The provider's, for the machine to destroy itself.
+/// The provider's key with which the instance can destroy itself.
 const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
 
-/// Variables that no other program is to see, not even one that we start.
+/// Variables that no other program may see, including child processes.
 pub const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
 
-/// What the operator typed: the defaults of `config.default.toml`, then the environment, then the command line.
+/// The settings as typed: the defaults of `config.default.toml`, overridden by the environment, then by the command
+/// line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawConfig {
-    /// Where the gateway answers.
+    /// URL of the gateway.
     pub gateway_url: String,
-    /// What to join with.
+    /// Token to join with.
     pub join_token: String,
-    /// A file that holds it instead.
+    /// File that contains the join token.
     pub join_token_file: PathBuf,
-    /// What the operator calls this worker.
+    /// Name of the worker.
     pub name: String,
-    /// Attempts at once; 0 is automatic.
+    /// Concurrent attempts; 0 is automatic.
     pub slots: u32,
-    /// Where scratch lives.
+    /// Folder for scratch space.
     pub data_dir: PathBuf,
-    /// Where environments and packages live.
+    /// Folder for environments, packages and weights.
     pub cache_dir: PathBuf,
-    /// The runner's wheel.
+    /// Path of the runner wheel.
     pub runner_wheel: PathBuf,
-    /// The `uv` binary.
+    /// Path of uv.
     pub uv: PathBuf,
-    /// Pretend GPUs.
+    /// Sizes of fake GPUs in MiB.
     pub fake_gpus: String,
-    /// NVIDIA's management library.
+    /// Path of NVIDIA's management library.
     pub nvml_library: PathBuf,
-    /// Grace after SIGTERM.
+    /// Grace period of attempts after SIGTERM.
     pub drain_grace_ms: u64,
-    /// Longest load.
+    /// Timeout of a load.
     pub load_timeout_ms: u64,
-    /// Idle runners kept.
+    /// Maximum number of idle runners.
     pub max_loaded: usize,
-    /// Bytes of environments kept.
+    /// Maximum size of all environments.
     pub environments_bytes: u64,
-    /// Weights are removed above this.
+    /// Maximum size of all weights.
     pub weights_bytes: u64,
-    /// The most that one package may unpack to.
+    /// Maximum size of one unpacked package.
     pub package_bytes: u64,
-    /// Unpacked packages are removed above this.
+    /// Maximum size of all unpacked packages.
     pub packages_bytes: u64,
-    /// What the runners of one endpoint may leave on the disk.
+    /// Maximum scratch space of one endpoint's runners.
     pub scratch_bytes: u64,
-    /// What handlers may reach.
+    /// Sandbox level, or `auto`.
     pub sandbox: String,
-    /// bubblewrap.
+    /// Path of bubblewrap.
     pub bwrap: PathBuf,
-    /// Whether packages without a wheel are built, in the sandbox.
+    /// Whether to build packages without a wheel, in the sandbox.
     pub allow_source_builds: bool,
     /// Package indexes that locked requirements may name.
     pub package_indexes: String,
-    /// What an hour of this machine costs.
+    /// Price of one hour of this machine.
     pub price_usd_per_hour: f64,
-    /// Where metrics are told; empty is nowhere.
+    /// Address for the worker's own metrics; empty disables them.
     pub metrics_listen: String,
-    /// A rented machine destroys itself after so long without the gateway; 0 is never.
+    /// How long a rented instance may be out of contact with the gateway before it destroys itself; 0 is never.
     pub dead_man_ms: u64,
-    /// Where its provider answers.
+    /// URL of the provider's API.
     pub vast_url: String,
-    /// The provider's id of it.
+    /// The provider's id of the instance.
     pub container_id: String,
-    /// The key that the provider gave it.
+    /// The provider's key for the instance.
     pub container_api_key: Secret,
 }
 
-/// What it means.
+/// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) gateway_url: String,
@@ -194,21 +196,21 @@ pub struct Config {
     pub(crate) package_bytes: u64,
     pub(crate) packages_bytes: u64,
     pub(crate) scratch_bytes: u64,
-    /// The best that there is when absent.
+    /// `None` selects the highest level that is supported.
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
-    /// What has the subcommand `confine`, where that is not this program.
+    /// The program that has the subcommand `confine`, if it is not this one.
     pub(crate) confines: Option<PathBuf>,
     pub(crate) allow_source_builds: bool,
     pub(crate) package_indexes: Vec<String>,
     pub(crate) price_usd_micros_per_hour: u64,
-    /// Where metrics are told, if anywhere.
+    /// Address for the worker's own metrics.
     pub metrics_listen: Option<SocketAddr>,
-    /// Only of a rented machine that may destroy itself.
+    /// Set only on a rented instance that may destroy itself.
     pub(crate) rental: Option<Rental>,
 }
 
-/// A setting that is not usable.
+/// An invalid setting.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct ConfigError {
@@ -217,10 +219,9 @@ pub struct ConfigError {
 }
 
 impl RawConfig {
-    /// The defaults with the environment on top. `var` looks a variable up.
+    /// The defaults, overridden by the environment. `var` looks up a variable.
     ///
-    /// # Errors
-    /// When a variable holds what its setting cannot be.
+    /// If a variable has an invalid value.
     pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut raw: Self = toml::from_str(include_str!("config.default.toml"))
             .map_err(|error| ConfigError { name: "config.default.toml", why: error.to_string() })?;
@@ -289,7 +290,7 @@ fn number<T: std::str::FromStr>(
 }
 
 impl Config {
-    /// With this `stoke` to shut handlers in, by its subcommand `confine`: for a program that is another one.
+    /// Uses this `stoke` and its subcommand `confine` to sandbox handlers, for callers that are another program.
     #[must_use]
     pub fn confined_by(self, stoke: PathBuf) -> Self {
         Self { confines: Some(stoke), ..self }
@@ -361,7 +362,7 @@ impl TryFrom<RawConfig> for Config {
     }
 }
 
-/// The token, or what its file holds.
+/// The join token, read from its file if necessary.
 fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     let refuse = |why: String| Err(ConfigError { name: "join_token", why });
     if !token.is_empty() {
@@ -380,7 +381,8 @@ fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// PATH's before the one of the worker's archive: where a distribution lets only some programs make namespaces, its own bubblewrap may.
+/// The bubblewrap to use. The one on PATH takes precedence over the one in the worker archive, because a distribution
+/// may allow only its own bubblewrap to create namespaces.
 pub(crate) fn bwrap(named: Option<PathBuf>) -> PathBuf {
     let name = Path::new("bwrap");
     named.or_else(|| on_path(name)).or_else(|| beside("bwrap")).unwrap_or_else(|| name.to_owned())
@@ -421,8 +423,8 @@ pub(crate) fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
     gpus.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
 }
 
-/// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one under the system's
-/// temporary directory.
+/// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one in the
+/// system's temporary directory.
 #[must_use]
 pub fn user_cache_dir() -> PathBuf {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,14 +1,14 @@
-//! What went wrong with a model or a run, as its job is told.
+//! Job errors for failed loads and runs.
 
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_wire::Failure;
 
 use crate::runner::{RunEnd, StartError};
 
-/// What a job is told whose process the kernel has killed for memory.
+/// Message for a process that the kernel killed because memory ran out.
 const HOST_OOM: &str = "the machine ran out of memory and the kernel killed the handler's process";
 
-/// The model is not loaded.
+/// The error of a model that failed to load.
 pub(crate) fn start_failure(error: StartError) -> JobError {
     match error {
         StartError::Spawn(why) => infra(format!("cannot start the runner: {why}")),
@@ -56,7 +56,7 @@ pub(crate) fn start_failure(error: StartError) -> JobError {
     }
 }
 
-/// The last of what its process wrote to its standard error, if it was kept.
+/// The end of the process's standard error, if it was kept.
 pub(crate) fn stderr_of(end: &RunEnd) -> Option<String> {
     let stderr = match end {
         RunEnd::Done { .. } | RunEnd::NotBegun | RunEnd::Stopped => return None,
@@ -71,7 +71,7 @@ pub(crate) fn stderr_of(end: &RunEnd) -> Option<String> {
     Some(stderr.clone()).filter(|text| !text.is_empty())
 }
 
-/// The handler raised: its own words.
+/// The error of a run whose handler raised an exception.
 pub(crate) fn raised(failure: Failure, stderr: String) -> JobError {
     let code = match failure.code.as_str() {
         "rejected" => ErrorCode::Rejected,
@@ -91,7 +91,7 @@ pub(crate) fn raised(failure: Failure, stderr: String) -> JobError {
     }
 }
 
-/// The process ended under the run.
+/// The error of a run whose process exited.
 pub(crate) fn died(end: RunEnd) -> JobError {
     let stderr = stderr_of(&end);
     let error = match end {

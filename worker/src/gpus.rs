@@ -1,4 +1,5 @@
-//! The GPUs of this machine: what they are, how they are, and whether they may take work. By NVML, or declared for tests, or none.
+//! The GPUs of this machine: their properties, their health, and whether they accept work. Detected through NVML, or
+//! declared for tests.
 
 mod health;
 pub(crate) mod nvml;
@@ -20,19 +21,19 @@ use tokio::time::timeout;
 use health::Health;
 use nvml::Look;
 
-/// How often each GPU is looked at.
+/// Interval of readings of each GPU.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A look that takes longer hangs in the driver, and with it whatever wants to use a GPU.
+/// Longest time of one reading. A longer one hangs in the driver, and so does every program that uses a GPU.
 const LOOK_MAX: Duration = Duration::from_secs(20);
 
-/// How long a wait for Xids lasts before it asks whether it is still wanted.
+/// Timeout of one wait for Xids, after which the thread checks whether it should stop.
 const XID_WAIT_MS: u32 = 1_000;
 
-/// Below this, memory in use without a process is the driver's own.
+/// Memory in use without a process counts as the driver's own below this size.
 const DRIVER_MIB: u64 = 1_024;
 
-/// The GPUs, and what was last seen of each. Cheap to clone.
+/// The GPUs with their last readings. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gpus(Arc<Inner>);
 
@@ -43,11 +44,11 @@ struct Inner {
     nvml: Option<Nvml>,
     ledger: Ledger,
     known: Mutex<Known>,
-    /// Moves when a GPU is short of memory, or has changed its mind about taking work.
+    /// A channel that changes when a GPU is short of memory, or starts or stops accepting work.
     changed: watch::Sender<()>,
-    /// Looks so far.
+    /// Number of completed readings.
     looks: watch::Sender<u64>,
-    /// Asks for a look before its time.
+    /// Requests an immediate reading.
     nudge: SyncSender<()>,
     nudged: Mutex<Option<Receiver<()>>>,
     stopped: AtomicBool,
@@ -55,7 +56,7 @@ struct Inner {
 
 struct Known {
     states: Vec<GpuState>,
-    /// When the look under way began; `None` between two.
+    /// Start of the current reading; `None` between readings.
     looking_since: Option<Instant>,
 }
 
@@ -63,9 +64,9 @@ struct Known {
 struct GpuState {
     health: Health,
     look: Option<Look>,
-    /// MiB more in use than what is held and free.
+    /// MiB by which reserved and used memory exceed the GPU's memory.
     short_mib: u64,
-    /// Probes under way: until they have ended, nothing begins here.
+    /// Number of running tests; no run starts on the GPU until they have ended.
     probes: u32,
 }
 
@@ -75,13 +76,13 @@ impl GpuState {
     }
 }
 
-/// Whether this system has the device file of a GPU, or of their driver.
+/// Whether this system has a device file of an NVIDIA GPU or its driver.
 pub(crate) fn have_devices() -> bool {
     ["/dev/nvidiactl", "/dev/nvidia0"].iter().any(|path| Path::new(path).exists())
 }
 
 impl Gpus {
-    /// Looks for GPUs. A machine without an NVIDIA driver is a CPU worker.
+    /// Detects the GPUs. Without an NVIDIA driver, the worker is a CPU worker.
     pub(crate) fn find(declared_mib: Option<&[u64]>, library: Option<&Path>) -> Self {
         if let Some(sizes) = declared_mib {
             return Self::new(declared(sizes), None);
@@ -120,7 +121,8 @@ impl Gpus {
         &self.0.gpus
     }
 
-    /// How CUDA is told of these GPUs: by their indices, or by names that mean the same where others cannot be seen.
+    /// The values of `CUDA_VISIBLE_DEVICES` for these GPUs: indices, or UUIDs, which stay valid where other GPUs are
+    /// not visible.
     pub(crate) fn names(&self, gpus: &[u32], by_uuid: bool) -> Vec<String> {
         let by_uuid = by_uuid && self.0.nvml.is_some();
         let name = |index: &u32| match self.0.gpus.iter().find(|gpu| gpu.index == *index) {
@@ -130,7 +132,7 @@ impl Gpus {
         gpus.iter().map(name).collect()
     }
 
-    /// The device files of these GPUs, and those that a driver has for all of them.
+    /// The device files of these GPUs, and those that the driver shares between all GPUs.
     pub(crate) fn devices(&self, gpus: &[u32]) -> Vec<PathBuf> {
         let Some(nvml) = self.0.nvml.as_ref().filter(|_| !gpus.is_empty()) else { return Vec::new() };
         let own = gpus.iter().map(|index| format!("/dev/nvidia{}", nvml::minor(nvml, *index)));
@@ -138,7 +140,7 @@ impl Gpus {
         own.map(PathBuf::from).chain(shared.map(PathBuf::from)).collect()
     }
 
-    /// The driver's version, and the newest CUDA that it serves.
+    /// The driver's version, and the newest CUDA version that it supports.
     pub(crate) fn versions(&self) -> (Option<String>, Option<String>) {
         (self.0.driver.clone(), self.0.cuda.clone())
     }
@@ -147,12 +149,13 @@ impl Gpus {
         &self.0.ledger
     }
 
-    /// Moves when a GPU is short of memory, or has changed its mind about taking work.
+    /// A channel that changes when a GPU is short of memory, or starts or stops accepting work.
     pub(crate) fn changed(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// Looks at the GPUs until [`Self::stop`], on threads of its own: a call into a driver may take its time, or never return.
+    /// Reads the GPUs until [`Self::stop`], on separate threads because a call into the driver may be slow or never
+    /// return.
     pub(crate) fn watch(&self) -> std::io::Result<()> {
         if self.0.nvml.is_none() {
             return Ok(());
@@ -175,12 +178,12 @@ impl Gpus {
         Ok(())
     }
 
-    /// Ends the watch, some time later.
+    /// Stops the threads of [`Self::watch`], with a delay.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Looks now, and waits for what it shows. `false`: it took too long.
+    /// Reads the GPUs now and waits for the result. `false` if that took too long.
     pub(crate) async fn look_again(&self) -> bool {
         if self.0.nvml.is_none() {
             return true;
@@ -190,13 +193,13 @@ impl Gpus {
         next.await
     }
 
-    /// Waits for the next look from now on. `false`: it took too long.
+    /// Waits for the next reading. `false` if it took too long.
     fn next_look(&self) -> impl Future<Output = bool> + use<> {
         let mut looks = self.0.looks.subscribe();
         async move { matches!(timeout(LOOK_MAX, looks.changed()).await, Ok(Ok(()))) }
     }
 
-    /// One look at every GPU.
+    /// Reads every GPU once.
     fn look(&self) {
         let Some(nvml) = &self.0.nvml else { return };
         self.lock().looking_since = Some(Instant::now());
@@ -235,7 +238,7 @@ impl Gpus {
         });
     }
 
-    /// Why a GPU was given up.
+    /// Why a GPU is faulty; `None` if it is not.
     pub(crate) fn fault(&self, index: u32) -> Option<String> {
         let place = self.0.gpus.iter().position(|gpu| gpu.index == index)?;
         match self.lock().states.get(place)?.health.verdict() {
@@ -244,12 +247,12 @@ impl Gpus {
         }
     }
 
-    /// Whether GPUs were given up: their models are to go.
+    /// Whether any GPU is faulty, so that its models must stop.
     pub(crate) fn any_faulty(&self) -> bool {
         self.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
     }
 
-    /// Changes what is known of a GPU, and what follows from it.
+    /// Updates the state of a GPU, and publishes what follows from it.
     fn update(&self, place: usize, change: impl FnOnce(&mut GpuState)) {
         let (Some(gpu), mut known) = (self.0.gpus.get(place), self.lock()) else { return };
         let Some(state) = known.states.get_mut(place) else { return };
@@ -280,8 +283,8 @@ impl Gpus {
         }
     }
 
-    /// Tries these GPUs out: a process on them was killed, or could not use them any more. Nothing begins there until it has ended; one
-    /// that does not work is marked as faulty.
+    /// Tests these GPUs after a process on them was killed or could no longer use them. No run starts there until the
+    /// test has ended; a GPU that fails it is marked as faulty.
     pub(crate) fn try_out(&self, gpus: &[u32], python: &Path) {
         if self.0.nvml.is_none() || gpus.is_empty() {
             return;
@@ -289,7 +292,7 @@ impl Gpus {
         let (this, gpus, python) = (self.clone(), gpus.to_vec(), python.to_owned());
         this.each(&gpus, |state| state.probes += 1);
         tokio::spawn(async move {
-            // First its memory is to be gone.
+            // Wait until the process's memory is freed.
             while this.0.ledger.is_clearing(&gpus) && this.next_look().await {}
             let fault = probe::fault(&python, &gpus).await;
             this.each(&gpus, |state| {
@@ -301,7 +304,7 @@ impl Gpus {
         });
     }
 
-    /// Waits until none of these GPUs is being tried out. `false`: none was.
+    /// Waits until no test of these GPUs is running. `false` if none was.
     pub(crate) async fn tried(&self, gpus: &[u32]) -> bool {
         let mut was = false;
         loop {
@@ -326,7 +329,7 @@ impl Gpus {
         placed.map(|(place, _)| place).collect()
     }
 
-    /// How each GPU is, for the heartbeat.
+    /// The readings of all GPUs, for the heartbeat.
     pub(crate) fn readings(&self) -> Vec<GpuReading> {
         self.give_up_hung();
         let known = self.lock();
@@ -351,14 +354,14 @@ impl Gpus {
         self.0.gpus.iter().zip(&known.states).filter_map(reading).collect()
     }
 
-    /// GPUs by how much they are short of memory.
+    /// The GPUs that are short of memory, with the number of missing MiB.
     pub(crate) fn short(&self) -> Vec<(u32, u64)> {
         let known = self.lock();
         let gpus = self.0.gpus.iter().zip(&known.states).filter(|(_, state)| state.short_mib > 0);
         gpus.map(|(gpu, state)| (gpu.index, state.short_mib)).collect()
     }
 
-    /// A driver that hangs answers about no GPU.
+    /// Marks all GPUs as faulty if the driver hangs.
     fn give_up_hung(&self) {
         let hangs = self.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
@@ -372,8 +375,8 @@ impl Gpus {
     }
 }
 
-/// What each process group uses. `None` where processes cannot be told apart: in a container the driver tells of processes by numbers
-/// that mean nothing here, or of none though memory is in use.
+/// Memory of each process group. `None` if processes cannot be identified: in a container, the driver may report
+/// process ids of another namespace, or none although memory is in use.
 fn groups(processes: &[(u32, u64)], used_mib: u64) -> Option<Vec<(u32, u64)>> {
     let group = |(pid, mib): &(u32, u64)| {
         let group = getpgid(Some(Pid::from_raw(pid.cast_signed()))).ok()?;
@@ -384,7 +387,7 @@ fn groups(processes: &[(u32, u64)], used_mib: u64) -> Option<Vec<(u32, u64)>> {
     is_told.then_some(found)
 }
 
-/// GPUs without hardware behind them.
+/// Fake GPUs of these sizes.
 fn declared(sizes_mib: &[u64]) -> Vec<Gpu> {
     let gpu = |(index, vram_mib): (u32, &u64)| Gpu {
         index,

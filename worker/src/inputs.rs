@@ -1,4 +1,4 @@
-//! A large input, which is kept as a file, and the files that an input names: fetched before the run begins.
+//! Fetches large inputs, which are stored as files, and the files that an input names, before the run starts.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,10 +10,10 @@ use crate::failure::infra;
 use crate::scratch::{EndpointFolder, RunFolder};
 use crate::transfer::Transfer;
 
-/// The largest input: one job of a bulk submit, which is 8 MiB.
+/// Maximum size of an input: one job of a bulk submit, which is 8 MiB.
 const INPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Fetches an input that is kept as a file. Into memory: its handler must not be able to change what it is given.
+/// Fetches an input that is stored as a file into memory, so that its handler cannot change it.
 pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Result<Box<RawValue>, JobError> {
     let fetched = async {
         let url = url.ok_or_else(|| anyhow::anyhow!("the gateway sent no URL for it"))?;
@@ -23,8 +23,8 @@ pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Resul
     fetched.await.map_err(|error| infra(format!("cannot fetch the input: {error}")))
 }
 
-/// Fetches each file for the user that the endpoint's runners run as. Where each lies, by its id, while the folder is held; it has the name that it
-/// was uploaded with.
+/// Fetches each file for the user that the endpoint's runners run as. Returns the path of each file id, with the file's
+/// uploaded name, and the folder that contains them, which is removed on drop.
 pub(crate) async fn fetch(
     transfer: &Transfer,
     urls: &BTreeMap<String, String>,
@@ -45,9 +45,9 @@ async fn fetch_all(
 ) -> anyhow::Result<(BTreeMap<String, String>, RunFolder)> {
     let (staged, mut files) = (endpoint.stage()?, BTreeMap::new());
     for (id, url) in urls {
-        // The gateway's word, and part of a path.
+        // The id comes from the gateway and becomes part of a path.
         anyhow::ensure!(is_name(id), "{id:?} is not a file id");
-        // A handler may go by the name that its user has given the file, or by how that ends.
+        // A handler may depend on the file's name or its extension.
         let path = match transfer.get(url, &staged.create(id)?).await? {
             Some(name) => {
                 let folder = format!("{id}.d");

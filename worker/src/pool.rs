@@ -1,4 +1,4 @@
-//! The models this worker knows: what they are, whose turn it is, and their loaded runners.
+//! The models of this worker: their specifications, their turns, and their loaded runners.
 
 mod endpoint;
 mod fetch;
@@ -36,10 +36,10 @@ pub(crate) use endpoint::ModelGuard;
 use endpoint::{Endpoint, Growing, Model};
 use fetch::Fetched;
 
-/// A model's runner, with what must stay while it lives.
+/// A model's runner, with the resources that it needs.
 struct Loaded {
     runner: Arc<Runner>,
-    /// What the runner's process has reserved, and on which GPUs.
+    /// The reservation of the runner's process, and its GPUs.
     ticket: Option<Ticket>,
     gpus: Vec<u32>,
     alone: bool,
@@ -50,7 +50,7 @@ struct Loaded {
     _home: Home,
 }
 
-/// A run on a model, from before its GPU is looked for to its end.
+/// A run on a model, from before its GPU is selected until its end.
 struct Running {
     model: Arc<Model>,
     ended: Arc<Notify>,
@@ -63,17 +63,18 @@ impl Drop for Running {
     }
 }
 
-/// A runner ready to run, and what it took to get there: nothing when it was warm. While this is held, the model keeps its GPU.
+/// A runner that is ready, and the times that this took; zero if it was warm. While this value exists, the model keeps
+/// its GPU.
 pub(crate) struct Ready {
     _running: Running,
     pub(crate) runner: Arc<Runner>,
-    /// The GPUs it runs on, and whether it has them for itself.
+    /// The GPUs that it runs on, and whether it has them for itself.
     pub(crate) gpus: Vec<u32>,
     alone: bool,
     pub(crate) timings: LoadTimings,
 }
 
-/// What it took to get a model ready.
+/// Times of the steps of loading a model.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoadTimings {
     pub(crate) environment: Duration,
@@ -95,32 +96,32 @@ impl Loaded {
     }
 }
 
-/// Why a model is not ready.
+/// Why a model could not be loaded.
 pub(crate) enum NotReady {
-    /// The job is to be told.
+    /// An error to report for the job.
     Job(JobError),
-    /// No GPU has room now: another worker, or this one later, may have.
+    /// No GPU has room now; another worker, or this one later, may have.
     NoRoom,
-    /// It is loaded on a GPU where nothing may begin now.
+    /// The model is loaded on a GPU that accepts no runs now.
     Closed,
-    /// It needs more than the largest GPU here has, MiB.
+    /// The model needs this many MiB, more than the largest GPU of this worker has.
     Outgrown(JobError, u64),
 }
 
-/// A model that is made ready in a task of its own. Dropped before that is done, the task ends.
+/// A load in a separate task. Dropping it before it is done aborts the task.
 pub(crate) struct Apart {
     answer: oneshot::Receiver<(ModelGuard, Result<Ready, NotReady>)>,
     task: Option<AbortHandle>,
 }
 
 impl Apart {
-    /// What became of it.
+    /// Waits for the result of the load.
     pub(crate) async fn done(&mut self) -> Result<(ModelGuard, Result<Ready, NotReady>), NotReady> {
         let broke = |_| NotReady::Job(infra("loading the model failed unexpectedly".to_owned()));
         (&mut self.answer).await.map_err(broke)
     }
 
-    /// The job goes elsewhere, and the model is for those after it.
+    /// Lets the load continue for later jobs.
     pub(crate) fn leave(&mut self) {
         self.task = None;
     }
@@ -148,21 +149,21 @@ pub(crate) struct Pool {
     gpus: Gpus,
     slots: Arc<Slots>,
     endpoints: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Endpoint>>>>>,
-    /// Models that there was no room for, lately.
+    /// Models for which there was no room recently.
     crowded: Mutex<HashMap<ModelRef, Instant>>,
-    /// A run has ended, or a claim of a GPU.
+    /// Notified when a run or a claim of a GPU has ended.
     ended: Arc<Notify>,
-    /// Models that are being loaded.
+    /// Tasks that load models.
     loads: Mutex<JoinSet<()>>,
 }
 
-/// What a pool is made of.
+/// The parts of a pool.
 pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
     pub(crate) weights: Weights,
     pub(crate) scratch: PathBuf,
-    /// What the runners of one endpoint may leave there.
+    /// Maximum scratch space of one endpoint's runners.
     pub(crate) scratch_bytes: u64,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) load_timeout: Duration,
@@ -171,7 +172,7 @@ pub(crate) struct PoolConfig {
     pub(crate) slots: Arc<Slots>,
 }
 
-/// Known endpoints are few and small; past this many those without a model are forgotten.
+/// Beyond this number of known endpoints, those without a model are forgotten.
 const ENDPOINTS_KNOWN: usize = 1_000;
 
 impl Pool {
@@ -195,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// A model for one job more of this endpoint version. `behind`: how many jobs wait in the queue behind it, if that is news.
+    /// A model for one more job of this endpoint version. `behind`: the number of jobs queued behind it, if known.
     pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<ModelGuard, JobError> {
         let endpoint = self.endpoint(which).await?;
         if let Some(behind) = behind {
@@ -204,8 +205,8 @@ impl Pool {
         Ok(endpoint.model())
     }
 
-    /// Loads as many models beside the one of this job as the jobs that wait are worth. `lease` is the job's: whoever holds a job of a model
-    /// may have its secrets. Not while there is no room for a job's own model: one that only helps others out is not to take more of it.
+    /// Loads as many additional models as the waiting jobs justify. `lease` belongs to the job: the holder of a lease
+    /// may get the endpoint's secrets. Does nothing while models lack room: additional models must not take more of it.
     pub(crate) fn grow(self: &Arc<Self>, beside: &ModelGuard, lease: &LeaseRef) {
         if self.is_short() {
             return;
@@ -216,7 +217,7 @@ impl Pool {
         }
     }
 
-    /// Has a model made ready in a task of its own, so that its job need not wait for it when another one is free before.
+    /// Loads a model in a separate task, so that its job need not wait for it if another model is free earlier.
     pub(crate) fn ready_apart(self: &Arc<Self>, model: ModelGuard, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
         let (pool, lease, (done, answer)) = (Arc::clone(self), lease.clone(), oneshot::channel());
         let task = self.spawn(async move {
@@ -243,7 +244,7 @@ impl Pool {
         tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "cannot load another model of this endpoint");
     }
 
-    /// An endpoint version; asks the gateway the first time.
+    /// The endpoint version; fetches its specification the first time.
     async fn endpoint(&self, which: &ModelRef) -> Result<Arc<Endpoint>, JobError> {
         let cell = {
             let mut endpoints = lock(&self.endpoints);
@@ -274,20 +275,20 @@ impl Pool {
         })
     }
 
-    /// The model's runner, started if need be: on the GPU that was claimed for it, if one was.
-    /// `lease` is of the job that wants it, if one does.
+    /// The model's runner, started if necessary, on the GPUs that were claimed for it, if any. `lease` belongs to the
+    /// job that needs it, if any.
     pub(crate) async fn ready(
         &self,
         model: &ModelGuard,
         lease: Option<&LeaseRef>,
         mut claim: Option<Claim>,
     ) -> Result<Ready, NotReady> {
-        // Whoever has the GPU for itself waits for nobody.
+        // A run with a claim does not wait for other claims.
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
             self.gpus.tried(&warm.gpus).await;
-            // One that is being tested opens again in a moment; a hot one does not, and other workers may be cooler.
+            // A GPU that is being tested soon accepts runs again; a hot one does not, and other workers may be cooler.
             if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
             }
@@ -295,14 +296,14 @@ impl Pool {
         }
         *loaded = None;
         let _loading = model.begins_to_load();
-        // A GPU is not to stand idle while weights come in.
+        // Fetch weights before reserving a GPU, so that it is not idle meanwhile.
         let mut ahead = match model.spec.version.spec.weights.is_empty() {
             true => None,
             false => Some(self.fetch_for(model, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
         };
         loop {
             let room = self.make_room(model, claim.take()).await;
-            // A model that only helps others out keeps no other version's jobs away.
+            // An additional model must not keep jobs of other versions away.
             let reservation = room.inspect_err(|_| {
                 if !model.is_growing() {
                     self.crowd(model.named())
@@ -313,9 +314,9 @@ impl Pool {
             *lock(&model.on) = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
                 Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, timings)),
-                // The others are not to make way for one that only helps them.
+                // Other models must not be evicted for an additional model.
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
-                // Once more, with a GPU for itself.
+                // Try again with a GPU for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && on_gpu => {
                     if model.has_whole_gpus() || model.alone.swap(true, Ordering::SeqCst) {
                         return Err(self.outgrown(model, error));
@@ -326,13 +327,13 @@ impl Pool {
         }
     }
 
-    /// Begins a run; waits while somebody else wants the model's GPU for itself.
+    /// Begins a run; waits while another model claims its GPU.
     async fn enter(&self, model: &Arc<Model>) -> Running {
         loop {
             if let Some(running) = self.try_enter(model) {
                 return running;
             }
-            // Whoever ends between a look and the wait is heard.
+            // Register for the notification before checking, so that none is missed.
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
@@ -345,11 +346,11 @@ impl Pool {
 
     fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
         let is_claimed = || self.gpus.ledger().is_claimed(&lock(&model.on));
-        // One that has to wait ends no run, and must not wake those who wait for that: itself, above all.
+        // Check first: a run that must wait must not wake those that wait for runs to end, including itself.
         if is_claimed() {
             return None;
         }
-        // First counted, then looked: whoever claims the GPU looks first at the claims and then at the counts.
+        // Count the run first, then check: a claimer checks the claims first and then the counts.
         let running = self.begin(model);
         (!is_claimed()).then_some(running)
     }
@@ -359,8 +360,8 @@ impl Pool {
         Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) }
     }
 
-    /// A run on this runner ran out of its GPU's memory. The runner goes, and comes back with a GPU for itself; one that had a GPU for
-    /// itself has outgrown it.
+    /// Handles a run that ran out of GPU memory: stops the runner and loads it again with a GPU for itself. A model
+    /// that had a GPU for itself has outgrown it.
     pub(crate) async fn after_oom(
         &self,
         model: &ModelGuard,
@@ -373,20 +374,20 @@ impl Pool {
         }
         model.alone.store(true, Ordering::SeqCst);
         let is_same = |loaded: &mut Loaded| Arc::ptr_eq(&loaded.runner, &failed.runner);
-        // Another run on it may have been here before.
+        // Another run may have stopped it already.
         let gone = model.loaded.lock().await.take_if(is_same);
         if let Some(loaded) = gone {
             loaded.runner.stop().await;
         }
         match self.ready(model, Some(lease), None).await {
-            // Others are in its way: with a backoff they may be gone.
+            // Other models are in the way; they may be gone after a backoff.
             Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
             ready => ready,
         }
     }
 
-    /// A run on this runner has ended. Where it took the process with it, or left it without the use of its GPUs, these are tried out;
-    /// in the latter case before anybody is blamed.
+    /// Handles the end of a run. If the process died or could no longer use its GPUs, tests them; in the latter case
+    /// before any error is attributed.
     pub(crate) async fn ended(&self, on: &Ready, end: &RunEnd) {
         let lost_gpus = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
         if on.gpus.is_empty() || !lost_gpus && !end.ended_process() {
@@ -395,7 +396,7 @@ impl Pool {
         if lost_gpus {
             on.runner.end().await;
         }
-        // Once for all that ran there.
+        // Once for all runs of the process.
         if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
             self.gpus.try_out(&on.gpus, &on.runner.ours);
         }
@@ -404,13 +405,13 @@ impl Pool {
         }
     }
 
-    /// Waits until a run that has not begun there may not begin any more, because a GPU of the runner is hot, has failed or is being tested.
+    /// Waits until no run may start there, because a GPU of the runner is hot, faulty or being tested.
     pub(crate) async fn closed(&self, on: &Ready) {
         let mut changed = self.gpus.changed();
         while self.gpus.ledger().are_open(&on.gpus) && changed.changed().await.is_ok() {}
     }
 
-    /// A run on this runner has ended well. One that has a GPU for itself has shown what it needs of it.
+    /// Handles a successful run. With a GPU for itself, it has shown how much memory the model needs.
     pub(crate) fn ran_well(&self, model: &ModelGuard, on: &Ready) {
         let seen = || Some((self.gpu_of(&on.gpus)?, self.gpus.ledger().need_mib(model.ticket()?)?));
         if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
@@ -418,17 +419,17 @@ impl Pool {
         }
     }
 
-    /// It had a GPU for itself and ran out of memory all the same.
+    /// The result for a model that ran out of memory with a GPU for itself.
     pub(crate) fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
         NotReady::Outgrown(error, self.gpus.ledger().largest_mib(model.gpu_count(), &model.usable_gpus) + 1)
     }
 
-    /// The GPUs here that meet an endpoint's demands.
+    /// The GPUs that meet an endpoint's requirements.
     fn gpus_for(&self, demands: &Demands) -> Vec<u32> {
         self.gpus.list().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 
-    /// What a runner may use of each of its GPUs; `None` on the CPU.
+    /// The memory that a runner may use on each of its GPUs; `None` on the CPU.
     fn vram_of(&self, gpus: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
         let (gpu, reservation) = (self.gpu_of(gpus)?, reservation?);
         let held = self.gpus.ledger().held(reservation.ticket);
@@ -436,7 +437,7 @@ impl Pool {
         Some(Vram { held_mib, total_mib: gpu.vram_mib })
     }
 
-    /// The first of these GPUs.
+    /// The first of these GPUs, if any.
     fn gpu_of(&self, gpus: &[u32]) -> Option<&Gpu> {
         let first = gpus.first()?;
         self.gpus.list().iter().find(|gpu| gpu.index == *first)
@@ -459,7 +460,8 @@ impl Pool {
         let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let is_boxed = self.sandbox.is_alone();
-        // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
+        // Without a separate network namespace, loopback is the machine's: a server there has either full network
+        // access or none.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
         let reach = Reach {
@@ -562,20 +564,20 @@ impl Pool {
 }
 
 impl Model {
-    /// What is to be reserved for it; all of a GPU once it ran out of memory beside others.
+    /// The memory to reserve for it; a whole GPU once it has run out of memory next to other models.
     fn need(&self) -> Need {
         let vram = self.spec.version.spec.vram_need(lock(&self.learned_mib).clone());
         Need { vram, gpus: self.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
-    /// What it took to load; `None` while it is not.
+    /// Its load time; `None` while it is not loaded.
     fn took_loading(&self) -> Option<Duration> {
         let loaded = self.loaded.try_lock().ok()?;
         let LoadTimings { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.timings;
         Some(boot + load + warmup)
     }
 
-    /// Whether it stays loaded though nobody uses it, unless a GPU is held for a job that has waited for too long.
+    /// Whether it stays loaded without jobs, unless a GPU is reserved for a job that has waited too long.
     fn is_kept_warm(&self) -> bool {
         let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
         lock(&self.used).elapsed() < keep_warm || self.kept.load(Ordering::SeqCst) && self.is_first()
@@ -585,7 +587,7 @@ impl Model {
         self.loaded.try_lock().ok()?.as_ref()?.ticket
     }
 
-    /// What its eviction would cost: what it took to load, over how long nobody has asked for it.
+    /// The cost of its eviction: its load time, divided by how long it has been idle.
     fn value(&self) -> Option<Idle> {
         let loaded = self.loaded.try_lock().ok()?;
         let loaded = loaded.as_ref()?;
@@ -595,7 +597,7 @@ impl Model {
     }
 }
 
-/// Whether it has no model that is loaded or needed; its models are let go then.
+/// Whether the endpoint has no loaded or needed model; if so, removes its models.
 fn is_forgotten(endpoint: &Endpoint) -> bool {
     let is_idle = endpoint.models().iter().all(|model| model.users() == 0 && !model.is_loaded());
     if is_idle {

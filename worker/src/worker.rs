@@ -1,4 +1,4 @@
-//! The worker's life: join, lease, run, report; drain and go.
+//! The life cycle of a worker: join, lease, run, report, drain.
 
 mod beside;
 
@@ -42,16 +42,16 @@ use crate::turns::Slots;
 use crate::uv::ensure_uv;
 use crate::weights::{Weights, WeightsConfig};
 
-/// How long a lease call is held when there is nothing to do.
+/// Maximum time that the gateway holds a lease call when there are no jobs.
 const LEASE_WAIT: Duration = Duration::from_secs(20);
 
-/// How long an end waits for others to be told with it, while others are sure to come.
+/// How long a report waits for others, while others are certain to follow.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// A lease call under way at shutdown may have been granted something already: it has this long to say so.
+/// At shutdown, how long to wait for a lease call that may already have been granted jobs.
 const LAST_ANSWER: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether there is more room than the waiting lease call says.
+/// Interval of checks whether there is more room than the waiting lease call offers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a call that failed.
@@ -60,14 +60,13 @@ const PAUSE: Policy = Policy { min: Duration::from_secs(1), max: Duration::from_
 /// Pause of a rented instance after the gateway has rejected its join.
 const REFUSED_PAUSE: Policy = Policy { min: Duration::from_secs(20), max: Duration::from_secs(20), jitter: 0.5..1.5 };
 
-/// Reports, releases or leases in one call.
+/// Maximum number of reports, releases or leases in one call.
 const BATCH: usize = 100;
 
-/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. On a rented machine that has not reached the
-/// gateway for too long it destroys the machine instead.
+/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. A rented instance that
+/// has been out of contact with the gateway for too long is destroyed instead.
 ///
-/// # Errors
-/// When it cannot begin: no `uv`, no data directory, a join that is refused.
+/// If it cannot start, e.g. without uv or a data directory, or if the gateway rejects its join.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let Some(rental) = config.rental.clone() else { return Box::pin(work(config, None, shutdown)).await };
     let (reached, stop) = (Arc::new(Reached::new(&config.data_dir)), shutdown.child_token());
@@ -77,7 +76,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         () = reached.overdue(rental.limit) => {}
     }
     tracing::error!(silent_s = rental.limit.as_secs(), "cannot reach the gateway; destroying this instance");
-    // What ran has lost its lease long ago. There is no way back: what was asked of the provider may be done at any time.
+    // The running jobs lost their leases long ago. This cannot be undone: the provider may destroy the instance at any
+    // time.
     stop.cancel();
     let left = async {
         if let Err(error) = working.await {
@@ -109,7 +109,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let ahead = environments.clone();
     tokio::spawn(async move { ahead.look_at_python().await });
     let gpus = Gpus::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
-    // With the driver's library open already, opening it once more costs nothing.
+    // The driver's library is already open, so opening it again is cheap.
     machine::say(&config, &uv).await;
     let (driver, cuda) = gpus.versions();
     let join = JoinRequest {
@@ -204,12 +204,13 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
     loop {
         match gateway.join().await {
             Ok(joined) => return Ok(joined),
-            // A gateway that is being restarted, or not up yet, is waited for.
+            // Wait for a gateway that is restarting or not started yet.
             Err(Error::Unavailable(why)) => {
                 tracing::warn!(%why, gateway = %url, "cannot join yet; retrying");
                 pause().await;
             }
-            // A machine that nobody wants goes on until it destroys itself: ended here, it would only cost.
+            // An unwanted rented instance continues until it destroys itself: if the worker exited, the instance would
+            // only cost money.
             Err(error) if config.rental.is_some() => {
                 tracing::error!(%error, gateway = %url, "cannot join; retrying");
                 sleep(REFUSED_PAUSE.first()).await;
@@ -223,7 +224,7 @@ async fn pause() {
     sleep(PAUSE.first()).await;
 }
 
-/// What is kept there is whole at every unlock.
+/// The data is consistent at every unlock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -239,18 +240,18 @@ struct Worker {
     host: Host,
     leases: Leases,
     attempts: Attempts,
-    /// GPUs to hold for large jobs.
+    /// GPUs to reserve for large jobs.
     holds: mpsc::Sender<HoldCard>,
-    /// The models that are to be loaded, jobs or not, and those whose jobs wait.
+    /// Models that should stay loaded even without jobs, and models with waiting jobs.
     kept: watch::Sender<Vec<ModelRef>>,
     next: watch::Sender<Vec<ModelRef>>,
-    /// What the lease call that waits says of this worker; `None` while none does.
+    /// The offer of the waiting lease call; `None` if no call is waiting.
     asked: Mutex<Option<Offer>>,
-    /// That call is to be made anew.
+    /// Requests that this call is made again.
     ask_again: Notify,
 }
 
-/// Ended attempts on their way to the gateway.
+/// Ended attempts to report to the gateway.
 #[derive(Default)]
 struct Outbox {
     reports: Vec<FinishReport>,
@@ -286,7 +287,7 @@ impl Worker {
             self.attempts.pool.told(&status.learned);
             self.attempts.pool.forget(&reply.forgotten);
             if let Some(hold) = &reply.hold {
-                // One at a time; what still waits is told of again.
+                // One at a time; the gateway repeats the others.
                 let _ = self.holds.try_send(hold.clone());
             }
             if let Some(keep) = &reply.keep {
@@ -297,7 +298,8 @@ impl Worker {
         keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
-    /// What this worker can take by now, when that is more than the waiting lease call says. None without GPUs: room is what changes.
+    /// The current offer, if it exceeds that of the waiting lease call. `None` without GPUs, whose room is what
+    /// changes.
     fn offers_more(&self) -> Option<Offer> {
         if self.gpus.list().is_empty() {
             return None;
@@ -312,8 +314,8 @@ impl Worker {
         Some(offer)
     }
 
-    /// Whether the waiting lease call offers room on a GPU that is hot or has failed by now. Any smaller change is not worth the call: an answer
-    /// that is on its way when it is given up is lost, with its leases.
+    /// Whether the waiting lease call offers room on a GPU that is now hot or faulty. Smaller changes do not justify
+    /// cancelling the call: a response in transit would be lost with its leases.
     fn offers_closed(&self) -> bool {
         let asked = lock(&self.asked);
         let Some(before) = asked.as_ref() else { return false };
@@ -324,7 +326,7 @@ impl Worker {
         before.cards.iter().any(|gpu| gpu.reach_gib > 0 && closed.contains(&gpu.index))
     }
 
-    /// Leases and reports until told to stop, then until nothing is left.
+    /// Leases and reports until `shutdown`, then until all attempts have ended.
     async fn serve(self: &Arc<Self>, mut holds: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
         let (ends, mut ended) = mpsc::unbounded_channel::<End>();
         let mut outbox = Outbox::default();
@@ -347,7 +349,7 @@ impl Worker {
             }
             let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
             let to_tell = telling.is_empty() && !outbox.is_empty();
-            // A timer, even one that is due, waits for the next millisecond.
+            // A timer, even an expired one, waits for the next millisecond.
             if to_tell && tell_at <= Instant::now() {
                 telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 continue;
@@ -385,7 +387,7 @@ impl Worker {
                 () = sleep_until(tell_at), if to_tell => {
                     telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 }
-                // Room also comes with time, and with what others give back.
+                // Room also increases over time and when other processes free memory.
                 _ = looks.tick(), if !asking.is_empty() => {
                     if telling.is_empty() && let Some(offer) = self.offers_more() {
                         telling.spawn(Arc::clone(self).offer(offer));
@@ -407,7 +409,7 @@ impl Worker {
         tracing::info!(running = self.leases.running(), "draining");
         let grace_over = Instant::now() + self.config.drain_grace;
         drop(ends);
-        // Each attempt holds a sender until its end has been sent.
+        // Each attempt holds a sender until it has sent its end.
         loop {
             tokio::select! {
                 end = ended.recv() => match end {
@@ -421,7 +423,7 @@ impl Worker {
         Arc::clone(self).tell(outbox).await;
     }
 
-    /// A lease call that carries reports. Reports whose call failed, or was given up to leave, are told again by themselves.
+    /// A lease call that carries reports. If the call fails or is cancelled, the reports are sent separately.
     fn ask(
         self: &Arc<Self>,
         want: u32,
@@ -445,7 +447,7 @@ impl Worker {
             };
             let reply = tokio::select! {
                 reply = worker.gateway.lease(&request) => Some(reply),
-                // The gateway sees the connection go, and grants nothing to it.
+                // The gateway detects the closed connection and grants nothing to it.
                 () = leaving => Some(Err(Error::Unavailable("abandoned because the worker is draining".to_owned()))),
                 () = worker.ask_again.notified() => None,
             };
@@ -458,7 +460,7 @@ impl Worker {
         }
     }
 
-    /// Tells that there is more room than the waiting lease call says.
+    /// Offers more room than the waiting lease call does.
     async fn offer(self: Arc<Self>, offer: Offer) {
         let request = FinishRequest { finish: Vec::new(), offer: Some(offer) };
         match self.gateway.finish(&request).await {
@@ -526,7 +528,8 @@ impl Worker {
         }
     }
 
-    /// Tells ends until they are taken, or their leases are lost: an end is worth more tries than one call makes.
+    /// Reports results until they are accepted or their leases are lost. A result is retried for longer than a single
+    /// call.
     async fn report(&self, mut reports: Vec<FinishReport>) {
         let mut most = BATCH;
         while !reports.is_empty() {
@@ -538,14 +541,14 @@ impl Worker {
                     self.told(&request.finish, &reply.finished);
                     reports = rest;
                 }
-                // The heartbeat says which leases are lost meanwhile.
+                // The heartbeat detects which leases are lost meanwhile.
                 Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) => {
                     tracing::warn!(%error, jobs = request.finish.len(), "cannot report job results; retrying");
                     pause().await;
                     reports = request.finish.into_iter().chain(rest).collect();
                     reports.retain(|report| self.leases.holds(&lease_of(report)));
                 }
-                // One that cannot be taken must not cost those beside it.
+                // A rejected report must not affect the others.
                 Err(Error::Refused { .. }) if request.finish.len() > 1 => {
                     most = 1;
                     reports = request.finish.into_iter().chain(rest).collect();
@@ -559,7 +562,7 @@ impl Worker {
         }
     }
 
-    /// Where the waiting lease call does not go by what was offered since, it is made anew.
+    /// Repeats the waiting lease call if the gateway did not apply the new offer to it.
     fn heard(&self, request: &FinishRequest, offer_taken: bool) {
         if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
             self.ask_again.notify_one();

@@ -1,4 +1,4 @@
-//! The worker's bearer token. A heartbeat's answer or a new join replaces it while other calls are under way.
+//! The worker's bearer token. The response to a heartbeat, or a new join, may replace it during other calls.
 
 use tokio::sync::watch;
 

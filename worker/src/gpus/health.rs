@@ -1,24 +1,25 @@
-//! Whether a GPU may take work, judged from what is seen of it. Pure.
+//! Decides from readings whether a GPU accepts work. Pure.
 
 use stokehold_queue::gateway::GpuHealth;
 
-/// A GPU takes no more work this many degrees before it slows itself down, and takes work again when it is as many cooler still.
+/// A GPU stops accepting work at this many degrees below its slowdown temperature, and accepts work again when it has
+/// cooled by another `COOLER_C` degrees.
 const HOT_BEFORE_C: u32 = 3;
 const COOLER_C: u32 = 7;
 
-/// Where a GPU does not tell from when on it slows itself down.
+/// Slowdown temperature of a GPU that does not report one.
 const SLOWDOWN_C: u32 = 90;
 
-/// Looks in a row that may fail before the GPU is given up.
+/// Number of consecutive failed readings after which a GPU is faulty.
 const UNREAD_MAX: u32 = 5;
 
-/// Critical Xids that a faulty program causes on a GPU that is well: graphics engine exception, page fault, stopped processing,
-/// preemptive cleanup, video processor exception, contained memory error, context switch timeout. Every other one is the GPU's.
-/// <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's device plugin for Kubernetes, and 94, which ends the
-/// program that it met.
+/// Critical Xids that a faulty program causes on a healthy GPU: graphics engine exception, page fault, stopped
+/// processing, preemptive cleanup, video processor exception, contained memory error, context switch timeout. All
+/// others mean that the GPU is faulty. <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's
+/// device plugin for Kubernetes, and 94, which ends the program that it occurred in.
 const XIDS_OF_PROGRAMS: [u64; 7] = [13, 31, 43, 45, 68, 94, 109];
 
-/// What a look found.
+/// The health-related values of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signs {
     pub(crate) temperature_c: Option<u32>,
@@ -26,28 +27,28 @@ pub(crate) struct Signs {
     pub(crate) ecc_uncorrected: Option<u64>,
 }
 
-/// Why a look found nothing.
+/// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Blind {
-    /// It may pass.
+    /// A transient failure.
     Unread(String),
-    /// It does not: the GPU is off the bus, or wants to be reset.
+    /// The GPU is off the bus or needs a reset.
     Lost(String),
 }
 
-/// What is known of a GPU's health.
+/// The health of a GPU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     is_hot: bool,
     unread: u32,
-    /// At the first look: what had happened before is not held against it.
+    /// The error count at the first reading: earlier errors do not count.
     ecc_before: Option<u64>,
     /// Why it is faulty, if it is.
     fault: Option<String>,
 }
 
 impl Health {
-    /// Takes note of a look.
+    /// Updates the health from a reading.
     pub(crate) fn see(&mut self, look: Result<Signs, Blind>) {
         match look {
             Ok(signs) => {
@@ -70,7 +71,7 @@ impl Health {
         }
     }
 
-    /// Takes note of a critical Xid. `true`: it is the GPU's fault.
+    /// Updates the health from a critical Xid. `true` if it is the GPU's fault.
     pub(crate) fn xid(&mut self, xid: u64) -> bool {
         let is_its_own = !XIDS_OF_PROGRAMS.contains(&xid);
         if is_its_own {
@@ -79,12 +80,12 @@ impl Health {
         is_its_own
     }
 
-    /// Gives the GPU up until the worker starts again. The first reason stands.
+    /// Marks the GPU as faulty until the worker restarts. The first reason is kept.
     pub(crate) fn mark_faulty(&mut self, why: String) {
         self.fault.get_or_insert(why);
     }
 
-    /// The verdict, and the reason where it is not well.
+    /// The health, and the reason if the GPU is faulty.
     pub(crate) fn verdict(&self) -> (GpuHealth, Option<&str>) {
         match (&self.fault, self.is_hot) {
             (Some(why), _) => (GpuHealth::Fenced, Some(why)),

@@ -1,4 +1,4 @@
-//! Whether GPUs still work: a program of our own takes a little memory on each, writes it and reads it back.
+//! Tests whether GPUs work: a program allocates a little memory on each, writes it and reads it back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,14 @@ use tokio::time::timeout;
 
 use crate::runner::{environment, kill_group};
 
-/// A GPU that takes longer than this for a megabyte hangs.
+/// Timeout of the test; it needs only one megabyte.
 const PROBE_MAX: Duration = Duration::from_secs(30);
 
-/// How the program says that a GPU does not work. Any other failure is its own, and proves nothing.
+/// Exit code of the program for a faulty GPU. Any other failure is the program's own and proves nothing.
 const FAULT: i32 = 3;
 
-/// What is wrong with these GPUs, in words. `python` has the runner installed and nothing of anybody else: what it runs at its start is ours.
+/// Describes what is wrong with these GPUs; `None` if they work. `python` must have only the runner installed, so that
+/// no package of a tenant runs.
 pub(super) async fn fault(python: &Path, gpus: &[u32]) -> Option<String> {
     let indices: Vec<String> = gpus.iter().map(u32::to_string).collect();
     let started = Command::new(python)

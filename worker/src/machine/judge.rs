@@ -1,4 +1,4 @@
-//! What is to be thought of the facts. Pure.
+//! Judges the facts. Pure.
 
 use std::path::Path;
 
@@ -8,19 +8,20 @@ use crate::environment::RunnerWheel;
 use crate::environment::interpreter::serves;
 use crate::sandbox::Level;
 
-/// As `what` of the finding about GPUs.
+/// Name of the finding about GPUs.
 pub(super) const GPUS: &str = "GPUs";
 
-/// What worker archives are built for; a `stoke` that was built elsewhere may need more, and would not have started.
+/// Minimum glibc of worker archives. A `stoke` that was built elsewhere may require more, but then would not have
+/// started.
 const GLIBC_MIN: (u32, u32) = (2, 28);
 
-/// The oldest CUDA that current builds of PyTorch, vLLM and the like still run on, by minor version compatibility.
+/// The oldest CUDA that current builds of PyTorch, vLLM and similar frameworks run on, by minor version compatibility.
 const CUDA_MIN: (u32, u32) = (12, 0);
 
-/// A GPU framework's environment is about 5 GB.
+/// Less free space causes a warning: the environment of a GPU framework is about 5 GB.
 const DISK_COMFORT: u64 = 10 << 30;
 
-/// Below this a worker takes no jobs: `disk.rs`.
+/// A worker with less free space takes no jobs; see `disk.rs`.
 const DISK_MIN: u64 = 64 << 20;
 
 const CONTAINER: &str = "In a container, pass in the GPUs and the driver's libraries: docker run --gpus all (requires \
@@ -84,7 +85,7 @@ pub(super) fn wheel(wheel: &RunnerWheel) -> Finding {
     }
 }
 
-/// The level that handlers are shut in at, what they can do all the same, and why it is not a higher one.
+/// Judges the sandbox level, what handlers can still do, and why no higher level is available.
 pub(super) fn sandbox(found: Result<(Level, &str, &str), &str>) -> Finding {
     const WHAT: &str = "sandbox";
     match found {
@@ -139,7 +140,7 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
         );
     }
     match (found.image_cuda.as_deref().and_then(pair), newest) {
-        // Within a major version newer programs run on older drivers.
+        // Within a major version, newer programs run on older drivers.
         (Some(image), Some(newest)) if image.0 > newest.0 => Finding::warn(
             GPUS,
             format!("{gpus}: this image contains CUDA {}.{}, which this driver does not support", image.0, image.1),
@@ -219,7 +220,7 @@ pub(super) fn gateway(url: &str, release: Result<String, String>) -> Finding {
     }
 }
 
-/// `12.8` and `12.8.1` as numbers.
+/// Parses the first two numbers of e.g. `12.8` or `12.8.1`.
 fn pair(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))

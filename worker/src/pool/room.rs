@@ -1,4 +1,4 @@
-//! Room on GPUs: what is reserved for a model, and who makes way for it.
+//! Room on GPUs: reservations for models, and evictions to make room.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use stokehold_queue::job::{ErrorCode, JobError};
 use super::{Loaded, Model, ModelGuard, NotReady, Pool, lock};
 use crate::failure::{failed, infra};
 
-/// How long a claim waits for the runs on its GPU to end.
+/// Timeout of a claim that waits for runs on its GPU to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
-/// For how long a model that there was no room for keeps the jobs of its other versions away.
+/// How long a model without room keeps jobs of its other versions away.
 const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {
-    /// Reserves what the model needs, evicting idle runners until it fits. `None`: no GPU needed.
+    /// Reserves the memory that the model needs, and evicts idle runners until it fits. `None` if it needs no GPU.
     pub(super) async fn make_room(
         &self,
         model: &ModelGuard,
@@ -30,7 +30,7 @@ impl Pool {
             let mut idle = self.idle();
             if model.is_growing() {
                 idle.retain(|model| !model.is_kept_warm() && model.is_long_unused());
-                // As many as can run at once; this one counts already.
+                // Allow as many as can run concurrently; this model is already counted.
                 let most = self.max_loaded.max(self.slots.count());
                 while self.loaded() > most {
                     if idle.is_empty() || !self.evict(&idle.remove(0)).await {
@@ -39,7 +39,7 @@ impl Pool {
                 }
                 return Ok(None);
             }
-            // The longest unused first, and those last that are to stay.
+            // Least recently used first; models that should stay loaded come last.
             idle.sort_by_key(|model| model.is_kept_warm());
             while self.loaded() >= self.max_loaded && !idle.is_empty() {
                 self.evict(&idle.remove(0)).await;
@@ -55,7 +55,7 @@ impl Pool {
         if model.alone.load(Ordering::SeqCst) {
             return self.make_empty(model, &need).await.map(Some);
         }
-        // It was held for the class that was known of it; if it needs more by now, it is as any other.
+        // The claim is for the VRAM class that was known; if the model needs more by now, it is handled like any other.
         if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, &need)) {
             return Ok(Some(reservation));
         }
@@ -63,7 +63,7 @@ impl Pool {
             if let Some(reservation) = ledger.reserve(&need, &model.usable_gpus) {
                 return Ok(Some(reservation));
             }
-            // Memory of a process that is gone counts as free when the GPU says so.
+            // Memory of an exited process counts as free once a reading confirms it.
             if ledger.is_about_to_fit(&need, &model.usable_gpus) {
                 if !self.gpus.look_again().await {
                     return Err(NotReady::NoRoom);
@@ -76,12 +76,12 @@ impl Pool {
             }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
             let Some(victims) = ledger.victims(&need, &model.usable_gpus, &values) else {
-                // What is being tried out may be free again in a moment.
+                // GPUs that are being tested may soon be available.
                 if self.gpus.tried(&model.usable_gpus).await {
                     continue;
                 }
-                // The queue knows a model by the least that it needs of any GPU. Where it needs more of these, a lease says nothing of the room
-                // that there is, and would be taken and given back again and again: it has its turn now, so room is made.
+                // The queue knows the minimum need of a model over all GPUs. If it needs more on these, its leases do
+                // not reflect the room here, and jobs would be leased and released repeatedly: make room for it now.
                 if ledger.needs_more_than_its_class(&need, &model.usable_gpus) {
                     return self.make_empty(model, &need).await.map(Some);
                 }
@@ -93,13 +93,14 @@ impl Pool {
         }
     }
 
-    /// Claims a GPU for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
+    /// Claims a GPU for a model that needs it for itself: no new run starts there, running ones end, and idle models
+    /// are evicted.
     async fn make_empty(&self, model: &ModelGuard, need: &Need) -> Result<Reservation, NotReady> {
         let claim = self.clear(need, &model.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
         self.gpus.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
-    /// Claims some of these GPUs and makes room there. `None` when they cannot be had.
+    /// Claims some of these GPUs and makes room there. `None` if that fails.
     pub(crate) async fn hold(&self, need: &Need, on: &[u32]) -> Option<Claim> {
         self.clear(need, on, None).await
     }
@@ -108,7 +109,7 @@ impl Pool {
         let ledger = self.gpus.ledger();
         let claim = ledger.claim(need, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
-        // A GPU that has failed meanwhile will never be empty.
+        // A GPU that has become faulty will never be empty.
         while Instant::now() < until && ledger.are_open(&claim.gpus) {
             let ended = self.ended.notified();
             tokio::pin!(ended);
@@ -138,7 +139,7 @@ impl Pool {
         None
     }
 
-    /// Evicts what can still be. `false`: nothing could.
+    /// Evicts those victims that are still idle. `false` if none was.
     async fn evict_all(&self, idle: &[Arc<Model>], victims: &[Ticket]) -> bool {
         let mut evicted = false;
         for model in idle.iter().filter(|model| model.ticket().is_some_and(|ticket| victims.contains(&ticket))) {
@@ -147,12 +148,13 @@ impl Pool {
         evicted
     }
 
-    /// Gives memory back where GPUs are short of it, as far as idle runners hold any, and ends the runners on GPUs that have failed.
+    /// Frees memory on GPUs that are short of it, as far as idle runners hold any, and kills the runners on faulty
+    /// GPUs.
     pub(crate) async fn relieve(&self) {
         if self.gpus.any_faulty() {
             for model in self.known() {
                 let failed = |loaded: &&Loaded| loaded.gpus.iter().any(|gpu| self.gpus.fault(*gpu).is_some());
-                // One that is loading there fails by itself.
+                // A model that is loading there fails by itself.
                 let runner = model
                     .loaded
                     .try_lock()
@@ -172,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// `false`: it is in use again, or gone already.
+    /// Evicts a model. `false` if it is in use again or already gone.
     async fn evict(&self, model: &Model) -> bool {
         self.evict_if(model, |model| model.users.load(Ordering::SeqCst) == 0).await
     }
@@ -189,7 +191,7 @@ impl Pool {
         true
     }
 
-    /// Loaded models that nobody uses, the longest unused first.
+    /// Idle loaded models, least recently used first.
     fn idle(&self) -> Vec<Arc<Model>> {
         let mut idle: Vec<Arc<Model>> = self.known();
         idle.retain(|model| model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
@@ -197,7 +199,7 @@ impl Pool {
         idle
     }
 
-    /// Of these, those that need not stay for what may come.
+    /// Idle models that need not stay loaded.
     fn evictable(&self) -> Vec<Arc<Model>> {
         let mut idle = self.idle();
         idle.retain(|model| !model.is_kept_warm());
@@ -208,25 +210,25 @@ impl Pool {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
-    /// The largest VRAM class that could be loaded now, by GPU.
+    /// The largest VRAM class that could be loaded now, for each GPU.
     pub(crate) fn reach(&self) -> Vec<CardReach> {
         let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
         self.gpus.ledger().reach(&idle)
     }
 
-    /// There was no room for this model.
+    /// Records that there was no room for this model.
     pub(super) fn crowd(&self, model: ModelRef) {
         let mut crowded = lock(&self.crowded);
         crowded.retain(|_, since| since.elapsed() < CROWDED);
         crowded.insert(model, Instant::now());
     }
 
-    /// Whether there was lately no room for some model.
+    /// Whether there was recently no room for some model.
     pub(super) fn is_short(&self) -> bool {
         lock(&self.crowded).values().any(|since| since.elapsed() < CROWDED)
     }
 
-    /// Whether there was lately no room for another version of this model.
+    /// Whether there was recently no room for another version of this model.
     pub(super) fn is_crowded(&self, model: &ModelRef) -> bool {
         let is_other = |other: &ModelRef| {
             (&other.tenant, &other.endpoint) == (&model.tenant, &model.endpoint) && other.version != model.version
@@ -234,7 +236,7 @@ impl Pool {
         lock(&self.crowded).iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
     }
 
-    /// What a job is told that failed on these GPUs: on one that has failed, it is the GPU's failure and not the model's.
+    /// Attributes the error of a job to a faulty GPU if it ran on one.
     pub(crate) fn blamed(&self, error: JobError, gpus: &[u32]) -> JobError {
         match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fault(*gpu)?))) {
             Some((gpu, why)) => {

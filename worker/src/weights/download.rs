@@ -1,5 +1,4 @@
-//! Fetches one file: in ranges that run beside each other and go on where they were cut off, or, where the server knows no ranges,
-//! as one stream.
+//! Downloads one file: in parallel ranges that can be resumed or, if the server does not support ranges, as one stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,28 +22,30 @@ use crate::transfer::RETRY;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 10;
 
-/// How often a file may change under a download before it is fetched in one stream: servers behind one name may disagree for ever.
+/// Number of changes of a file during a download after which it is downloaded in one stream: servers behind one name
+/// may permanently disagree.
 const CHANGES_MAX: u32 = 3;
 
-/// The most of a refusal that is read to learn why.
+/// Maximum number of bytes to read of an error response.
 const REFUSAL_BYTES_MAX: usize = 8 * 1024;
 
-/// The measures of downloads.
+/// Limits of downloads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// The largest range asked for at once.
+    /// Maximum size of a requested range.
     pub(super) piece_bytes: u64,
-    /// What is gathered before it is written; what a killed process loses of each range.
+    /// Size of the write buffer, which is also the maximum loss per range if the process is killed.
     pub(super) write_bytes: usize,
-    /// Ranges of all files at once.
+    /// Maximum number of concurrent ranges of all files.
     pub(super) parallel: usize,
-    /// Longest silence of a server.
+    /// Timeout of a server that sends nothing.
     pub(super) idle: Duration,
-    /// How long a range is tried without one new byte.
+    /// Timeout of the retries of a range without any new byte.
     pub(super) stall_timeout: Duration,
 }
 
-/// 32 MiB take a fast line about a third of a second, against which a request counts little, and eight of them fill it.
+/// A 32 MiB range takes about a third of a second on a fast connection, so the overhead of a request is small, and
+/// eight ranges saturate it.
 pub(super) const LIMITS: Limits = Limits {
     piece_bytes: 32 << 20,
     write_bytes: 4 << 20,
@@ -53,14 +54,14 @@ pub(super) const LIMITS: Limits = Limits {
     stall_timeout: Duration::from_secs(2 * 60),
 };
 
-/// Fetches files, a bounded number of ranges at once.
+/// Downloads files with a limited number of concurrent ranges.
 pub(super) struct Downloads {
     http: Client,
     permits: Semaphore,
     limits: Limits,
 }
 
-/// Where a file comes from.
+/// Source of a file.
 struct Source<'a> {
     path: &'a str,
     size_bytes: u64,
@@ -68,13 +69,13 @@ struct Source<'a> {
     headers: HeaderMap,
 }
 
-/// Why a range was not fetched.
+/// Why a range was not downloaded.
 enum Stop {
-    /// Another try may end differently.
+    /// A transient error.
     Passing(String),
-    /// Not the version that the first ranges are of.
+    /// The file's version differs from that of the first ranges.
     Changed,
-    /// This answer is the whole file.
+    /// The response contains the whole file.
     Whole(Box<Response>),
     Final(Error),
 }
@@ -85,7 +86,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Without the URL, which may be a secret.
+/// Converts an error without its URL, which may be secret.
 fn passing(error: reqwest::Error) -> Stop {
     let error = error.without_url();
     let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
@@ -117,14 +118,15 @@ impl<'a> Source<'a> {
 
 impl Downloads {
     pub(super) fn new(limits: Limits) -> Result<Self, Error> {
-        // Redirects are followed by ourselves: the client would strip only the headers that it knows to be secret, and tell the
-        // next host, signature and all, where it came from. Ranges beside each other on one connection would share its window.
+        // Follow redirects manually: the client would remove only known secret headers, and would send the signed URL
+        // to the next host as referrer. Ranges that share one connection would share its flow control window.
         let http = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).http1_only();
         let http = http.build().map_err(|error| Error::io("set up downloads")(std::io::Error::other(error)))?;
         Ok(Self { http, permits: Semaphore::new(limits.parallel), limits })
     }
 
-    /// Fetches what lacks of a file and compares its hash. On an error, what has arrived is kept, unless it is wrong.
+    /// Downloads the missing parts of a file and verifies its hash. On an error, the received data is kept unless it is
+    /// wrong.
     pub(super) async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<(), Error> {
         let source = Source::new(file)?;
         let mut is_resumed = partial.is_resumed();
@@ -139,7 +141,8 @@ impl Downloads {
             if !is_resumed {
                 return Err(Error::Differs { path: file.path.clone(), expected: file.sha256.clone(), got });
             }
-            // A power cut may have kept the journal and lost the bytes; or the server's file changed between two processes.
+            // After a power cut, the journal may be ahead of the data; or the server's file changed between two
+            // processes.
             tracing::warn!(
                 weights.path = file.path,
                 "a resumed download does not match the pinned hash; restarting it"
@@ -177,7 +180,7 @@ impl Downloads {
     async fn in_ranges(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), Stop> {
         let gaps = partial.gaps(self.limits.piece_bytes).await.map_err(|error| source.write(error))?;
         let Some(first) = gaps.first() else { return Ok(()) };
-        // Shows, before many ask at once, whether the server knows ranges and which version it has.
+        // Determines, before the parallel requests, whether the server supports ranges and which version it has.
         let permit = self.permit().await;
         let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         let answer = loop {
@@ -191,7 +194,7 @@ impl Downloads {
         pieces.buffer_unordered(self.limits.parallel).try_collect().await
     }
 
-    /// One range, from where it was cut off.
+    /// Downloads one range, resuming it after interruptions.
     async fn piece(
         &self,
         source: &Source<'_>,
@@ -225,7 +228,8 @@ impl Downloads {
         Ok(())
     }
 
-    /// The whole file at once. Cut off, it begins anew, for as long as each beginning but a few comes further than all before.
+    /// Downloads the whole file in one stream. Restarts after interruptions, as long as each of the tries, except a
+    /// few, gets further than before.
     async fn as_stream(
         &self,
         source: &Source<'_>,
@@ -259,12 +263,12 @@ impl Downloads {
         }
     }
 
-    /// The right to hold a connection; `None` only of a semaphore that is closed, as this one never is.
+    /// A permit for a connection; `None` only if the semaphore is closed, which never happens.
     async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.acquire().await.ok()
     }
 
-    /// Waits before another try, if there is time for one.
+    /// Waits before another try, if there is time.
     async fn again(&self, tries: &mut Tries, why: String) -> Result<(), Stop> {
         if !tries.are_left() {
             return Err(Stop::Passing(why));
@@ -274,7 +278,7 @@ impl Downloads {
         Ok(())
     }
 
-    /// Asks for a range, or all of it, and looks at how the answer begins.
+    /// Requests a range, or the whole file, and checks the headers of the response.
     async fn open(
         &self,
         source: &Source<'_>,
@@ -286,7 +290,7 @@ impl Downloads {
         if let Some(range) = range {
             let text = format!("bytes={}-{}", range.start, range.end - 1);
             asked.extend(HeaderValue::from_str(&text).map(|value| (RANGE, value)));
-            // A weak one says nothing of bytes, and may not be asked for.
+            // A weak ETag does not identify bytes and is not allowed in If-Range.
             let strong = etag.as_deref().filter(|etag| !etag.starts_with("W/"));
             asked.extend(strong.and_then(|etag| HeaderValue::from_str(etag).ok()).map(|value| (IF_RANGE, value)));
         }
@@ -296,7 +300,7 @@ impl Downloads {
                 self.check_part(source, partial, &answer, range, etag.as_deref()).await?;
                 Ok(answer)
             }
-            // Asked for under a condition: it no longer holds. Or the server knows no ranges: then the next answer is the same.
+            // The If-Range condition failed, or the server does not support ranges; then the next response is the same.
             (StatusCode::OK, Some(_)) if etag.is_some() => Err(Stop::Changed),
             (StatusCode::OK, range) => match length(&answer, CONTENT_LENGTH) {
                 Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
@@ -311,7 +315,7 @@ impl Downloads {
         }
     }
 
-    /// Sends a request, to the host that the first one names with the file's headers, and to others without.
+    /// Sends a request and follows redirects. Only the original host gets the file's headers.
     async fn follow(&self, source: &Source<'_>, asked: HeaderMap) -> Result<Response, Stop> {
         let mut url = source.url.clone();
         for _ in 0..=REDIRECTS_MAX {
@@ -333,7 +337,7 @@ impl Downloads {
         Err(Stop::Passing("too many redirects".to_owned()))
     }
 
-    /// Whether a part is the one asked for, of the version that the others are of.
+    /// Checks that a partial response is the requested range of the expected version.
     async fn check_part(
         &self,
         source: &Source<'_>,
@@ -359,7 +363,7 @@ impl Downloads {
         }
     }
 
-    /// Writes the bytes of an answer, moving the start of `range` with them.
+    /// Writes the bytes of a response, and advances the start of `range`.
     async fn read(
         &self,
         source: &Source<'_>,
@@ -382,7 +386,7 @@ impl Downloads {
                 buffer.extend_from_slice(bytes);
                 let left = range.end - range.start;
                 if buffer.len() as u64 > left {
-                    // Of a whole file the length is what is wrong with it.
+                    // For a whole file, its size is wrong.
                     return Err(if is_whole {
                         source.size_differs(range.start + buffer.len() as u64)
                     } else {
@@ -390,7 +394,7 @@ impl Downloads {
                     });
                 }
             }
-            // What arrived before a cut counts as well.
+            // Write the bytes that arrived before an interruption too.
             if buffer.len() >= self.limits.write_bytes || (is_over && !buffer.is_empty()) {
                 let (at, count) = (range.start, buffer.len() as u64);
                 buffer = partial.write(generation, at, buffer).await.map_err(|error| source.write(error))?;
@@ -415,12 +419,12 @@ fn length(answer: &Response, name: HeaderName) -> Option<u64> {
     answer.headers().get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// The size of the file of which an answer is, or would be, a part.
+/// The total size in a Content-Range header.
 fn total(answer: &Response) -> Option<u64> {
     answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
 }
 
-/// Why a server refused. An address that has expired says so in its store's own words, or worked before.
+/// Classifies an error response. An expired URL is detected by the store's message, or because it worked before.
 async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode, answer: Response) -> Stop {
     let path = source.path.to_owned();
     if !status.is_client_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
@@ -434,7 +438,7 @@ async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode
     Stop::Final(Error::Refused { path, status })
 }
 
-/// The beginning of what a server said.
+/// The beginning of a response body.
 async fn said(answer: Response) -> String {
     const LIMIT: Duration = Duration::from_secs(5);
     let (mut text, mut body) = (Vec::new(), answer.bytes_stream());

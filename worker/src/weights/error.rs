@@ -1,5 +1,3 @@
-//! Why weights are not there.
-
 use std::path::Path;
 
 use reqwest::StatusCode;
@@ -7,19 +5,19 @@ use reqwest::StatusCode;
 use super::progress::Size;
 use crate::environment;
 
-/// Why weights are not there. None of these holds a URL or a header: both may be secrets.
+/// Why weights are not available. No variant contains a URL or a header, which may be secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The list is one that no gateway of ours makes.
+    /// The list of weights is invalid, which our gateway never sends.
     #[error("invalid list of weights: {0}")]
     List(String),
     /// No new bytes arrived within the timeout. The bytes so far are kept; another call resumes the download.
     #[error("cannot fetch {path}: {why}")]
     Fetch { path: String, why: String },
-    /// Another try would only repeat it.
+    /// The server rejected the request permanently.
     #[error("cannot fetch {path}: the server responded with {status}")]
     Refused { path: String, status: StatusCode },
-    /// Ask for new URLs and call again: what has arrived is kept.
+    /// New URLs and another call are needed; the received data is kept.
     #[error("cannot fetch {path}: its URL has expired")]
     Expired { path: String },
     #[error(
@@ -30,7 +28,7 @@ pub(crate) enum Error {
         "{path} does not match the pinned hash: expected {expected}, got {got}; deploy again to pin the current file"
     )]
     Differs { path: String, expected: String, got: String },
-    /// Its file on this machine was changed, and cannot be replaced while it is in use.
+    /// Its file on this machine was changed and cannot be replaced while it is in use.
     #[error("{path} was changed on this machine after it was verified, and is in use; restart the worker")]
     Changed { path: String },
     #[error(
@@ -52,17 +50,17 @@ pub(crate) enum Error {
         free = Size(*free)
     )]
     Disk { need: u64, free: u64 },
-    /// Said in the system's words, by which a full disk is known elsewhere.
+    /// Contains the system's message, by which a full disk is detected elsewhere.
     #[error("cannot write {path}, this worker's disk is full: {source}")]
     NoSpace { path: String, source: std::io::Error },
     #[error("{path} is not a valid safetensors file: {why}")]
     Safetensors { path: String, why: String },
     #[error("{path} is a pickle file that would run code: it uses {globals}; use safetensors instead")]
     Dangerous { path: String, globals: String },
-    /// What cannot be scanned is not taken for clean.
+    /// A file that cannot be scanned counts as dangerous.
     #[error("{path} is a pickle file that cannot be scanned: {why}; use safetensors instead")]
     Unscanned { path: String, why: String },
-    /// Locks, and programs that were run.
+    /// Errors of locks and helper programs.
     #[error(transparent)]
     Shared(#[from] environment::Error),
     #[error("cannot {what}")]
@@ -79,7 +77,7 @@ impl Error {
         |source| Self::Io { what, source }
     }
 
-    /// The disk refused bytes of `path`.
+    /// An error while writing `path`.
     pub(super) fn write(path: &str) -> impl FnOnce(std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let path = path.to_owned();
@@ -90,7 +88,7 @@ impl Error {
     }
 }
 
-/// Where a file of the cache could not be used.
+/// An error with a file of the cache.
 pub(super) fn at(verb: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     Error::io(format!("{verb} {}", path.display()))
 }
