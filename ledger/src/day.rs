@@ -1,5 +1,5 @@
-//! A day of many models on few GPUs, in virtual time: the queue and the ledger as they are, models and GPUs as numbers. What warm-first
-//! and packing are worth is what comes out.
+//! A day of many models on few GPUs, in virtual time: the queue and the ledger as they are, models and GPUs as numbers.
+//! What warm-first and packing are worth is what comes out.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

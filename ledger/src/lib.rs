@@ -1,7 +1,8 @@
-//! The VRAM ledger: who holds how much of which GPU. What is held never exceeds what a GPU has (P11).
+//! The VRAM ledger: the memory that each model reserves on each GPU. Reservations never exceed the memory of a GPU
+//! (P11).
 //!
-//! A model's part is reserved before it loads, at what it is thought to need; what NVML then sees of its processes corrects that. A
-//! GPU's room is what neither is held nor is in use by somebody else.
+//! Memory is reserved before a model loads, by its expected need; readings of its processes through NVML correct the
+//! reservation. Free memory is neither reserved nor in use by other programs.
 
 mod gpu;
 
@@ -14,17 +15,17 @@ use stokehold_queue::vram::{VramNeed, reach_of_room_gib};
 use gpu::GpuAccount;
 use tokio::sync::Notify;
 
-/// Names a holder.
+/// Identifies a holder.
 pub type Ticket = u64;
 
-/// What a model takes: a part of one GPU, or several GPUs of which it has each for itself.
+/// The need of a model: a part of one GPU, or several whole GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
-    /// Of each GPU.
+    /// Memory of each GPU.
     pub vram: VramNeed,
-    /// How many GPUs; more than one are had whole.
+    /// Number of GPUs; more than one are not shared.
     pub gpus: usize,
-    /// It takes all that each GPU has, because what it needs is not known.
+    /// Whether it takes all memory of each GPU, because its need is unknown.
     pub is_all: bool,
 }
 
@@ -35,7 +36,7 @@ impl Need {
         Self::of_mib(mib, 1)
     }
 
-    /// So much of each of these GPUs, whatever their kind.
+    /// This much memory of each GPU, regardless of its kind.
     #[must_use]
     pub fn of_mib(mib: u64, gpus: usize) -> Self {
         Self { vram: VramNeed::of_mib(mib), gpus, is_all: false }
@@ -46,7 +47,7 @@ impl Need {
     }
 }
 
-/// GPUs that somebody wants for itself: until this is dropped, nobody else reserves there. What was reserved by it stays.
+/// A claim of GPUs: until it is dropped, no other model can reserve memory there. Reservations made through it remain.
 #[derive(Debug)]
 pub struct Claim {
     ledger: Ledger,
@@ -62,12 +63,12 @@ impl Drop for Claim {
     }
 }
 
-/// A holder that may be evicted, and what its loss would cost: its time to load again over how long nobody has asked for it.
+/// A holder that may be evicted, and the cost of its eviction: its load time divided by how long it has been idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Idle {
-    /// Its name.
+    /// Its ticket.
     pub ticket: Ticket,
-    /// What its loss would cost.
+    /// Cost of its eviction.
     pub value: f64,
 }
 
@@ -81,14 +82,14 @@ struct Accounts {
     tickets: Ticket,
 }
 
-/// A part of a GPU, or whole GPUs, until this is dropped. It belongs to whatever owns the processes that use the memory, and goes with
-/// them: dropped when they are gone, it is free when a look at the GPU has shown so.
+/// Reserved memory on one or several GPUs, until dropped. It belongs to the owner of the processes that use the memory,
+/// and is dropped when they have exited; the memory is free once a reading has confirmed it.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
-    /// Its name.
+    /// Its ticket.
     pub ticket: Ticket,
-    /// The GPUs' indices, the lowest first.
+    /// Indices of the GPUs, in ascending order.
     pub gpus: Vec<u32>,
 }
 
@@ -99,21 +100,22 @@ impl Drop for Reservation {
 }
 
 impl Reservation {
-    /// These processes use it: those of this group.
+    /// Sets the process group that uses it.
     pub fn belongs_to(&self, group: u32) {
         self.ledger.each(&self.gpus, |gpu| gpu.belongs_to(self.ticket, group));
     }
 }
 
 impl Ledger {
-    /// An empty ledger for these GPUs. GPUs that are looked at have what is released believed only when a look has shown it.
+    /// An empty ledger for these GPUs. With `are_looked_at`, released memory is free only once a reading has confirmed
+    /// it.
     pub fn new(gpus: &[Gpu], are_looked_at: bool) -> Self {
         let gpus = gpus.iter().map(|gpu| GpuAccount::new(gpu, are_looked_at)).collect();
         Self(Arc::new(Mutex::new(Accounts { gpus, tickets: 0 })))
     }
 
-    /// Reserves on those of these GPUs where the least is left over (ties: the lower index). `None` when there is no room; nothing is
-    /// reserved then.
+    /// Reserves memory on those of these GPUs that leave the least free memory (ties: the lower index). `None` without
+    /// any reservation if there is no room.
     pub fn reserve(&self, need: &Need, on: &[u32]) -> Option<Reservation> {
         let mut this = self.lock();
         let left = |gpu: &GpuAccount| gpu.free_for_mib(need, &[]).checked_sub(gpu.asked_mib(need));
@@ -129,8 +131,8 @@ impl Ledger {
         Some(self.reservation(ticket, chosen))
     }
 
-    /// Claims those of these GPUs on which the most is free, of those that are large enough and not claimed. `ended` is told when the
-    /// claim ends.
+    /// Claims those of these GPUs that have the most free memory, among those that are large enough and not claimed.
+    /// Notifies `ended` when the claim ends.
     pub fn claim(&self, need: &Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
         let mut this = self.lock();
         let able = this
@@ -149,12 +151,12 @@ impl Ledger {
         Some(Claim { ledger: self.clone(), gpus, ended: Arc::clone(ended) })
     }
 
-    /// Whether there is room for it on the claimed GPUs.
+    /// Whether there is room for this need on the claimed GPUs.
     pub fn has_room_claimed(&self, claim: &Claim, need: &Need) -> bool {
         self.lock().has_room_claimed(claim, need)
     }
 
-    /// Reserves on the claimed GPUs, once there is room. The claim stays.
+    /// Reserves memory on the claimed GPUs if there is room. The claim remains.
     pub fn reserve_claimed(&self, claim: &Claim, need: &Need) -> Option<Reservation> {
         let mut this = self.lock();
         if !this.has_room_claimed(claim, need) {
@@ -170,46 +172,46 @@ impl Ledger {
         Reservation { ledger: self.clone(), ticket, gpus }
     }
 
-    /// Whether somebody wants one of these GPUs for itself.
+    /// Whether any of these GPUs is claimed.
     pub fn is_claimed(&self, gpus: &[u32]) -> bool {
         self.lock().of(gpus).any(|gpu| gpu.is_claimed)
     }
 
-    /// Whether all of these GPUs take work.
+    /// Whether all of these GPUs accept work.
     pub fn are_open(&self, gpus: &[u32]) -> bool {
         self.lock().of(gpus).all(|gpu| gpu.is_open)
     }
 
-    /// Whether memory of those who have left these GPUs is not yet seen to be free.
+    /// Whether memory of former holders of these GPUs is not confirmed to be free.
     pub fn is_clearing(&self, gpus: &[u32]) -> bool {
         self.lock().of(gpus).any(GpuAccount::is_clearing)
     }
 
-    /// Whether there will be room on these GPUs as soon as a look has shown that those who have left are gone.
+    /// Whether there will be room on these GPUs once the memory of former holders is confirmed to be free.
     pub fn is_about_to_fit(&self, need: &Need, on: &[u32]) -> bool {
         let this = self.lock();
         this.of(on).filter(|gpu| gpu.room_after_mib(need) >= gpu.asked_mib(need)).count() >= need.gpus
             && this.of(on).any(GpuAccount::is_clearing)
     }
 
-    /// A model has warmed up: what it was seen to use at the most, and a margin, replaces what was reserved for it. A GPU that does not
-    /// tell what each process uses leaves it as it is. MiB held from now on.
+    /// Replaces the reservation of a warmed-up model by its measured peak plus a margin. Does nothing if the GPU does
+    /// not report the memory of processes. Returns the reserved MiB.
     pub fn settle(&self, ticket: Ticket) -> u64 {
         self.lock().gpus.iter_mut().filter_map(|gpu| gpu.settle(ticket)).sum()
     }
 
-    /// Takes note of what NVML sees on a GPU: all that is in use, and what process groups use, where they can be told apart.
+    /// Applies a reading of a GPU: the memory in use and, if known, that of each process group.
     pub fn observe(&self, index: u32, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
         self.on(index, |gpu| gpu.observe(used_mib, groups)).unwrap_or_default()
     }
 
-    /// Lets a GPU take work, or not. What is held stays held.
+    /// Sets whether a GPU accepts work. Reservations remain.
     pub fn set_open(&self, index: u32, is_open: bool) {
         self.on(index, |gpu| gpu.is_open = is_open);
     }
 
-    /// For each GPU the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone, and that of which
-    /// every model could have it whole. 0: nothing does.
+    /// For each GPU, the largest VRAM class in GiB of which every model would fit if these idle holders were gone, and
+    /// the largest of which every model could have the GPU for itself. 0 if none.
     pub fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
         let reach = |gpu: &GpuAccount| CardReach {
             index: gpu.index,
@@ -219,40 +221,40 @@ impl Ledger {
         self.lock().gpus.iter().map(reach).collect()
     }
 
-    /// Whether these GPUs could hold a model that needs so much, if nothing else were on them.
+    /// Whether these GPUs could hold a model with this need if they were empty.
     pub fn could_hold(&self, need: &Need, on: &[u32]) -> bool {
         self.lock().of(on).filter(|gpu| gpu.could_hold(need)).count() >= need.gpus
     }
 
-    /// Whether a model holds more of one of these GPUs than the class of its jobs says.
+    /// Whether a model needs more memory on one of these GPUs than the VRAM class of its jobs.
     pub fn needs_more_than_its_class(&self, need: &Need, on: &[u32]) -> bool {
         let class_mib = need.vram.class_gib().map_or(u64::MAX, |class| u64::from(class) * 1024);
         self.lock().of(on).any(|gpu| gpu.is_open && gpu.could_hold(need) && gpu.asked_mib(need) > class_mib)
     }
 
-    /// What a model could hold of each of so many of these GPUs at the most, alone on the largest that take work.
+    /// The most memory that a model could have on each of `gpus` of these GPUs, alone on the largest that accept work.
     pub fn largest_mib(&self, gpus: usize, on: &[u32]) -> u64 {
         let mut usable: Vec<u64> = self.lock().of(on).filter(|gpu| gpu.is_open).map(GpuAccount::usable_mib).collect();
         usable.sort_unstable_by_key(|mib| Reverse(*mib));
         usable.get(gpus.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    /// What a holder has, and is seen to use now, on each of its GPUs.
+    /// The reserved and used memory of a holder on each of its GPUs.
     pub fn held(&self, ticket: Ticket) -> Vec<ModelOnCard> {
         self.lock().gpus.iter().filter_map(|gpu| gpu.held_and_seen(ticket)).collect()
     }
 
-    /// What a holder was seen to use of a GPU at the most, and the margin above it; `None` where that cannot be seen.
+    /// The measured peak of a holder on a GPU plus the margin; `None` if unknown.
     pub fn need_mib(&self, ticket: Ticket) -> Option<u64> {
         self.lock().gpus.iter().filter_map(|gpu| gpu.need_mib(ticket)).max()
     }
 
-    /// Forgets the most that a holder was seen to use: from now on counts what it uses from now on. What it holds stays.
+    /// Resets the measured peak of a holder. Its reservation remains.
     pub fn forget_peak(&self, ticket: Ticket) {
         self.lock().gpus.iter_mut().for_each(|gpu| gpu.forget_peak(ticket));
     }
 
-    /// Which of these idle holders to evict so that `need` fits these GPUs, where the least is lost. `None` when it does not fit
+    /// The idle holders to evict so that `need` fits on these GPUs at the lowest cost. `None` if it does not fit even
     /// without all of them.
     pub fn victims(&self, need: &Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
         let this = self.lock();
@@ -269,13 +271,13 @@ impl Ledger {
             return None;
         }
         let mut victims = choices.into_iter().take(need.gpus).flatten().collect::<Vec<_>>();
-        // One that has several GPUs makes way once.
+        // A holder of several GPUs is evicted once.
         victims.sort_unstable();
         victims.dedup();
         Some(victims)
     }
 
-    /// Which of these idle holders to evict so that a GPU is short of nothing; as many of them as there are, if that is not enough.
+    /// The idle holders to evict so that a GPU is not short of memory; all of them if that is not enough.
     pub fn relief(&self, index: u32, short_mib: u64, idle: &[Idle]) -> Vec<Ticket> {
         let this = self.lock();
         let Some(gpu) = this.gpus.iter().find(|gpu| gpu.index == index) else { return Vec::new() };
@@ -291,7 +293,7 @@ impl Ledger {
         enough.map(|(_, ticket, _)| ticket).collect()
     }
 
-    /// A GPU as it stands.
+    /// The current totals of a GPU.
     pub fn line(&self, index: u32) -> Option<Line> {
         self.on(index, |gpu| gpu.line())
     }
@@ -318,7 +320,7 @@ impl Accounts {
         self.of(&claim.gpus).all(|gpu| gpu.has_room_claimed(need))
     }
 
-    /// Holds what is needed of each of these GPUs.
+    /// Reserves the needed memory on each of these GPUs.
     fn hold(&mut self, indices: &[u32], need: &Need) -> Ticket {
         let ticket = self.tickets;
         self.tickets += 1;
@@ -327,23 +329,24 @@ impl Accounts {
     }
 }
 
-/// What a look at a GPU means for the ledger.
+/// What a reading of a GPU means for the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// MiB more than there are, held and in use together: as much has to be given back.
+    /// MiB by which reserved and used memory exceed the GPU's memory.
     pub short_mib: u64,
-    /// In use though the process that used it has been gone for long.
+    /// Memory that is still in use long after its process has exited.
     pub stuck_mib: u64,
 }
 
-/// A GPU in the ledger, MiB.
+/// Totals of a GPU in MiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Held, also for those whose memory is not yet seen to be free.
+    /// Reserved memory, including that of former holders until it is confirmed to be free.
     pub held_mib: u64,
-    /// Neither held, nor in use by others beyond the reserve; 0 while it takes no work or is somebody's own.
+    /// Memory that is neither reserved nor in use by other programs beyond the reserve; 0 while the GPU accepts no work
+    /// or is claimed.
     pub free_mib: u64,
-    /// In use by others.
+    /// Memory in use by other programs.
     pub foreign_mib: u64,
 }
 

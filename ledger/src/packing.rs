@@ -1,5 +1,6 @@
-//! Which GPU a model goes to, where several have room: the policies beside each other, on a machine of several GPUs, in virtual time. The
-//! queue and the ledger are as they are; only the choice among the GPUs that fit is another's. docs/adr/0016 has what came out.
+//! Which GPU a model goes to, where several have room: the policies beside each other, on a machine of several GPUs, in
+//! virtual time. The queue and the ledger are as they are; only the choice among the GPUs that fit is another's.
+//! docs/adr/0016 has what came out.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -25,7 +26,8 @@ enum Policy {
     /// The lowest index.
     FirstFit,
     Random,
-    /// Where the least memory becomes useless for a job drawn from the mix: fragmentation gradient descent (Weng et al., USENIX ATC '23).
+    /// Where the least memory becomes useless for a job drawn from the mix: fragmentation gradient descent (Weng et
+    /// al., USENIX ATC '23).
     LeastFragments,
 }
 

@@ -271,8 +271,9 @@ fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever loads, grows, goes, crashes, and comes from outside: no GPU is held beyond what it has, what fits is not refused, victims
-    /// are enough, a large one that claims a GPU has it when those there are gone, and nothing is left over.
+    /// Whatever loads, grows, goes, crashes, and comes from outside: no GPU is held beyond what it has, what fits is
+    /// not refused, victims are enough, a large one that claims a GPU has it when those there are gone, and nothing is
+    /// left over.
     #[test]
     fn what_is_held_never_exceeds_a_gpu(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
         let ledger = looked_at(&sizes_mib);
@@ -290,8 +291,8 @@ proptest! {
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
                         if let Some(victims) = ledger.victims(need, &ALL, &all) {
-                            // One that holds less than it has grown to takes what becomes free; beside what a dead process had, what
-                            // others had is not yet told apart.
+                            // One that holds less than it has grown to takes what becomes free; beside what a dead
+                            // process had, what others had is not yet told apart.
                             let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).iter().any(|on| *seen > on.held_mib);
                             let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));

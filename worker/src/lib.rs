@@ -1,4 +1,5 @@
-//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how they ended.
+//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how
+//! they ended.
 //!
 //! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
 

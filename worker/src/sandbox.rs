@@ -1,10 +1,10 @@
 //! Sandboxes of handlers: the level that this machine supports, and the program through which a runner is started.
 //!
-//! | level | what it is |
+//! | level | restrictions |
 //! |---|---|
-//! | L0 | nothing is restricted. Where the worker is root: a user of its own, no capabilities, no new privileges, limits |
-//! | L1 | L0, and system calls that no model needs are refused, files by allow-list (Landlock) |
-//! | L2 | L1, and namespaces of its own: processes, mounts, IPC, and a network with nothing but loopback unless the endpoint declares more |
+//! | L0 | none; if the worker runs as root: a separate user, no capabilities, no new privileges, limits |
+//! | L1 | L0, and a system call filter and a file allow-list (Landlock) |
+//! | L2 | L1, and separate namespaces for processes, mounts, IPC and, unless the endpoint declares `network`, networking |
 
 mod confine;
 mod enclosure;

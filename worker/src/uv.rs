@@ -302,6 +302,7 @@ impl Uv {
     /// A Python of this version on this machine.
     pub(crate) async fn python_here(&self, version: &str) -> Result<PathBuf, Error> {
         // `--system`: a virtual environment of the caller must not be used as a base.
+        // Not `--quiet`, which suppresses the output too.
         let mut command = self.command(["python", "find", "--system", "--no-project"]);
         command.arg(version);
         Ok(PathBuf::from(child::run("looking for Python", command, VENV_LIMIT).await?.trim()))

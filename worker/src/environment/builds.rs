@@ -1,10 +1,10 @@
 //! Rights of environment builds, and which builds share their downloads.
 //!
 //! ```text
-//! builds/<room>/                           the worker's own: who builds there makes nothing beside what follows
+//! builds/<room>/                           owned by the worker; builders can write only to the following folders
 //! builds/<room>/cache/                     uv's downloads
-//! builds/<room>/.partial-<hash>-<nonce>/   an environment that is being built, with all that its build writes
-//! builds/<room>.lock                       shared by builds that run nothing of a tenant; others hold it alone
+//! builds/<room>/.partial-<hash>-<nonce>/   an environment that is being built, with all files of the build
+//! builds/<room>.lock                       locked by builds: exclusively if they run code of a tenant, else shared
 //! ```
 
 use std::fs::{self, File};

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! bytecode/<2 digits>/<SHA-256 of the source>.<cache tag>.pyc
-//! bytecode/tenant-<hash>/...                                   of environments that only one tenant has
+//! bytecode/tenant-<hash>/...                                   for environments of one tenant
 //! ```
 
 use std::fs::{self, File};
@@ -216,7 +216,8 @@ mod tests {
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
     }
 
-    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other package is.
+    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other
+    /// package is.
     #[tokio::test]
     async fn bytecode_that_a_package_brings_is_not_believed() {
         let room = Room::new().await;

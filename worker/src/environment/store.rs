@@ -1,10 +1,10 @@
 //! Storage of built environments, their use, and their eviction.
 //!
 //! ```text
-//! envs/<hash>/                 complete: it came here by one rename, and leaves by one
+//! envs/<hash>/                 complete environment; created and removed by one rename
 //! envs/<hash>/.stokehold-bytes its size
-//! envs/<hash>.lock             shared by its users; exclusive while it is built or removed; its mtime is the last use
-//! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; left over if that process died
+//! envs/<hash>.lock             locked by its users (shared) or its builder or remover (exclusive); mtime: last use
+//! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; a leftover if that process died
 //! ```
 //!
 //! Environments of tenants are built in `builds/`, in a folder of the same name.

@@ -1,11 +1,11 @@
 //! Storage of packages, their use, and their eviction.
 //!
 //! ```text
-//! packages/<name>/                 complete: it came here by one rename, and leaves by one. The name is its SHA-256 and its tenant
-//! packages/<name>.lock             shared by its users; exclusive while it is fetched or removed; its mtime is the last use, its text
-//!                                  what it takes on the disk
-//! packages/.partial-<name>-<nonce> being made or removed under the exclusive lock; left over if that process died
-//! packages/.room.lock              held while room is made and taken
+//! packages/<name>/                 complete package; created and removed by one rename. Name: its SHA-256 and tenant
+//! packages/<name>.lock             locked by its users (shared) or its creator or remover (exclusive); mtime: last
+//!                                  use; content: its size on disk
+//! packages/.partial-<name>-<nonce> being created or removed under the exclusive lock; a leftover if that process died
+//! packages/.room.lock              held while evicting and publishing packages
 //! ```
 
 use std::fs::{self, File, FileTimes};

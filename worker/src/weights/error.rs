@@ -1,3 +1,5 @@
+//! Errors of weights.
+
 use std::path::Path;
 
 use reqwest::StatusCode;

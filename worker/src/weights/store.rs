@@ -1,16 +1,16 @@
 //! Storage of weights, their use, and their eviction.
 //!
 //! ```text
-//! weights/<name>                 verified: it came here by one rename. The name is its SHA-256 and, unless it is the machine's own, its
-//!                                owner; blobs of several owners with the same bytes are one file with several names
-//! weights/<name>.lock            shared by its users; exclusive while it is downloaded or removed; its mtime is the last use, its
-//!                                text a note of what the file looked like when it was verified, and who else may have it
-//! weights/.partial-<name>        being downloaded under the exclusive lock, or left to go on from
-//! weights/.journal-<name>        which of its bytes are there
-//! weights/.link-<name>           about to replace the blob by another owner's
-//! weights/.room.lock             held while room is made and taken
-//! weights/.link.lock             held while a blob gets one more name
-//! weights/sets/<hash>/<path>     a link to a blob, for each file of one endpoint
+//! weights/<name>                 verified blob, created by one rename. Name: its SHA-256 and, unless it is the machine's,
+//!                                its owner; equal blobs of several owners are hard links to one file
+//! weights/<name>.lock            locked by its users (shared) or its downloader or remover (exclusive); mtime: last
+//!                                use; content: a note with the verified metadata and the sources
+//! weights/.partial-<name>        being downloaded under the exclusive lock, or kept to be resumed
+//! weights/.journal-<name>        the ranges that are downloaded
+//! weights/.link-<name>           link that is about to replace the blob by another owner's
+//! weights/.room.lock             held while evicting and reserving space
+//! weights/.link.lock             held while adding a link to a blob
+//! weights/sets/<hash>/<path>     link to a blob, for each file of one endpoint
 //! ```
 
 use std::collections::BTreeMap;

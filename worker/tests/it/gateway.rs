@@ -1,4 +1,5 @@
-//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test asks for.
+//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test
+//! asks for.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -86,7 +87,8 @@ pub(crate) struct Seen {
     packages: HashMap<String, Vec<u8>>,
     /// The one token that is good; none before the first join.
     token: String,
-    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined again.
+    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined
+    /// again.
     expires_at: Option<&'static str>,
     /// Joins wait.
     joins_held: bool,

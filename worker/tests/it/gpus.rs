@@ -10,7 +10,8 @@ use stokehold_queue::job::ErrorCode;
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// A worker on stand-in GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they are told to.
+/// A worker on stand-in GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they
+/// are told to.
 async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
     let gpus = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
     let library = gpus.library().to_string_lossy().into_owned();

@@ -1,5 +1,6 @@
-//! Random histories of real processes on stand-in GPUs: they load, grow, run side by side, crash, hang and are killed, and are evicted. At
-//! no moment is more in use, or held, than a GPU has, and nothing is left over. (The ledger alone has 10,000 of them: `ledger/src/tests.rs`.)
+//! Random histories of real processes on stand-in GPUs: they load, grow, run side by side, crash, hang and are killed,
+//! and are evicted. At no moment is more in use, or held, than a GPU has, and nothing is left over. (The ledger alone
+//! has 10,000 of them: `ledger/src/tests.rs`.)
 
 use std::collections::HashSet;
 use std::time::Duration;

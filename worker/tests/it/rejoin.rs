@@ -27,7 +27,8 @@ fn one_slot() -> Vec<(&'static str, String)> {
     vec![("STOKE_SLOTS", "1".to_owned())]
 }
 
-/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join back until the worker has asked for it.
+/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join back until the
+/// worker has asked for it.
 async fn survives(route: &'static str) {
     let stage = Stage::single().await;
     stage.gateway.change(|seen| {

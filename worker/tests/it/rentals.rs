@@ -39,7 +39,8 @@ async fn the_next_life_joins_with_what_the_last_one_was_given_and_with_its_own_w
     assert_eq!(std::fs::read_to_string(folder.path().join("rejoin_token")).unwrap(), "jt_4");
 }
 
-/// A provider that records what it is asked, as method, path, bearer and body, and answers the first time that it cannot.
+/// A provider that records what it is asked, as method, path, bearer and body, and answers the first time that it
+/// cannot.
 async fn provider() -> (String, mpsc::UnboundedReceiver<String>) {
     async fn record(State(calls): State<mpsc::UnboundedSender<String>>, request: Request) -> StatusCode {
         let (parts, body) = request.into_parts();

@@ -170,8 +170,8 @@ fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -
         _ => variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
     };
     let config: Config = RawConfig::from_env(var).unwrap().try_into().unwrap();
-    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the tests' own user, and meet
-    // tests at files.
+    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the
+    // tests' own user, and meet tests at files.
     config.confined_by("/nonexistent/stoke".into())
 }
 

@@ -46,7 +46,7 @@ def _probe() -> int:
 def _describe(kind: str, path: str) -> int:
     from stokehold.runner.describe import describe
 
-    # The package may print while it is imported; the document has stdout for itself.
+    # The package may print while it is imported, so stdout is reserved for the document.
     document = os.dup(1)
     os.dup2(2, 1)
     found, code = describe(kind, path)

@@ -28,7 +28,7 @@ class Attempt:
 
     @property
     def numbers(self) -> list[int]:
-        """The attempts that it stands for; see `Batch`."""
+        """The attempts that it represents; see `Batch`."""
         return [self.number]
 
     @property
@@ -54,7 +54,7 @@ class Attempt:
 
     def job(self) -> Job:
         scratch = Path(self._run.scratch)
-        # Nobody makes it before somebody asks: most runs never do.
+        # Created on first use; most runs never need it.
         scratch.mkdir(mode=0o700, exist_ok=True)
         return Job(self._run.job, self._run.attempt, scratch, self._run.traceparent)
 

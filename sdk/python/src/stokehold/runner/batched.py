@@ -43,9 +43,9 @@ class Batched:
         self._wire = wire
         self._handler = handler
         self._inputs = inputs
-        # Runs of the batch that nothing was reported about yet; None while none of the handler's code is on the stack.
+        # Runs of the batch without a report; None while no code of the handler is on the stack.
         self._interruptible: list[Attempt] | None = None
-        # A call for more than this ran out of memory.
+        # Calls with more items than this ran out of memory.
         self._at_once: int | None = None
 
     def serve(self) -> None:
@@ -62,7 +62,7 @@ class Batched:
 
     def _interrupt(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         """Ends the cancelled runs; the call continues for the others and is interrupted when none is left."""
-        # Another interrupt may come in the middle of this one: it finds nothing to do, and its run is seen here.
+        # A nested interrupt finds nothing to do, and its run is handled here.
         waiting, self._interruptible = self._interruptible, None
         if waiting is None:
             return
@@ -92,7 +92,7 @@ class Batched:
         try:
             try:
                 self._interruptible = waiting
-                # Those whose cancel came while nothing could be interrupted.
+                # Handle cancels that arrived while nothing could be interrupted.
                 self._interrupt()
                 items = [item for item in items if item[0] in waiting]
                 if not items:
@@ -105,7 +105,7 @@ class Batched:
                 attempt.flush()
             raise
         except Cancelled:
-            # Each was told already, unless the handler raised it by itself.
+            # Each one is reported already, unless the handler raised the exception by itself.
             self._report(waiting, items, [Cancelled("the handler stopped")] * len(items))
         except BaseException as error:
             self._divide(items, waiting, error)
@@ -124,7 +124,7 @@ class Batched:
         half = (len(items) + 1) // 2
         if oom.which(error) is not None:
             self._at_once = min(self._at_once or half, half)
-        # Its frames hold what the handler had on the card.
+        # Its frames refer to the handler's objects on the GPU.
         error.__traceback__ = None
         for part in (items[:half], items[half:]):
             for chunk in _chunks(part, self._at_once or len(part)):
@@ -134,7 +134,7 @@ class Batched:
         self, waiting: list[Attempt], items: list[tuple[Attempt, dict[str, Any]]], values: Sequence[Any]
     ) -> None:
         for (attempt, _), value in zip(items, values):
-            # One that was cancelled meanwhile has been told.
+            # A run that was cancelled meanwhile is already reported.
             if attempt not in waiting:
                 continue
             waiting.remove(attempt)

@@ -19,7 +19,7 @@ class Concurrent:
         self._handler = handler
         self._max_concurrency = max_concurrency
         self._tasks: set[asyncio.Task[None]] = set()
-        # The tasks whose handler has begun. One that is cancelled earlier would end without a report.
+        # Tasks whose handler has started. Cancelling a task earlier would end it without a report.
         self._begun: dict[int, asyncio.Task[None]] = {}
         self._shutdown = False
         self._exit: SystemExit | None = None

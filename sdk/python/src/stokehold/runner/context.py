@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stokehold.runner.attempt import Attempt
     from stokehold.runner.batched import Batch
 
-# Room in a report's header, and more than anybody reads off a progress bar.
+# Fits into a report's header, and is longer than a progress bar needs.
 _MESSAGE_CHARS_MAX = 1_000
 
 

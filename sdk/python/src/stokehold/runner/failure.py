@@ -14,7 +14,7 @@ _OWN_FOLDER = str(Path(__file__).parent)
 _MESSAGE_CHARS_MAX = 2_000
 _TRACEBACK_BYTES_MAX = 16 * 1024
 _TRACEBACK_HEAD_BYTES = 4 * 1024
-# JSON writes each as six characters; a report's header has no room for many of them.
+# JSON encodes each as six characters, and the size of a report's header is limited.
 _CONTROL_CHARACTERS = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 
 
@@ -45,7 +45,7 @@ def relayed(class_name: str, message: str, traceback: str) -> Relayed:
     class_name: with its module, unless that is `builtins`.
     """
     module, _, name = class_name.rpartition(".")
-    # By these `oom` and `fault` know some, whatever their names.
+    # `oom` and `fault` recognise some by their base classes.
     known = {"RuntimeError": RuntimeError, "MemoryError": MemoryError}.get(class_name)
     bases = (Relayed,) if known is None else (Relayed, known)
     kind: type[Relayed] = type(name, bases, {"__module__": module or "builtins"})
@@ -89,13 +89,13 @@ def _traceback(error: BaseException) -> str:
     try:
         text = "".join(traceback.TracebackException(type(error), error, frames).format())
     except Exception:
-        # An exception's own __str__ or __repr__ may raise; the frames are still true.
+        # An exception's own __str__ or __repr__ may raise; the frames are still valid.
         text = "".join(traceback.format_tb(frames))
     return _bounded(text)
 
 
 def _bounded(text: str) -> str:
-    """A traceback without its middle, if it is long."""
+    """Removes the middle of a long traceback."""
     encoded = _clean(text).encode()
     if len(encoded) <= _TRACEBACK_BYTES_MAX:
         return encoded.decode()

@@ -7,7 +7,7 @@ from stokehold.runner.oom import chain, words_of
 CUDA = "cuda_error"
 
 # In lower case: CUDA's names for them, and its words. https://docs.nvidia.com/cuda/cuda-runtime-api/, cudaError: those
-# after which "the process must be terminated and relaunched", and those by which a GPU says that it is not there.
+# after which "the process must be terminated and relaunched", and those that report a missing GPU.
 _WORDS = (
     "an illegal memory access was encountered",
     "an illegal instruction was encountered",

@@ -38,7 +38,7 @@ def keywords(metadata: Field | str | Any) -> dict[str, Any]:
     for name, pair in _LENGTH_KEYWORDS.items():
         value = getattr(metadata, name, None)
         if value is not None:
-            # A keyword that is about another type than the value's has no effect.
+            # A keyword for another type than the value's has no effect.
             found.update(dict.fromkeys(pair, value))
     if isinstance(metadata, Field):
         if metadata.description is not None:

@@ -37,13 +37,13 @@ class Loads(Protocol):
     """Converts a job's input into the arguments of the call."""
 
     def load(self, body: bytes, files: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments. Raises `Reject` for an input that does not fit."""
+        """The arguments. Raises `Reject` for an invalid input."""
 
 
 class Handler:
     """A callable, the way to call it, and the source of its arguments."""
 
-    # What a cancel raises in a plain handler; a run that it ends is a cancelled one.
+    # The exception that a cancel raises in a plain handler; a run that it ends counts as cancelled.
     interrupt: type[BaseException] = Cancelled
 
     def __init__(self, call: Callable[..., Any], inputs: Loads, *, batch: Inputs | None = None) -> None:

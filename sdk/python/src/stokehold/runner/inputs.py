@@ -1,4 +1,4 @@
-"""A handler's arguments: their schema, and how they come out of a job's input."""
+"""A handler's arguments: their schema, and their conversion from a job's input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Inputs:
         additional: Any = False
         self._loaders: list[tuple[str, Loader]] = []
         self._rest: Loader | None = None
-        # Of a batched handler: what an item is that left the argument out.
+        # For a batched handler: the value of an item whose job omits the argument.
         self._left_out: dict[str, Any] = {}
         for parameter in _parameters(handler, bound):
             hint = hints.get(parameter.name, Any)
@@ -64,7 +64,7 @@ class Inputs:
             self.schema["$defs"] = shapes.definitions
 
     def load(self, body: bytes, files: Files) -> dict[str, Any]:
-        """The arguments. Raises `Reject` for an input that does not fit."""
+        """The arguments. Raises `Reject` for an invalid input."""
         arguments: dict[str, Any] = json.loads(body)
         for name, load in self._loaders:
             if name in arguments:
@@ -75,12 +75,12 @@ class Inputs:
         return arguments
 
     def columns(self, items: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """The arguments of a call for several jobs: one list each, in the order of the jobs."""
+        """The arguments of a batched call: one list each, in the order of the jobs."""
         return {name: [item.get(name, none) for item in items] for name, none in self._left_out.items()}
 
 
 def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool = False) -> Schema:
-    """The schema of what a handler returns for a job; for a generator, of the list of what it yields."""
+    """The schema of a handler's result for a job; for a generator, of the list of yielded values."""
     shapes = Shapes(lenient=True)
     hint = type_hints(unwrapped(handler), "the handler").get("return", Any)
     if is_batched:
@@ -93,7 +93,7 @@ def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool
 
 
 def unwrapped(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose hints count: below decorators, or a callable object's `__call__`."""
+    """The function whose hints apply: without decorators, or a callable object's `__call__`."""
     function: Callable[..., Any] = inspect.unwrap(handler)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
@@ -114,7 +114,7 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
 
 
 def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
-    """What one job gives for a parameter of a batched handler."""
+    """The hint of one job's value for a parameter of a batched handler."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
         raise UnknownHint(f"**{parameter.name}: a batched handler must name its arguments; each of them is a list")
     item = item_hint(hint)

@@ -1,4 +1,4 @@
-"""Importing a file of the package."""
+"""Imports files of the package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise HandlerNotFound(f"{path.name}: is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # Before it runs, as `import` does: dataclasses and pickle look themselves up there.
+    # Before the module runs, like `import`: dataclasses and pickle look it up there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

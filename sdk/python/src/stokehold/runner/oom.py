@@ -12,14 +12,14 @@ HOST = "oom_host"
 _CHAIN_MAX = 10
 _TEXT_CHARS_MAX = 4_000
 
-# PyTorch from 2.5 on and before; CuPy, whose class is a MemoryError as well.
+# PyTorch since 2.5 and before; CuPy, whose class is also a MemoryError.
 _GPU_CLASSES = {
     ("torch", "OutOfMemoryError"),
     ("torch.cuda", "OutOfMemoryError"),
     ("cupy.cuda.memory", "OutOfMemoryError"),
 }
 
-# In lower case. The last one is what PyTorch's allocator trips over when there is not even memory for its own message.
+# In lower case. The last one is how PyTorch's allocator fails if there is no memory even for its own message.
 _GPU_WORDS = (
     "cuda out of memory",
     "cuda error: out of memory",
@@ -31,7 +31,7 @@ _GPU_WORDS = (
     "nvml_success == r internal assert failed",
 )
 
-# What JAX and ONNX Runtime say of the card's memory and of the host's alike.
+# Messages of JAX and ONNX Runtime for both GPU and host memory.
 _EITHER_WORDS = (
     "resource_exhausted: out of memory",
     "resource exhausted: out of memory",

@@ -18,7 +18,7 @@ from stokehold.runner.errors import BadOutput
 
 _FILES_MAX = 1_000
 _NAME_BYTES_MAX = 200  # less than what a file system takes, of UTF-8
-# Separators, control characters, and the halves of surrogate pairs that stand for bytes that are not UTF-8.
+# Separators, control characters, and halves of surrogate pairs, which represent bytes that are not UTF-8.
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]|^\.+")
 
 _ADVICE: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -41,12 +41,12 @@ def _encoder(default: Callable[[Any], Any] | None = None) -> json.JSONEncoder:
     return json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
-# Most results are plain JSON: nothing of theirs is walked in Python.
+# Most results are plain JSON, which is encoded without walking it in Python.
 _encode_plain = _encoder().encode
 
 
 class Outputs:
-    """Encodes what one run returns or yields, and gathers its files in `scratch`."""
+    """Encodes the values that one run returns or yields, and collects its files in `scratch`."""
 
     def __init__(self, scratch: str, body_bytes_max: int) -> None:
         self.files: list[tuple[str, str, str]] = []
@@ -55,7 +55,7 @@ class Outputs:
         self._names: dict[Path, str] = {}
 
     def encode(self, value: Any, where: str = "result") -> bytes:
-        """JSON. Raises `BadOutput`, naming the place, for what has no such form."""
+        """Encodes a value as JSON. Raises `BadOutput`, which names the place, if that is impossible."""
         try:
             body = _encode_plain(value).encode()
         except (TypeError, ValueError, RecursionError):
@@ -63,7 +63,7 @@ class Outputs:
         return self.bounded(body, where)
 
     def bounded(self, body: bytes, where: str = "result") -> bytes:
-        """The body, if it can travel."""
+        """Checks the size of a body."""
         if len(body) > self._body_bytes_max:
             raise BadOutput(
                 f"{where} is {len(body)} bytes of JSON, more than {self._body_bytes_max}: "
@@ -78,13 +78,13 @@ class Outputs:
             raise BadOutput(_complaint(value, where) or f"{where} cannot be represented as JSON: {error}") from None
 
     def _simpler(self, value: Any) -> Any:
-        """What json calls for a value it does not know."""
+        """Converts a value that the json module does not support."""
         if isinstance(value, PurePath):
             return {"$file": self._place(Path(value))}
         return _unfold(value)
 
     def _place(self, path: Path) -> str:
-        """Puts a file into `scratch` unless it is there, and gives its name in the result."""
+        """Copies a file into `scratch` unless it is there, and returns its name in the result."""
         scratch = Path(self._scratch).resolve()
         try:
             source = path.resolve(strict=True)
@@ -112,7 +112,7 @@ class Outputs:
         return name
 
     def _free_name(self, wanted: str, folder: Path | None) -> str:
-        """A name that the result does not have yet, and `folder` neither: the wanted one, in safe characters."""
+        """A new name in the result and in `folder`: the wanted one, in safe characters."""
         taken = set(self._names.values())
         safe = PurePath(_UNSAFE.sub(lambda found: "_" * len(found[0]), wanted) or "file")
         suffix = safe.suffix[-20:]
@@ -126,7 +126,7 @@ class Outputs:
 
 
 def _unfold(value: Any) -> Any:
-    """One level of a value that json does not know. Raises `TypeError` when nobody knows it."""
+    """Converts one level of a value that the json module does not support. Raises `TypeError` if unknown."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -140,7 +140,7 @@ def _unfold(value: Any) -> Any:
 
 
 def _complaint(value: Any, where: str) -> str | None:
-    """The first thing below `value` that JSON cannot hold, in words."""
+    """Describes the first part of `value` that JSON cannot hold."""
     if isinstance(value, float):
         return (
             None

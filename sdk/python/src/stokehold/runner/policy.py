@@ -1,4 +1,4 @@
-"""What happens around an endpoint's jobs: the steps before and after them, and when a failed one is tried again."""
+"""Policies of an endpoint's jobs: steps before and after them, and retries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class Step:
-    """An endpoint that looks at a job's input before it runs, or at its output after: `Step("prompt-check")`.
+    """An endpoint that checks a job's input before it runs, or its output after: `Step("prompt-check")`.
 
     endpoint: its name; its handler answers with `allow`, `reject`, `rewrite`, or scores.
     name: what the job shows it as; default the endpoint's name.
@@ -60,7 +60,7 @@ class Step:
                 raise ValueError(f"{where} thresholds: {label!r}: {threshold!r}: give each label a number from 0 to 1")
 
     def to_json(self) -> dict[str, Any]:
-        """As a deploy names it, without what was not given."""
+        """The form in a deploy request, without unset options."""
         return _given(
             {
                 "name": self.name,
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class JobRetry:
-    """When a job that failed is tried again. How often is `max_attempts` of `@endpoint`.
+    """When to retry a failed job. `max_attempts` of `@endpoint` limits the number of attempts.
 
     backoff_s: seconds before the first retry, twice as many before each further one; default 1.
     backoff_max_s: the longest pause, in seconds; default 60.
@@ -106,7 +106,7 @@ class JobRetry:
                 raise ValueError(f"JobRetry on: {code!r} is not an error code; use e.g. 'timeout'")
 
     def to_json(self) -> dict[str, Any]:
-        """As a deploy names it, without what was not given."""
+        """The form in a deploy request, without unset options."""
         return _given(
             {
                 "backoff_s": self.backoff_s,
@@ -152,7 +152,7 @@ def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
 
 
 def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) -> None:
-    """Whether the options of a batched handler fit together."""
+    """Validates the options of a batched handler."""
     if max_batch_size > BATCH_SIZE_MAX:
         raise ValueError(f"max_batch_size={max_batch_size!r}: use at most {BATCH_SIZE_MAX}")
     if not is_number(max_wait_ms) or not 0 <= max_wait_ms <= BATCH_WAIT_MS_MAX:

@@ -1,4 +1,4 @@
-"""Whether the GPUs that this process may use still work: on each a little memory is taken, written and read back.
+"""Tests the GPUs that this process may use: allocates a little memory on each, writes it and reads it back.
 
 Calls the CUDA driver itself, so that it needs no framework: https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
@@ -15,11 +15,11 @@ _OUT_OF_MEMORY = 2
 
 
 class FaultError(Exception):
-    """A GPU does not do what it is told."""
+    """A GPU does not work."""
 
 
 def probe() -> str | None:
-    """What is wrong, in words; `None` when nothing is, or when there is no CUDA driver here to ask."""
+    """Describes what is wrong; `None` if the GPUs work, or if there is no CUDA driver."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -39,7 +39,7 @@ def _try(cuda: Any, ordinal: int) -> None:
     device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     size = ctypes.c_size_t(_BYTES)
     _call(cuda, "cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-    # A GPU whose memory others have taken is none the worse for it.
+    # A GPU without free memory is not faulty.
     if _call(cuda, "cuCtxCreate_v2", ctypes.byref(context), ctypes.c_uint(0), device) == _OUT_OF_MEMORY:
         return
     if _call(cuda, "cuMemAlloc_v2", ctypes.byref(memory), size) == _OUT_OF_MEMORY:

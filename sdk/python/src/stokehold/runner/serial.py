@@ -18,12 +18,12 @@ class Serial:
     def __init__(self, wire: Wire, handler: Handler) -> None:
         self._wire = wire
         self._handler = handler
-        # What a cancel may interrupt: None while none of the handler's code is on the stack.
+        # The run that a cancel may interrupt; None while no code of the handler is on the stack.
         self._interruptible: Attempt | None = None
 
     def serve(self) -> None:
-        """Returns after a shutdown, when all that came before it has run."""
-        # Sent by the wire to this very thread. Unlike an asynchronous exception, a signal also ends a sleep or a read.
+        """Returns after a shutdown message, once all earlier runs have ended."""
+        # The wire sends it to this thread. Unlike an asynchronous exception, a signal also interrupts a sleep or read.
         signal.signal(signal.SIGURG, self._interrupt)
         while isinstance(run := self._wire.recv(), Run):
             self._run(Attempt(self._wire, run))
@@ -31,7 +31,7 @@ class Serial:
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         attempt = self._interruptible
         if attempt is not None and attempt.is_cancelled:
-            # Once is enough: the handler may clean up in peace.
+            # Only once, so that the handler can clean up.
             self._interruptible = None
             raise self._handler.interrupt("the job was cancelled")
 

@@ -1,4 +1,4 @@
-"""A runner's life: load, say ready, run jobs until told to stop."""
+"""The life cycle of a runner: load, report ready, run jobs until the shutdown message."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def serve() -> int:
     fd = int(os.environ.pop(WIRE_FD))
     wire = Wire(fd)
     streams.redirect(wire, fd)
-    # A crash in C code says where, on the pipe that outlives this process.
+    # A crash in C code prints its location to the pipe, which outlives this process.
     faulthandler.enable(file=2)
-    # The worker decides when a runner ends, also where a terminal's Ctrl-C reaches both.
+    # The worker decides when a runner exits, even if a terminal's Ctrl-C reaches both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return _serve(wire)
@@ -44,7 +44,7 @@ def _serve(wire: Wire) -> int:
     asyncio.set_event_loop(loop)
     started = time.monotonic()
     try:
-        # Before any of the endpoint's code: libraries look at some variables once, when they are imported.
+        # Before any code of the endpoint: libraries read some variables only when they are imported.
         os.environ.update(json.loads(load.settings or "{}").get("secrets", {}))
         prepared = kinds.of(load.kind).prepare(load, loop.run_until_complete)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a type hint means: a JSON Schema, and how to make the Python value from the JSON one."""
+"""Converts type hints into JSON Schemas, and JSON values into Python values."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ ANYTHING = Shape({})
 
 
 class Shapes:
-    """Makes shapes. Classes with fields land in `definitions` by name, so that they may contain themselves."""
+    """Creates shapes. Classes with fields are stored in `definitions` by name, so that they may contain themselves."""
 
     def __init__(self, *, lenient: bool = False) -> None:
-        """lenient: a hint without a JSON form is anything (for results, which are checked when they are there)."""
+        """lenient: a hint without a JSON form accepts anything (for results, which are checked later)."""
         self.definitions: dict[str, Schema] = {}
         self._owners: dict[str, Any] = {}
         self._lenient = lenient
@@ -305,7 +305,7 @@ class Shapes:
         if is_new:
             schema = hint.model_json_schema(ref_template="#/$defs/{model}")
             parts = schema.pop("$defs", {})
-            # A model that contains itself is among its own parts already.
+            # A model that contains itself is already one of its parts.
             parts.setdefault(hint.__name__, schema)
             del self.definitions[hint.__name__]
             for name, definition in parts.items():
@@ -321,7 +321,7 @@ class Shapes:
         return Shape(reference, load, _is_dict)
 
     def _define(self, hint: Any) -> tuple[Schema, bool]:
-        """A reference to the definition named as the class is, and whether the definition is still to be made."""
+        """A reference to the definition with the class's name, and whether the definition must still be created."""
         name = hint.__name__
         owner = self._owners.setdefault(name, (hint, {}))
         if owner[0] is not hint:
@@ -349,7 +349,7 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
 
 
 def item_hint(hint: Any) -> Any:
-    """The hint of a list's items, `None` where it is no list; of a list that does not say, anything."""
+    """The hint of a list's items; `None` if it is not a list, `Any` for a list without an item type."""
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -359,7 +359,7 @@ def item_hint(hint: Any) -> Any:
 
 
 def with_default(shape: Shape, default: Any) -> Shape:
-    """The shape with its default told, where JSON can hold that."""
+    """The shape with its default in the schema, if JSON can represent it."""
     if isinstance(default, enum.Enum):
         default = default.value
     try:
@@ -398,7 +398,7 @@ def _enumeration(hint: type[enum.Enum]) -> Shape:
 
 
 def _key(value: Any) -> Any:
-    """JSON tells 1 from true, and not from 1.0; a Python dict neither."""
+    """A key for comparison: JSON distinguishes 1 from true but not from 1.0; a Python dict distinguishes none."""
     if isinstance(value, (str, int, float, type(None))):
         return (isinstance(value, bool), value)
     return (None, repr(value))
@@ -427,7 +427,7 @@ def _is_dict(value: Any) -> bool:
 
 
 def _is_model(hint: Any) -> bool:
-    """A pydantic model; pydantic is not imported for those who do without."""
+    """Whether it is a pydantic model, without importing pydantic."""
     return callable(getattr(hint, "model_json_schema", None)) and callable(getattr(hint, "model_validate", None))
 
 
@@ -438,7 +438,7 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def _fitting(found: Schema, schema: Schema) -> Schema:
-    """Leaves out the length keywords of the other type, where the type is known."""
+    """Removes the length keywords of other types, if the type is known."""
     unfit = {"string": ("minItems", "maxItems"), "array": ("minLength", "maxLength")}.get(schema.get("type", ""), ())
     return {keyword: value for keyword, value in found.items() if keyword not in unfit}
 
@@ -448,7 +448,7 @@ def _qualifier(hint: Any) -> str:
 
 
 def _doc(hint: Any) -> str:
-    """A class's docstring; the ones that Python makes up say nothing."""
+    """A class's docstring, without those that Python generates."""
     text = hint.__doc__ or ""
     return "" if text.startswith(f"{hint.__name__}(") or text == dict.__doc__ else inspect.cleandoc(text)
 

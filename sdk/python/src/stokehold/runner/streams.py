@@ -1,4 +1,4 @@
-"""`sys.stdout` and `sys.stderr` as log of the run that writes."""
+"""Sends `sys.stdout` and `sys.stderr` as logs of the writing run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _LogBytes(io.RawIOBase):
-    """What `sys.stdout.buffer` is."""
+    """The stream at `sys.stdout.buffer`."""
 
     def __init__(self, wire: Wire, fd: int) -> None:
         self._wire = wire
@@ -25,7 +25,7 @@ class _LogBytes(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """The real one: a child process that is given this stream writes where C code does."""
+        """The real descriptor, so that child processes write to the same stream as C code."""
         return self._fd
 
     def write(self, data: Any, /) -> int:
@@ -40,13 +40,13 @@ class _LogBytes(io.RawIOBase):
 
 
 def _runs() -> list[int]:
-    """Whose output it is; run 0 is nobody's."""
+    """The run that the output belongs to; 0 for none."""
     current = CURRENT.get()
     return [0] if current is None else current.numbers
 
 
 class LogStream(io.TextIOBase):
-    """A text stream whose lines are gathered, per run, on the other side of the wire."""
+    """A text stream whose text is buffered into lines per run by the wire."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -77,11 +77,11 @@ class LogStream(io.TextIOBase):
         self.buffer.flush()
 
     def reconfigure(self, **_options: Any) -> None:
-        """Libraries that want UTF-8 or line buffering have it."""
+        """Accepts any settings: the stream is always UTF-8 and line-buffered."""
 
 
 def redirect(wire: Wire, wire_fd: int) -> None:
-    """Puts both streams on the wire; a forked child gets the real ones back and lets go of the connection."""
+    """Redirects both streams to the wire; a forked child restores the real ones and closes the connection."""
     real = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = LogStream(wire, 1), LogStream(wire, 2)
 

@@ -1,4 +1,4 @@
-"""The kinds of endpoint. Each says how to describe one, and how to get one ready to run."""
+"""The kinds of endpoints. Each module describes an endpoint of its kind and loads it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ KINDS = ("python", "cog", "runpod", "server", "command")
 
 
 class EndpointKind(Protocol):
-    """What the modules beside this one have."""
+    """The interface of the modules in this package."""
 
     def describe(self, where: str) -> dict[str, Any]:
-        """The document that `stoke deploy` asks for."""
+        """The document for `stoke deploy`."""
 
     def prepare(self, load: Load, wait: Callable[[Any], Any]) -> Handler:
-        """A handler that is ready for jobs; `wait` runs a coroutine. What it raises is why it cannot be loaded."""
+        """Loads a handler; `wait` runs a coroutine. Raises the reason if that fails."""
 
 
 def of(name: str) -> EndpointKind:
-    """The kind of that name. A runner imports the one that it runs."""
+    """The kind of this name. A runner imports only its own kind."""
     if name not in KINDS:
         raise ValueError(f"kind {name!r}: use one of {', '.join(KINDS)}")
     return cast(EndpointKind, importlib.import_module(f"stokehold.runner.kinds.{name}"))

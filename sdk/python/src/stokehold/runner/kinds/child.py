@@ -1,4 +1,4 @@
-"""A program that a runner has started: it lives no longer than the runner, and the runner no longer than it."""
+"""A child program of a runner: the program and the runner end together."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Callable
 
-# Below the worker's own patience with a runner that was told to stop.
+# Shorter than the worker's grace period for a runner that was asked to stop.
 _STOP_GRACE_S = 3.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# More than a signal takes that this process has sent itself.
+# Longer than the delivery of a signal to this process takes.
 _DEATH_S = 1.0
-# Found now: between fork and exec is no time to load a library.
+# Loaded now, because libraries must not be loaded between fork and exec.
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl: Callable[[int, int], int] | None = getattr(_libc, "prctl", None)
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the program is killed when the thread that started it ends, by whatever."""
+    """For `preexec_fn`: kills the program when the thread that started it ends."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """From now on what a program of this runner leaves behind is the runner's child, and found by `end_orphans`."""
+    """Makes orphaned processes children of this process, so that `end_orphans` finds them."""
     if _prctl is not None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_orphans() -> None:
-    """Kills every process below this one; to be called when none of them has business there."""
+    """Kills all descendants of this process; call it only when none of them is needed."""
     while orphans := descendants(os.getpid()):
         for pid in orphans:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in orphans:
-            # Those whose parents were killed just now are children of this process only next time.
+            # Orphans of the killed processes become children of this process only in the next round.
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and theirs, as far as the kernel tells."""
+    """All descendants, as far as the kernel reports them."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -60,7 +60,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class ChildEnded(Exception):  # noqa: N818
-    """The program ended before it was ready; what it wrote to its standard error says why."""
+    """The program exited before it was ready; see its standard error for the reason."""
 
 
 class Child:
@@ -113,14 +113,14 @@ class Child:
 
 
 def end_like(code: int) -> None:
-    """Ends this process as another one has ended: `subprocess`'s return code."""
+    """Ends this process like another one, by `subprocess`'s return code."""
     if code < 0:
         faulthandler.disable()
-        # Python itself lets go of a signal in its main thread only.
+        # Python can reset a signal handler in its main thread only.
         _libc.signal(-code, ctypes.c_void_p(0))
         os.kill(os.getpid(), -code)
         time.sleep(_DEATH_S)
-    # A program that serves has no business to end well.
+    # A server that exits with 0 has failed too.
     os._exit(code if code > 0 else 1)
 
 

@@ -1,4 +1,4 @@
-"""`cog`: a predictor written for Cog, as `cog.yaml` names it, with the package `cog` that it imports.
+"""`cog`: runs a predictor written for Cog, as named in `cog.yaml`, with the package `cog` that it imports.
 
 It is loaded and called as Cog's runtime does, in this process; only `train()` and `healthcheck()` are never called.
 """
@@ -27,7 +27,7 @@ from stokehold.runner.kinds.cog_types import is_iterator, result_hint, result_sc
 from stokehold.runner.modules import import_file
 
 _WEIGHTS = "COG_WEIGHTS"
-# Where no object is named, in this order.
+# Names to try, in order, if no object is named.
 _USUAL_NAMES = ("Runner", "Predictor")
 _METHODS = ("run", "predict")
 # 0.17 has no BaseRunner.
@@ -35,7 +35,7 @@ _COGS_OWN = (cog.BasePredictor, getattr(cog, "BaseRunner", None), object)
 
 
 class Predictor(Handler):
-    """A handler that gives what Cog gives and fails as Cog fails."""
+    """A handler with the results and errors of Cog."""
 
     interrupt = cog.CancelationException
 
@@ -44,7 +44,7 @@ class Predictor(Handler):
 
 
 class Target(NamedTuple):
-    """What a file has to run: a class and its method, or a function."""
+    """The object to run: a class and its method, or a function."""
 
     file: str
     name: str
@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What `FILE` or `FILE:object` is. Its code is imported, `setup()` is not called."""
+    """Describes `FILE` or `FILE:object`. Imports its code but does not call `setup()`."""
     target = find(where)
     max_concurrency = getattr(target.function, "__cog_concurrent_max__", None)
     return {
@@ -76,7 +76,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """The predictor ready to run: a class is instantiated and its `setup()` called."""
+    """Loads the predictor: instantiates a class and calls its `setup()`."""
     target = find(load.entry)
     inputs = target.inputs
     _plain_defaults(target.function)
@@ -91,7 +91,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def find(where: str) -> Target:
-    """The predictor that `FILE` or `FILE:object` means, a relative one from the working directory on."""
+    """The predictor that `FILE` or `FILE:object` names; relative paths start at the working directory."""
     file, _, name = where.partition(":")
     path = Path(file).resolve()
     module = import_file(path)
@@ -115,7 +115,7 @@ def _only_method(predictor: type) -> str:
 
 
 def _methods(predictor: type) -> list[str]:
-    """Those of a predictor's own. Where Cog's classes begin, its own end."""
+    """The methods that a predictor defines itself, without those of Cog's classes."""
     own: set[str] = set()
     for owner in predictor.__mro__:
         if owner in _COGS_OWN:
@@ -125,7 +125,7 @@ def _methods(predictor: type) -> list[str]:
 
 
 def _plain_defaults(function: Any) -> None:
-    """Lets the model call it too, as a warm-up in `setup()` does: `Input(default=3)` becomes 3."""
+    """Replaces defaults such as `Input(default=3)` by 3, so that the model can call the function itself."""
     function.__defaults__ = tuple(
         default.default if isinstance(default, cog.FieldInfo) else default for default in function.__defaults__ or ()
     )
@@ -142,7 +142,7 @@ def _set_up(instance: Any, wait: Callable[[Any], Any]) -> None:
 
 
 def _iterating(call: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    """A function that returns its iterator, as one that yields."""
+    """Converts a function that returns an iterator into a generator."""
 
     def iterate(**arguments: Any) -> Iterator[Any]:
         yield from call(**arguments)
@@ -151,7 +151,7 @@ def _iterating(call: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
 
 
 def _portable(value: Any) -> Any:
-    """A result as Cog takes it apart. What is left for `Outputs` has files as paths."""
+    """Converts a result like Cog. Files become paths, for `Outputs`."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, dict):
@@ -176,7 +176,7 @@ def _portable(value: Any) -> Any:
 
 
 def _written(stream: Any) -> Path:
-    """All that a stream has, as a file of the job's, named as the stream is."""
+    """Copies a stream into a file of the job with the stream's name."""
     if stream.seekable():
         stream.seek(0)
     content = stream.read()

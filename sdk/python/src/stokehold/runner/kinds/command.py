@@ -1,4 +1,4 @@
-"""`command`: any executable, once per job: JSON on its standard input, an answer on its standard output, and files."""
+"""`command`: runs an executable once per job, with JSON on standard input, a result on standard output, and files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _LAST_LINES = 3
 
 
 class CommandFailed(Exception):  # noqa: N818
-    """The program ended with something else than 0."""
+    """The program failed."""
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Sees that there is such a program."""
+    """Checks that the program exists."""
     command: list[str] = json.loads(load.settings)["command"]
     if shutil.which(command[0]) is None:
         raise HandlerNotFound(f"{command[0]}: no executable program of that name in the package or on PATH")
@@ -90,11 +90,11 @@ class Command(Handler):
 
 
 class Program:
-    """A program and its three pipes. It ends at the latest when it is stopped."""
+    """A program and its three pipes."""
 
     def __init__(self, command: list[str], environment: dict[str, str], threads: ThreadPoolExecutor) -> None:
         self.log = Tail()
-        # Not asyncio's: to that a program ends when all have ended that it has started.
+        # Not asyncio's, which waits until all child processes of a program have exited too.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -108,20 +108,20 @@ class Program:
         self._transports: list[asyncio.BaseTransport] = []
 
     async def talk(self, body: bytes) -> bytes:
-        """Gives it its input; what it answers by its end."""
+        """Sends the input and returns the standard output at the end."""
         said, errors = await self._reader(self._process.stdout), await self._reader(self._process.stderr)
         answer = bytearray()
         self._talking = asyncio.gather(self._feed(body), _all(said, answer), self._logged(errors))
         either: set[asyncio.Future[Any]] = {self._talking, self.ended}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        # What it has started may hold its pipes open for ever.
+        # Its child processes may hold the pipes open forever.
         await asyncio.wait({self._talking}, timeout=_LAST_WORDS_S)
         if self._talking.done():
             await self._talking
         return bytes(answer)
 
     async def stop(self) -> None:
-        """Ends it and what it has started, if it has not ended by itself."""
+        """Kills the program and its child processes, if it has not exited by itself."""
         family = self._family()
         if not self.ended.done():
             _signal(family, signal.SIGTERM)
@@ -150,7 +150,7 @@ class Program:
         self._transports.append(transport)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
         writer.write(body)
-        # A program may have no use for its input.
+        # A program may ignore its input.
         with suppress(ConnectionError):
             await writer.drain()
         transport.close()
@@ -206,5 +206,5 @@ def _parsed(said: bytes) -> Any:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What was left there, by name; nothing that a link leads to."""
+    """The files in the folder, by name; links are ignored."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

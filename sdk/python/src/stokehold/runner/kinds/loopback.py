@@ -1,4 +1,4 @@
-"""As much of an HTTP/1.1 server as one program on this machine needs to talk to the runner that started it."""
+"""A minimal HTTP/1.1 server through which a program on this machine talks to the runner that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Request(NamedTuple):
-    """path: what follows the server's address, in parts. body: `None` where it is over `BODY_BYTES_MAX`."""
+    """path: the segments after the server's address. body: `None` if it exceeds `BODY_BYTES_MAX`."""
 
     path: list[str]
     query: dict[str, str]
@@ -29,8 +29,8 @@ Answer = Callable[[Request], Awaitable[Any]]
 class Server:
     """Answers with JSON, on the running event loop; an answer of `None` is 204 No Content.
 
-    A part of its address is a secret. Whoever does not know it, such as a neighbour on this machine, is hung up on.
-    So is whoever asks for what `answer` does not know, which raises `ValueError` then.
+    Its address contains a secret; connections without it, e.g. of other programs on this machine, are closed.
+    Connections with requests for which `answer` raises `ValueError` are closed too.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -40,7 +40,7 @@ class Server:
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> str:
-        """Listens, and gives the address."""
+        """Listens, and returns the address."""
         self._server = server = await asyncio.start_server(self._serve, _LOOPBACK, 0)
         port = server.sockets[0].getsockname()[1]
         return f"http://{_LOOPBACK}:{port}/{self._secret}"
@@ -59,7 +59,7 @@ class Server:
                 writer.write(_response(await self._answer(request)))
                 await writer.drain()
         except (EOFError, ConnectionError, ValueError, asyncio.LimitOverrunError):
-            # It has hung up, or it is nobody that we talk to.
+            # The client closed the connection or is not allowed.
             pass
         finally:
             self._connections.discard(writer)
@@ -71,7 +71,7 @@ class Server:
         _, target, _ = first.split(" ")
         url = urlsplit(target)
         secret, *path = (unquote(part) for part in url.path.removeprefix("/").split("/"))
-        # Before anything else of the request is read.
+        # Check it before reading the rest of the request.
         if not secrets.compare_digest(secret.encode(), self._secret.encode()):
             raise ValueError("wrong secret in the URL")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -82,7 +82,7 @@ class Server:
 async def _body(reader: asyncio.StreamReader, length: int) -> bytes | None:
     if length <= BODY_BYTES_MAX:
         return await reader.readexactly(length)
-    # Read nevertheless: a program that is still writing would not see the answer.
+    # Read the body anyway: a client that is still writing would not see the response.
     while length > 0:
         piece = await reader.read(min(length, _CHUNK_BYTES))
         if not piece:

@@ -14,12 +14,12 @@ from stokehold.runner.handler import Handler, HandlerNotFound
 from stokehold.runner.inputs import Inputs, result_schema
 from stokehold.runner.modules import import_file
 
-# Where a folder's handler is looked for, in this order.
+# Files in which to look for a folder's handler, in order.
 _USUAL_FILES = ("endpoint.py", "main.py", "predict.py")
 
 
 class Target(NamedTuple):
-    """An object that can be deployed, and where it was found."""
+    """A deployable object and its location."""
 
     folder: Path
     file: str
@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What `PATH` or `PATH:object` is. Its code is imported, `setup()` is not called."""
+    """Describes `PATH` or `PATH:object`. Imports its code but does not call `setup()`."""
     target = find(where)
     planned, inputs = plan(target.value)
     output_schema = result_schema(planned.call, yields=planned.called.yields, is_batched=planned.batch is not None)
@@ -58,7 +58,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """The handler ready to run: a class is instantiated and its `setup()` called."""
+    """Loads the handler: instantiates a class and calls its `setup()`."""
     file, _, name = load.entry.partition(":")
     target = _in_module(Path.cwd() / file, name).value
     if not inspect.isclass(target):
@@ -74,7 +74,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def find(where: str) -> Target:
-    """The handler that `PATH` or `PATH:object` means."""
+    """The handler that `PATH` or `PATH:object` names."""
     text, _, name = where.partition(":") if not Path(where).exists() else (where, "", "")
     path = Path(text).resolve()
     if path.is_file():
@@ -91,7 +91,7 @@ def find(where: str) -> Target:
 
 
 def plan(target: Any) -> tuple[Handler, Inputs]:
-    """The handler as it will be, without running any of its code."""
+    """The handler, without running its code."""
     if not inspect.isclass(target):
         return _handler(target, target)
     is_plain = inspect.isfunction(inspect.getattr_static(target, "predict", None))
@@ -99,7 +99,7 @@ def plan(target: Any) -> tuple[Handler, Inputs]:
 
 
 def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> tuple[Handler, Inputs]:
-    """bound: `call` is a class's `predict`, whose `self` is still to come."""
+    """bound: `call` is the `predict` of a class, without `self`."""
     is_batched = (options_of(target) or Options()).max_batch_size > 1
     inputs = Inputs(call, bound=bound, is_batched=is_batched)
     return Handler(call, inputs, batch=inputs if is_batched else None), inputs
@@ -124,7 +124,7 @@ def _in_module(path: Path, name: str) -> Target:
 
 
 def _only_endpoint(module: ModuleType, path: Path) -> str:
-    """The name of the one object that `@endpoint` marked; one that was imported from elsewhere counts too."""
+    """The name of the only object that `@endpoint` marks, including imported ones."""
     marked = {id(value): name for name, value in vars(module).items() if options_of(value) is not None}
     names = list(marked.values())
     if len(names) != 1:
@@ -140,7 +140,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _policy(options: Options) -> dict[str, Any]:
-    """Only what was given: an API that knows none of it takes the rest."""
+    """Only the given options, so that older APIs accept the rest."""
     found: dict[str, Any] = {}
     if options.before:
         found["before"] = [step.to_json() for step in options.before]

@@ -1,4 +1,4 @@
-"""`runpod`: a script that ends in `runpod.serverless.start(...)`, as it is. To it this runner is RunPod."""
+"""`runpod`: runs an unmodified script that ends with `runpod.serverless.start(...)`. The runner emulates RunPod."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from stokehold.runner.kinds.runpod_api import Api, Ticket
 from stokehold.runner.kinds.whole import INPUT_SCHEMA, Whole
 
 _POLL_S = 0.05
-# What the endpoint's own variables may say otherwise. Debug output tells of each question. The package's own checks
-# before the first job want 4 GiB of free memory and a route to 8.8.8.8; a worker has tried its cards itself.
+# Defaults that the endpoint's variables override. Debug output would log each request. The package's own checks
+# before the first job require 4 GiB of free memory and a route to 8.8.8.8; the worker tests its GPUs itself.
 _DEFAULTS = {
     "RUNPOD_LOG_LEVEL": "INFO",
     "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
     "RUNPOD_SKIP_GPU_CHECK": "true",
 }
-# What a script may be offered at once that sets its own concurrency, and not to a number that can be read off.
+# Concurrency of a script that sets its own concurrency to a value that cannot be determined statically.
 _CONCURRENCY = 16
-# The API's bound of `max_concurrency`.
+# The API's limit of `max_concurrency`.
 _CONCURRENCY_MAX = 1_000
 
 
@@ -60,14 +60,14 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Starts the script, and returns when it asks for its first job. How long that takes is the worker's business."""
+    """Starts the script, and returns when it requests its first job. The worker limits the time."""
     runpod = Runpod(load.entry, wait)
     runpod.start()
     return runpod
 
 
 class Runpod(Handler):
-    """Runs jobs in a process of the script, and replaces that when a job's answer asks for it.
+    """Runs jobs in a process of the script, and replaces the process when a job's result requests it.
 
     The script decides how many jobs it runs at once, by its `concurrency_modifier`; the endpoint's `max_concurrency` is
     how many it is offered. A cancel stops an async handler at its `await`. One that goes on nevertheless, as a plain
@@ -83,7 +83,7 @@ class Runpod(Handler):
         self._replacing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Raises `ChildEnded` when the script does not get as far as asking for a job."""
+        """Raises `ChildEnded` if the script exits before it requests a job."""
         self._wait(self._start())
 
     def close(self) -> None:
@@ -126,13 +126,13 @@ class Runpod(Handler):
             self._script = await self._another()
             self._script.child.watch()
         except BaseException:
-            # Nobody would hear of it, and a runner without a script is good for nothing.
+            # No job would report the error, and a runner without a script is useless.
             traceback.print_exc()
             end_like(1)
 
 
 class Script:
-    """A process of the script, and the server that it takes for RunPod's."""
+    """A process of the script, and the server that emulates RunPod for it."""
 
     def __init__(self, api: Api, server: Server, child: Child) -> None:
         self.api = api
@@ -147,7 +147,7 @@ class Script:
         return cls(api, server, Child([sys.executable, entry], environment))
 
     async def ready(self) -> None:
-        """Waits for its first question. Raises `ChildEnded` when it ends before."""
+        """Waits for its first request. Raises `ChildEnded` if it exits before."""
         while not self.api.asked.is_set():
             self.child.check()
             with suppress(asyncio.TimeoutError):
@@ -160,7 +160,7 @@ class Script:
 
 
 def _environment(url: str) -> dict[str, str]:
-    """What makes the package serve. The addresses end in `?`, as it adds `&name=value` to them.
+    """The variables that make the package serve. The URLs end with `?`, because it appends `&name=value`.
 
     Without an address for pings it sends none. This runner sees how its child is, and the package would ping from a
     fork, which outlives a script that is killed, and holds on to what the script had of the GPU.
@@ -175,7 +175,7 @@ def _environment(url: str) -> dict[str, str]:
 
 
 def _options(tree: ast.Module) -> dict[str, Any]:
-    """A script with a `concurrency_modifier` takes several jobs at once, without a word of it in stoke.toml."""
+    """The options of a script: with a `concurrency_modifier`, it takes several jobs concurrently by default."""
     modifiers = [modifier for node in ast.walk(tree) for modifier in _modifiers(node)]
     if not modifiers:
         return {}
@@ -188,7 +188,7 @@ def _options(tree: ast.Module) -> dict[str, Any]:
 
 
 def _modifiers(node: ast.AST) -> list[ast.expr]:
-    """What a dict display, `dict(...)` or an assignment to a key gives as the `concurrency_modifier`."""
+    """The `concurrency_modifier` in a dict display, `dict(...)` or an assignment to a key."""
     name = "concurrency_modifier"
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values)
@@ -202,7 +202,7 @@ def _modifiers(node: ast.AST) -> list[ast.expr]:
 
 
 def _constant(modifier: ast.expr, functions: dict[str, Any]) -> int | None:
-    """The number that it always returns; None where that depends on something."""
+    """The number that it always returns; None if it is not constant."""
     returned: list[ast.expr | None]
     if isinstance(modifier, ast.Lambda):
         returned = [modifier.body]

@@ -1,4 +1,4 @@
-"""RunPod's side of what the package `runpod` says between a script and its platform: jobs are taken, and answered."""
+"""Emulates RunPod's side of the protocol between the package `runpod` and its platform: taking and finishing jobs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stokehold.runner.errors import BadOutput
 from stokehold.runner.kinds.loopback import Request
 from stokehold.runner.kinds.runpod_words import failure_of, fraction_of, message_of
 
-# How long a script's question is held. The package gives one up after 90 s, and older versions after 30 s. It asks for
-# jobs again at once, but is deaf for a second after it was told that none is to be stopped: that answer is to be rare.
+# How long to hold a request. The package gives up after 90 s, and older versions after 30 s. It requests
+# jobs again at once, but pauses for a second after a response without jobs to stop, so that response must be rare.
 TAKE_HOLD_S = 20.0
 _STOP_HOLD_S = 80.0
 # A job lies in the script's own queue at first, where the package looks ten times a second. Until it has, it does not
-# heed that the job is to be stopped, and older versions do not count it among the jobs in progress.
+# handle a request to stop the job, and older versions do not count it among the jobs in progress.
 _PICKUP_S = 0.3
 # Until the package has looked, it counts a job twice, and asks for less than it has room for. A question that comes in
 # that time is answered with nothing once the package has looked: it asks again at once, with the right count.
@@ -32,18 +32,18 @@ _GATHER_MOST_S = 0.05
 # `progress_update` posts from a thread of its own, which the result may overtake. The end of a job that has reported
 # progress waits for reports on their way; the package asks for no other job in the meantime.
 _LAST_PROGRESS_S = 0.1
-# While a job is being stopped the script is made to ask this often: only then it says whether any are in progress.
+# Request interval while a job is being stopped: only requests reveal whether any jobs are in progress.
 _LOOK_S = 0.1
-# Below the worker's patience with a cancelled run, which is 2 s: it ends the runner then.
+# Shorter than the worker's grace period for a cancelled run, which is 2 s.
 _CANCEL_GRACE_S = 1.7
 
 
 class NoResult(Exception):  # noqa: N818
-    """The script is done with a job, and has not said what became of it."""
+    """The script finished a job without a result."""
 
 
 class Ticket:
-    """A run that waits for a script to take it, or that one has taken. Made in the run's own context."""
+    """A run that waits for a script or that a script has taken. Created in the run's own context."""
 
     def __init__(self, attempt: Attempt, value: Any) -> None:
         self.id = attempt.id
@@ -63,7 +63,7 @@ class Ticket:
         self.items.append(item)
 
     def progressed(self, said: Any) -> None:
-        """Where no number can be read from it, the fraction stays what it was."""
+        """Reports progress; without a number in it, the fraction is unchanged."""
         self.has_progressed = True
         fraction = fraction_of(said)
         if fraction is not None:
@@ -72,7 +72,7 @@ class Ticket:
 
 
 class Api:
-    """What one process of a script is told, and what it says.
+    """The protocol state of one process of a script.
 
     It asks for as many jobs as it has room for, and is given those of `waiting`, with which the next process goes on.
     Once it is retired it is given no more, and `done` is called when the last of its jobs has ended.
@@ -87,7 +87,7 @@ class Api:
         self._waiting = waiting
         self._done = done
         self._taken: dict[str, Ticket] = {}
-        # Of the jobs that are being stopped, those that the script has not been told of.
+        # The jobs to stop that are not sent to the script yet.
         self._to_stop: set[str] = set()
         self._stopping: set[str] = set()
         self._is_retired = False
@@ -96,17 +96,17 @@ class Api:
         self._stoppers = _Bell()
 
     def offer(self) -> None:
-        """Something waits."""
+        """Whether any job waits."""
         self._takers.ring()
 
     def close(self) -> None:
-        """Lets the script's questions go, so that it can end."""
+        """Answers the script's pending requests, so that it can exit."""
         self._is_closed = self._is_retired = True
         self._takers.ring()
         self._stoppers.ring()
 
     async def cancel(self, ticket: Ticket) -> None:
-        """Returns when the script has let go of a job that it had taken. If it does not, it retires."""
+        """Waits until the script has stopped a job that it had taken. Otherwise, retires the script."""
         now = asyncio.get_running_loop().time
         until = now() + _CANCEL_GRACE_S
         await asyncio.sleep(ticket.taken_at + _PICKUP_S - now())

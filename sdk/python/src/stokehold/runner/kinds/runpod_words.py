@@ -9,7 +9,7 @@ from typing import Any
 
 from stokehold.runner.failure import relayed
 
-# How the package tells of what a generator has raised.
+# The package's format for exceptions of generators.
 _OF_A_GENERATOR = re.compile(r"handler: (.*) \ntraceback: (.*)", re.DOTALL)
 _CLASS = re.compile(r"<class '(.+)'>")
 

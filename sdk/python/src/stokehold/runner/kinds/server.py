@@ -59,7 +59,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 class Connection(http.client.HTTPConnection):
-    """Can be ended from another thread, also once the server has said that it will close it, when `sock` is gone."""
+    """A connection that another thread can close, even after the server's announcement to close it removed `sock`."""
 
     is_given_up = False
     _line: socket.socket | None = None
@@ -139,7 +139,7 @@ class Server(Handler):
         try:
             return await asyncio.shield(forwarding)
         except asyncio.CancelledError:
-            # The server sees that nobody waits any more, and the thread is free again.
+            # Closing the connection informs the server and frees the thread.
             connection.hang_up()
             with suppress(Exception):
                 await forwarding
@@ -255,7 +255,7 @@ def _file(response: http.client.HTTPResponse, kind: str, attempt: Attempt) -> Pa
 
 
 def _free_port() -> int:
-    """One that nobody has now: the kernel does not give it out again at once."""
+    """A currently unused port, which the kernel does not assign again soon."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
