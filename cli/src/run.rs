@@ -82,7 +82,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
         secrets: secrets(&body)?,
         weights: weights.as_ref().map(|weights| weights.folder.clone()),
         max_batch_size: body.get("max_batch_size").and_then(Value::as_u64).map_or(Ok(1), u32::try_from)?,
-        cards: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
+        gpus: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
         input: to_raw_value(&input)?,
         files,
         scratch: scratch.path().to_owned(),

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Releases an endpoint: deploys a version that gets no job, runs a file of cases on it, and lets it have all new jobs if it is good
-# enough. Else what was current keeps them, and this ends with an error. The first version of an endpoint is current from the start, and
-# stays so where nothing has changed: then a failure moves nothing. Wants STOKE_URL and STOKE_TOKEN, as of
-# `stoke token create --name ci --role deploy,submit,cancel`.
+# Releases an endpoint: deploys a new version without traffic, runs a file of test cases on it, and moves all traffic to
+# it if it passes. Otherwise, the current version keeps the traffic and the script fails. The first version of an
+# endpoint, and an unchanged version, is already current: then a failure moves no traffic. Requires STOKE_URL and
+# STOKE_TOKEN, e.g. from `stoke token create --name ci --role deploy,submit,cancel`.
 #
 #   release.sh HANDLER CASES [option of `stoke gate` ...]
 #   release.sh ./greet cases.jsonl --min-success 0.98 --max-p95-ms 900

@@ -1,7 +1,7 @@
-"""Writes what a binary of ours is made of, as CycloneDX 1.5: `sbom.py PACKAGE > sbom.cdx.json`.
+"""Writes the software bill of materials of a binary as CycloneDX 1.5: `sbom.py PACKAGE > sbom.cdx.json`.
 
-From `cargo metadata`, what the package links on this platform (build and test dependencies are left out), with the
-checksums of Cargo.lock. The same sources give the same bytes.
+Lists the packages of `cargo metadata` that the binary links on this platform (without build and test dependencies),
+with the checksums of Cargo.lock. The same sources produce the same bytes.
 """
 
 import json
@@ -22,7 +22,7 @@ def metadata(target: str) -> Json:
 
 
 def linked(nodes: dict[str, Json], root: str) -> dict[str, list[str]]:
-    """What `root` needs to run, directly or not, each with what it needs itself."""
+    """The direct and indirect runtime dependencies of `root`, each with its own dependencies."""
     found: dict[str, list[str]] = {}
     open_ids = [root]
     while open_ids:
@@ -36,7 +36,7 @@ def linked(nodes: dict[str, Json], root: str) -> dict[str, list[str]]:
 
 
 def checksums(lock: Path) -> dict[tuple[str, str], str]:
-    """Of every package that comes from a registry; as Cargo writes the file, a line each."""
+    """The checksums of all packages from a registry, in Cargo's format of one line per field."""
     entry = re.compile(r'^name = "(.+)"\nversion = "(.+)"\nsource = ".+"\nchecksum = "([0-9a-f]{64})"$', re.M)
     return {(name, version): checksum for name, version, checksum in entry.findall(lock.read_text())}
 
@@ -46,7 +46,7 @@ def component(package: Json, hashes: dict[tuple[str, str], str]) -> Json:
     url = f"pkg:cargo/{name}@{version}"
     described: Json = {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
     if package["license"]:
-        # Cargo once let a slash stand for OR.
+        # Cargo used to accept a slash instead of OR.
         described["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     if (name, version) in hashes:
         described["hashes"] = [{"alg": "SHA-256", "content": hashes[name, version]}]
@@ -57,7 +57,7 @@ def document(name: str, packages: Iterable[Json], resolve: Iterable[Json], hashe
     by_id = {package["id"]: package for package in packages}
     root = next((package["id"] for package in by_id.values() if package["name"] == name), None)
     if root is None:
-        raise SystemExit(f"no package is called {name}")
+        raise SystemExit(f"no package is named {name}")
     needs = linked({node["id"]: node for node in resolve}, root)
     described = {package: component(by_id[package], hashes) for package in needs}
     top = described.pop(root) | {"type": "application"}

@@ -1,18 +1,20 @@
 #!/bin/sh
-# Makes a rented machine a worker of Stokehold @RELEASE@, and ends it when its worker reaches nobody. It runs on every start of the container, so
-# all of it may have been done before. Its environment says what to join, and with what:
-#   STOKE_GATEWAY_URL STOKE_JOIN_TOKEN STOKE_WORKER_NAME, any other setting of `stoke worker`
-#   CONTAINER_ID CONTAINER_API_KEY   the provider's: with these the machine destroys itself at STOKE_VAST_URL
-#   STOKE_HOME                       below it lies everything. [/opt/stokehold; data in /var/lib/stokehold, caches in /var/cache/stokehold]
-#   STOKE_WORKER_PROGRAM             a `stoke` that is here: nothing is fetched
-# Lines of comment are left out of what a machine is given: 3,900 characters are what a provider takes for sure. No secret is written in here.
+# Turns a rented instance into a worker of Stokehold @RELEASE@, and destroys the instance if the worker loses the
+# gateway. The script runs on every start of the container, so each step may already have been done. Environment:
+#   STOKE_GATEWAY_URL STOKE_JOIN_TOKEN STOKE_WORKER_NAME, and any other setting of `stoke worker`
+#   CONTAINER_ID CONTAINER_API_KEY   set by the provider; used to destroy the instance through STOKE_VAST_URL
+#   STOKE_HOME                       root of all files [/opt/stokehold; data in /var/lib/stokehold, caches in
+#                                    /var/cache/stokehold]
+#   STOKE_WORKER_PROGRAM             an installed `stoke`; skips the download
+# Comment lines are removed before the script is sent: providers accept at least 3,900 characters. The script contains
+# no secrets.
 set -u
 
-# Everything is in functions, called by the last line: of a script that was cut, nothing runs.
+# All code is in functions that the last line calls, so that a truncated script runs nothing.
 main() {
     umask 022
     home=${STOKE_HOME:-/opt/stokehold}
-    # Not below /opt: handlers may read what lies there.
+    # Not below /opt, because handlers can read the files there.
     export STOKE_DATA_DIR="${STOKE_DATA_DIR:-${STOKE_HOME:-/var/lib/stokehold}/data}"
     export STOKE_CACHE_DIR="${STOKE_CACHE_DIR:-${STOKE_HOME:-/var/cache/stokehold}/cache}"
     limit=${STOKE_DEAD_MAN_MS:-1200000}
@@ -33,10 +35,10 @@ main() {
         "$stoke" worker </dev/null &
         worker=$!
         trap 'stop=1; kill -TERM "$worker" 2>/dev/null' TERM INT
-        # A signal ends the wait, not the worker: that drains first.
+        # A signal ends the wait, not the worker, which drains first.
         while wait "$worker"; code=$?; kill -0 "$worker" 2>/dev/null; do :; done
         [ "$code" != 0 ] || exit 0
-        say "the worker ended with $code"
+        say "the worker exited with $code"
         [ $(($(date +%s) - began)) -lt 600 ] || wait_s=5
         back_off
     done
@@ -50,14 +52,14 @@ has() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# 5 s to 5 min, a little different on each machine.
+# Waits 5 s to 5 min, slightly different on each instance.
 back_off() {
     sleep $((wait_s + $$ % wait_s)) &
     wait $!
     [ "$wait_s" -ge 160 ] || wait_s=$((wait_s * 2))
 }
 
-# The worker's archive, where it is not here yet. Named by what is in it, and moved there whole.
+# Downloads and unpacks the worker archive if it is missing. Its folder is named by its hash and created atomically.
 unpack() {
     case $(uname -m) in
     @ARCHIVES@
@@ -71,7 +73,7 @@ unpack() {
     say "fetching $archive"
     fetch "$STOKE_GATEWAY_URL/v1/worker/archives/$archive" "$home/new/archive" || return 1
     if ! echo "$sum  $home/new/archive" | sha256sum -c - >/dev/null 2>&1; then
-        say "its checksum is wrong: nothing of it is used"
+        say "checksum mismatch; the archive is discarded"
         return 1
     fi
     tar -xzf "$home/new/archive" -C "$home/new" --no-same-owner &&
@@ -90,8 +92,9 @@ u.urlretrieve(*sys.argv[1:])' "$1" "$2"
     fi
 }
 
-# A worker that reaches the gateway writes another thing into `reached`, every minute. One that is there ends its machine by itself when it does
-# not; this is for the time before there is one, and after it has died for good. It counts its looks: a clock may be set.
+# A worker that reaches the gateway changes the file `reached` every minute. A running worker destroys its instance by
+# itself; this loop covers the time before the worker starts and after it has failed for good. It counts rounds because
+# the clock may be set.
 watch() {
     before='' looks=0
     while [ $((looks * 60000)) -lt "$limit" ]; do
@@ -102,15 +105,15 @@ watch() {
         before=$now
     done
     wait_s=5
-    # Whoever is still here after that is not destroyed.
+    # The instance still exists as long as this loop runs.
     while :; do
-        say "the gateway is not reached: this machine destroys itself"
+        say "cannot reach the gateway; destroying this instance"
         destroy || say "that failed"
         back_off
     done
 }
 
-# The key goes by standard input, a file for nobody else, or the environment: every process sees what arguments are.
+# Passes the key by standard input, a private file or the environment, because all processes can see arguments.
 destroy() {
     url=${STOKE_VAST_URL:-https://console.vast.ai}/api/v0/instances/$CONTAINER_ID/
     type='Content-Type: application/json'

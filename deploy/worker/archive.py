@@ -1,8 +1,7 @@
-"""Packs a folder as a worker's archive: `archive.py FOLDER OUT.tar.gz GLIBC`.
+"""Packs a folder as a worker archive: `archive.py FOLDER OUT.tar.gz GLIBC`.
 
-Refuses what would not start on that glibc: any program or library in the folder, and in its wheels, that asks for a
-newer symbol or for a library that not every machine has. The same files give the same bytes, and `OUT.tar.gz.sha256`
-has their checksum.
+Rejects any program or library, in the folder or in its wheels, that requires a newer symbol than GLIBC has or a library
+that not every machine has. The same files produce the same bytes; `OUT.tar.gz.sha256` contains the checksum.
 """
 
 import gzip
@@ -15,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# What glibc itself brings, the loader's name differs by architecture; and GCC's, which manylinux counts on too.
+# The libraries of glibc (the loader's name depends on the architecture), and GCC's, which manylinux relies on too.
 EVERYWHERE = (
     "libc.so.",
     "libm.so.",
@@ -32,7 +31,7 @@ DT_NEEDED = 1
 
 
 def needs(elf: bytes) -> tuple[list[str], list[str]]:
-    """The libraries that a 64-bit little-endian ELF file asks for, and the versions of their symbols."""
+    """The libraries that a 64-bit little-endian ELF file requires, and the versions of their symbols."""
     if elf[4:6] != b"\x02\x01":
         raise SystemExit("not a 64-bit little-endian ELF file")
     at, size, count = *struct.unpack_from("<Q", elf, 40), *struct.unpack_from("<HH", elf, 58)
@@ -61,13 +60,13 @@ def needs(elf: bytes) -> tuple[list[str], list[str]]:
 
 
 def glibc(version: str) -> tuple[int, ...]:
-    """`GLIBC_2.17` as numbers; of a private or foreign version, something newer than all."""
+    """Parses `GLIBC_2.17` into numbers; private or unknown versions count as newer than all others."""
     numbers = version.removeprefix("GLIBC_").split(".")
     return tuple(map(int, numbers)) if all(number.isdigit() for number in numbers) else (99,)
 
 
 def programs(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every ELF file of a folder, those inside its wheels too."""
+    """All ELF files of a folder, including those inside its wheels."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         files = [(path.name, path.read_bytes())]
         if path.suffix == ".whl":
@@ -83,13 +82,13 @@ def check(folder: Path, allowed: str) -> None:
         foreign = [library for library in libraries if not library.startswith(EVERYWHERE)]
         newest = max((version for version in versions if version.startswith("GLIBC_")), key=glibc, default="")
         if foreign:
-            raise SystemExit(f"{name} needs {', '.join(foreign)}, which not every machine has")
+            raise SystemExit(f"{name} requires {', '.join(foreign)}, which not every machine has")
         if newest and glibc(newest) > glibc(allowed):
-            raise SystemExit(f"{name} needs {newest}, and the archive is for glibc {allowed}")
+            raise SystemExit(f"{name} requires {newest}, but the archive is for glibc {allowed}")
         sys.stderr.write(f"  {name}: {newest or 'no glibc'}\n")
         found += 1
     if not found:
-        raise SystemExit(f"there is no program in {folder}")
+        raise SystemExit(f"no program found in {folder}")
 
 
 def pack(folder: Path, out: Path) -> None:
@@ -111,7 +110,7 @@ def pack(folder: Path, out: Path) -> None:
                 archive.addfile(member)
     data = packed.getvalue()
     digest = hashlib.sha256(data).hexdigest()
-    # Whoever serves the folder must never see half of it.
+    # Replace the file atomically: the folder may be served at the same time.
     part = out.with_name(out.name + ".part")
     part.write_bytes(data)
     part.replace(out)

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# bwrap.sh OUT: a bubblewrap that needs nothing of its host. Distributions link theirs to their own libselinux and libcap, and GPU images have
-# none, so it is built here, static, from the sources that Debian keeps, by checksum. ZIG names the compiler.
+# bwrap.sh OUT: builds a static bubblewrap that has no dependencies on its host. Distributions link bubblewrap with
+# their libselinux and libcap, and GPU images do not contain it. The sources come from Debian and are verified by
+# checksum. ZIG names the compiler.
 set -euo pipefail
 out=$1
-# Path in the pool, and SHA-256.
+# Path in the pool and SHA-256.
 sources="
 b/bubblewrap/bubblewrap_0.8.0.orig.tar.xz 957ad1149db9033db88e988b12bcebe349a445e1efc8a9b59ad2939a113d333a
 libc/libcap2/libcap2_2.66.orig.tar.xz 15c40ededb3003d70a283fe587a36b7d19c8b3b554e33f86129c059a4bb466b2
 "
 if ! command -v apt-get >/dev/null || ! command -v xz >/dev/null; then
-    echo "no apt or no xz here" >&2
+    echo "bwrap.sh requires apt-get and xz" >&2
     exit 1
 fi
-# The mirror that this machine uses already.
+# The Debian mirror that this machine is configured to use.
 mirror=$(apt-get indextargets --format '$(SITE)' 2>/dev/null | grep -m 1 '/debian/*$' || true)
-[ -n "$mirror" ] || { echo "apt knows no Debian mirror" >&2; exit 1; }
+[ -n "$mirror" ] || { echo "apt has no Debian mirror configured" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -27,7 +28,7 @@ while read -r path sum; do
 done <<<"$sources"
 
 cap=libcap-2.66/libcap
-# The names of the capabilities, as libcap's own Makefile makes them.
+# Generates the names of the capabilities like libcap's Makefile.
 awk '/^#define[ \t]+CAP_[A-Z_]+[ \t]+[0-9]+/ {print "{\"" tolower($2) "\"," $3 "},"}' $cap/include/uapi/linux/capability.h >$cap/cap_names.list.h
 (cd $cap && cc -w -Iinclude/uapi -Iinclude _makenames.c -o _makenames && ./_makenames >cap_names.h)
 echo '#define PACKAGE_STRING "bubblewrap 0.8.0"' >config.h

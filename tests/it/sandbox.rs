@@ -122,7 +122,7 @@ async fn at_l2_a_fork_bomb_stops_and_its_neighbour_goes_on() {
 async fn a_handler_that_fills_the_disk_is_stopped_at_its_share() {
     let prison = Prison::new(&[("STOKE_SCRATCH_BYTES", "67108864")]);
     let ended = prison.attempt("fill", "").await;
-    assert_eq!(ended["error"]["message"], "the handler left more than 64 MiB in its scratch space", "{ended}");
+    assert_eq!(ended["error"]["message"], "the handler used more than 64 MiB of scratch space", "{ended}");
     // What it left went with it.
     assert!(prison.got("connect", "127.0.0.1:9").await.as_str().unwrap().contains("Error"));
 }
@@ -233,8 +233,8 @@ async fn as_root_without_users_to_give_handlers_have_no_capability() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let sandbox = found["checks"].as_array().unwrap().iter().find(|finding| finding["what"] == "sandbox").unwrap();
     let said = sandbox["found"].as_str().unwrap();
-    assert!(said.starts_with("L0; handlers have the worker's user, without its capabilities"), "{said}");
-    assert!(said.contains("a user of their own: ") && said.contains("cannot take a user of its own"), "{said}");
+    assert!(said.starts_with("L0; handlers run as the worker's user without its capabilities"), "{said}");
+    assert!(said.contains("a separate user: ") && said.contains("cannot switch to its own user"), "{said}");
 
     let prison = Prison::by(&without, &[("STOKE_SANDBOX", "L0")]);
     let user = prison.got("user", "").await;

@@ -1,4 +1,4 @@
-//! One attempt: from a lease to what is reported about it.
+//! Runs one attempt, from its lease to its report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,37 +17,37 @@ use crate::disk;
 use crate::failure::{died, failed, raised, stderr_of};
 use crate::gateway::Gateway;
 use crate::inputs;
-use crate::load::{Load, Open};
+use crate::load::{LeaseSlot, Load};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};
-use crate::pool::{NotReady, Pool, Ready, Using};
+use crate::pool::{ModelGuard, NotReady, Pool, Ready};
 use crate::runner::{Begun, RunEnd, RunRequest, Runner};
 use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
 use crate::turns::Turn;
 
-/// How long a run that was asked to stop may take before its runner gets a SIGTERM, and that before it is killed.
+/// Grace period of a cancelled run before its runner gets SIGTERM, and from then until the runner is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
-/// A job that was leased ahead of a free slot goes back when none gets free in this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a job that was leased ahead waits for a free slot, or in its runner's inbox, before the lease is released.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Results that wait for the store at once. Each is at most 64 MiB and its files.
+/// Maximum number of results that are stored concurrently. Each is at most 64 MiB plus its files.
 pub(crate) const STORES_MAX: usize = 16;
 
-/// What becomes of the lease.
+/// The outcome of an attempt for its lease.
 pub(crate) enum End {
-    /// It is reported.
+    /// The attempt has ended and is reported.
     Report(Box<FinishReport>),
-    /// It goes back unharmed.
+    /// The lease is released, and the job returns to the queue unchanged.
     Release(LeaseRef),
-    /// It was lost: there is nothing to say.
+    /// The lease was lost; nothing is reported.
     Lost,
 }
 
 impl End {
-    /// Of an attempt that panicked: without it, its lease would be extended for as long as this worker lives.
+    /// The end of an attempt that panicked. Without it, the lease would be extended for as long as this worker lives.
     pub(crate) fn panicked(lease: &LeaseRef, panic: &str) -> Self {
         let error = JobError::new(ErrorCode::Infra, format!("the worker panicked: {panic}"));
         let outcome = FinishOutcome::Failed { error };
@@ -55,23 +55,23 @@ impl End {
     }
 }
 
-/// What all attempts share.
+/// State that all attempts share.
 pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) transfer: Transfer,
     pub(crate) pool: Arc<Pool>,
-    /// The right to store a result while the next job runs.
+    /// Permits to store a result while the next job runs.
     pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
-    /// Numbers for runs, unique within this worker.
+    /// Number of the next run, unique within this worker.
     pub(crate) next_run: std::sync::atomic::AtomicU64,
-    /// Cancelled when the worker leaves: attempts that have not begun go back at once.
+    /// Cancelled when the worker drains: attempts that have not started are released at once.
     pub(crate) draining: CancellationToken,
-    /// Cancelled when the grace is over: attempts in progress go back too.
+    /// Cancelled when the drain grace is over: running attempts are released too.
     pub(crate) leaving: CancellationToken,
 }
 
-/// One run, as it is handed to the runner.
+/// One run of the handler.
 struct Run<'a> {
     number: u64,
     scratch: &'a Path,
@@ -79,21 +79,21 @@ struct Run<'a> {
     begun: Arc<Begun>,
 }
 
-/// What is known of an attempt, however it ends.
+/// Timings and GPUs of an attempt, collected however it ends.
 #[derive(Default)]
-struct Course {
+struct AttemptTimings {
     timing: Timing,
-    /// The cards that it ran on.
-    cards: Vec<u32>,
+    /// Indices of the GPUs that it ran on.
+    gpus: Vec<u32>,
 }
 
-/// Why an attempt stops without a report of its own.
+/// Why an attempt stops early.
 #[derive(Clone)]
 enum Stop {
     Lost,
     Release,
     Fail(JobError),
-    /// It needs so many MiB of a card, more than any here has.
+    /// The model needs this many MiB of GPU memory, more than any GPU of this worker has.
     Outgrown(JobError, u64),
 }
 
@@ -108,47 +108,48 @@ impl From<NotReady> for Stop {
 }
 
 impl Attempts {
-    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more. `claim` is of a card that was held for it.
+    /// Runs one leased job to its end. `lost` is cancelled when the lease is lost. `claim` holds GPUs that were
+    /// reserved for the job.
     pub(crate) async fn run(
         &self,
         job: LeasedJob,
-        mut open: Open,
+        mut slot: LeaseSlot,
         lost: CancellationToken,
         claim: Option<Claim>,
     ) -> End {
         let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-        let (mut course, mut vram_need_mib) = (Course::default(), None);
-        let outcome = match self.outcome(job, &lease, &mut open, &lost, claim, &mut course).await {
+        let (mut attempt, mut vram_need_mib) = (AttemptTimings::default(), None);
+        let outcome = match self.outcome(job, &lease, &mut slot, &lost, claim, &mut attempt).await {
             Ok(outcome) => outcome,
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
             Err(Stop::Outgrown(error, need_mib)) => {
-                tracing::info!(job.id = %lease.job_id, need_mib, "the model has outgrown every card here");
+                tracing::info!(job.id = %lease.job_id, need_mib, "the model needs more memory than any GPU of this worker has");
                 vram_need_mib = Some(need_mib);
                 FinishOutcome::Failed { error }
             }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, &course.cards));
+                let error = disk::blamed(self.pool.blamed(error, &attempt.gpus));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, handler.class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, course.timing, outcome) }))
+        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, attempt.timing, outcome) }))
     }
 
     async fn outcome(
         &self,
         mut job: LeasedJob,
         lease: &LeaseRef,
-        open: &mut Open,
+        slot: &mut LeaseSlot,
         lost: &CancellationToken,
         claim: Option<Claim>,
-        course: &mut Course,
+        attempt: &mut AttemptTimings,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let leased = Instant::now();
         let prepare = async {
-            let (model, turn, ready) = self.place(&job, lease, claim, open).await?;
+            let (model, turn, ready) = self.place(&job, lease, claim, slot).await?;
             let fetching = Instant::now();
             let mut urls = job.files.clone();
             let input = match &job.input_file {
@@ -159,7 +160,7 @@ impl Attempts {
                 None => None,
             };
             let (files, folder) = inputs::fetch(&self.transfer, &urls, model.folder()).await.map_err(Stop::Fail)?;
-            course.timing.inputs_ms = millis(fetching.elapsed());
+            attempt.timing.inputs_ms = millis(fetching.elapsed());
             Ok::<_, Stop>((model, turn, ready, (input, files), folder))
         };
         let (model, turn, mut ready, (input, files), _inputs) = tokio::select! {
@@ -171,19 +172,19 @@ impl Attempts {
             job.input = input;
         }
         let scratch = RunFolder::new(&model.folder().work(), number);
-        course.cards.clone_from(&ready.cards);
-        course.timing.env_ms = millis(ready.took.environment);
-        course.timing.weights_ms = millis(ready.took.weights);
-        course.timing.boot_ms = millis(ready.took.boot);
-        course.timing.load_ms = millis(ready.took.load);
-        course.timing.warmup_ms = millis(ready.took.warmup);
+        attempt.gpus.clone_from(&ready.gpus);
+        attempt.timing.env_ms = millis(ready.timings.environment);
+        attempt.timing.weights_ms = millis(ready.timings.weights);
+        attempt.timing.boot_ms = millis(ready.timings.boot);
+        attempt.timing.load_ms = millis(ready.timings.load);
+        attempt.timing.warmup_ms = millis(ready.timings.warmup);
 
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let mut begun = Arc::clone(&run.begun);
-        // Only a model on a card may have to run a second time.
-        let again = (!ready.cards.is_empty()).then(|| (job.clone(), run.files.clone()));
-        let mut end = self.execute(&ready, job, run, lease, lost, open).await?;
+        // Only a run on a GPU may be repeated, after it ran out of GPU memory.
+        let again = (!ready.gpus.is_empty()).then(|| (job.clone(), run.files.clone()));
+        let mut end = self.execute(&ready, job, run, lease, lost, slot).await?;
         if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
             && failure.code == "oom_gpu"
         {
@@ -193,11 +194,11 @@ impl Attempts {
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
-            course.cards.clone_from(&ready.cards);
+            attempt.gpus.clone_from(&ready.gpus);
             let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
             begun = Arc::clone(&run.begun);
-            end = self.execute(&ready, job, run, lease, lost, open).await?;
+            end = self.execute(&ready, job, run, lease, lost, slot).await?;
             if let RunEnd::Failed { failure, stderr, .. } = &end
                 && failure.code == "oom_gpu"
             {
@@ -207,26 +208,26 @@ impl Attempts {
         }
         failpoint::reach("run.ended").await;
         let began = begun.at().unwrap_or(started);
-        let readied_ms = course.timing.loading_ms().saturating_add(course.timing.inputs_ms);
-        course.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
+        let readied_ms = attempt.timing.loading_ms().saturating_add(attempt.timing.inputs_ms);
+        attempt.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
         let took = began.elapsed();
-        course.timing.batch_size = begun.batch_size();
-        course.timing.sharers_milli = begun.sharers_milli();
-        let part = took.div_f64(course.timing.sharers());
+        attempt.timing.batch_size = begun.batch_size();
+        attempt.timing.sharers_milli = begun.sharers_milli();
+        let part = took.div_f64(attempt.timing.sharers());
         self.load.ran(part);
         model.turns.ran(part);
         model.ran(took, matches!(end, RunEnd::Done { .. }));
-        // The next run may have the runner while this one's result is stored; where the store is away, only until so many results wait
-        // for it that they would fill the disk.
+        // The next run may use the runner while this result is stored. The number of stored results is limited, so that
+        // results that wait for an unreachable store cannot fill the disk.
         let _storing = if output::is_stored(&end) {
             let storing = tokio::select! {
                 biased;
                 () = lost.cancelled() => return Err(Stop::Lost),
-                // Before the right to store: those that go back give theirs up.
+                // Before the permit: attempts that are released give up theirs.
                 () = self.leaving.cancelled() => return Err(Stop::Release),
                 storing = self.stores.acquire() => storing,
             };
-            open.needs_no_slot();
+            slot.needs_no_slot();
             Some(storing)
         } else {
             None
@@ -238,7 +239,7 @@ impl Attempts {
 
         match end {
             RunEnd::Done { result, files, run_ms } => {
-                course.timing.run_ms = run_ms;
+                attempt.timing.run_ms = run_ms;
                 let started = Instant::now();
                 let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
                 let stored = tokio::select! {
@@ -247,38 +248,38 @@ impl Attempts {
                     () = lost.cancelled() => return Err(Stop::Lost),
                     () = self.leaving.cancelled() => return Err(Stop::Release),
                 };
-                course.timing.upload_ms = millis(started.elapsed());
+                attempt.timing.upload_ms = millis(started.elapsed());
                 stored.map_err(|error| match error {
                     StoreError::Job(error) => Stop::Fail(error),
                     StoreError::Stale => Stop::Lost,
                 })
             }
             RunEnd::Failed { failure, run_ms, stderr } => {
-                course.timing.run_ms = run_ms;
+                attempt.timing.run_ms = run_ms;
                 Err(Stop::Fail(raised(failure, stderr)))
             }
             RunEnd::NotBegun | RunEnd::Stopped => Err(Stop::Release),
             end => {
-                course.timing.run_ms = millis(took);
+                attempt.timing.run_ms = millis(took);
                 Err(Stop::Fail(died(end)))
             }
         }
     }
 
-    /// A model that is loaded, and the right to run on it now.
+    /// Waits for a loaded model and the turn to run on it.
     async fn place(
         &self,
         job: &LeasedJob,
         lease: &LeaseRef,
         mut claim: Option<Claim>,
-        open: &mut Open,
-    ) -> Result<(Using, Turn, Ready), Stop> {
+        slot: &mut LeaseSlot,
+    ) -> Result<(ModelGuard, Turn, Ready), Stop> {
         let (which, mut behind) = (job.model(), Some(job.behind));
         loop {
             let model = self.pool.model(&which, behind.take()).await.map_err(Stop::Fail)?;
-            open.shares(model.jobs_at_once(), model.max_batch_size() > 1);
+            slot.shares(model.jobs_at_once(), model.max_batch_size() > 1);
             self.pool.grow(&model, lease);
-            let Some(turn) = self.turn(&model, lease, open).await? else { continue };
+            let Some(turn) = self.turn(&model, lease, slot).await? else { continue };
             let (model, ready) = if model.is_ready() {
                 let ready = self.pool.ready(&model, Some(lease), claim.take()).await;
                 (model, ready)
@@ -295,11 +296,11 @@ impl Attempts {
                 }
             };
             match ready {
-                // There are others that it can wait for.
+                // The job can wait for one of the endpoint's other models.
                 Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
                 Err(not_ready) => return Err(not_ready.into()),
                 Ok(ready) => {
-                    // What loading takes is known now.
+                    // The load time is known now.
                     self.pool.grow(&model, lease);
                     return Ok((model, turn, ready));
                 }
@@ -307,8 +308,8 @@ impl Attempts {
         }
     }
 
-    /// Waits for the model's turn and a free slot. `None`: another model can begin it.
-    async fn turn(&self, model: &Using, lease: &LeaseRef, open: &mut Open) -> Result<Option<Turn>, Stop> {
+    /// Waits for the model's turn and a free slot. `None` if another model of the endpoint can start the job.
+    async fn turn(&self, model: &ModelGuard, lease: &LeaseRef, slot: &mut LeaseSlot) -> Result<Option<Turn>, Stop> {
         let (turn, elsewhere) = (model.turns.take(), model.better_elsewhere());
         tokio::pin!(turn, elsewhere);
         loop {
@@ -317,11 +318,11 @@ impl Attempts {
                 () = self.draining.cancelled() => return Err(Stop::Release),
                 turn = &mut turn => return turn.map(Some).ok_or(Stop::Release),
                 () = &mut elsewhere => return Ok(None),
-                () = tokio::time::sleep(PATIENCE) => {
-                    if open.is_too_many() || !model.may_begin() {
+                () = tokio::time::sleep(START_TIMEOUT) => {
+                    if slot.is_too_many() || !model.may_begin() {
                         return Err(Stop::Release);
                     }
-                    // A wake may have gone to somebody who did not move.
+                    // A notification may have woken a job that did not move.
                     if model.is_better_elsewhere() {
                         return Ok(None);
                     }
@@ -331,7 +332,7 @@ impl Attempts {
         }
     }
 
-    /// The run itself, within its time.
+    /// Runs the handler within the job's timeout.
     async fn execute(
         &self,
         ready: &Ready,
@@ -339,7 +340,7 @@ impl Attempts {
         run: Run<'_>,
         lease: &LeaseRef,
         lost: &CancellationToken,
-        open: &mut Open,
+        slot: &mut LeaseSlot,
     ) -> Result<RunEnd, Stop> {
         let (Run { number, scratch, files, begun }, runner) = (run, &ready.runner);
         let messages = Arc::new(Messages::new(Arc::clone(&self.gateway), lease.clone()));
@@ -357,7 +358,7 @@ impl Attempts {
         let awaited = runner.awaits();
         let mut ended = runner.run(number, request).await;
         let handed_over = Instant::now();
-        let mut until = handed_over + limit.min(PATIENCE);
+        let mut until = handed_over + limit.min(START_TIMEOUT);
         let stopped = loop {
             tokio::select! {
                 end = &mut ended => {
@@ -367,19 +368,19 @@ impl Attempts {
                     return Ok(end);
                 }
                 () = tokio::time::sleep_until(until.into()) => match begun.at() {
-                    None if handed_over.elapsed() < PATIENCE => until = handed_over + PATIENCE,
-                    // It has waited in the runner's inbox for too long: whatever runs there is not short any more. One that waits for the
-                    // next call may stay, as long as there is a slot for it.
+                    None if handed_over.elapsed() < START_TIMEOUT => until = handed_over + START_TIMEOUT,
+                    // The run has waited too long in the runner's inbox, so the runs there are not short. A run that
+                    // waits for the next batched call may stay as long as it has a slot.
                     None => {
-                        if open.is_too_many() || !runner.is_batched {
+                        if slot.is_too_many() || !runner.is_batched {
                             break Some(Stop::Release);
                         }
-                        until = Instant::now() + PATIENCE;
+                        until = Instant::now() + START_TIMEOUT;
                     }
                     Some(at) if at.elapsed() < limit => until = at + limit,
                     Some(_) => break None,
                 },
-                // What waits in the runner's inbox is new too.
+                // Runs that wait in the runner's inbox have not started either.
                 () = self.pool.closed(ready), if begun.at().is_none() => {
                     if begun.at().is_none() {
                         break Some(Stop::Release);
@@ -389,8 +390,8 @@ impl Attempts {
                 () = self.leaving.cancelled() => break Some(Stop::Release),
             }
         };
-        // Nothing of it has run, so nobody waits for it to stop and the runner skips it; or others run in the same call, which are not to
-        // be ended for it.
+        // The run has not started, so the runner skips it; or other runs share the same batched call, which must not be
+        // stopped.
         let is_left_alone = begun.at().is_none() || runner.is_batched && !awaited.is_last();
         if let (Some(stop), true) = (&stopped, is_left_alone) {
             runner.cancel(number).await;
@@ -402,14 +403,14 @@ impl Attempts {
         match stopped {
             Some(stop) => Err(stop),
             None => {
-                let message = format!("the handler ran longer than timeout_s, {} s", limit.as_secs_f64());
+                let message = format!("the handler ran longer than timeout_s ({} s)", limit.as_secs_f64());
                 Err(Stop::Fail(JobError { stderr: stderr_of(&end), ..failed(ErrorCode::Timeout, message) }))
             }
         }
     }
 }
 
-/// Asks the run, then the process, and kills then.
+/// Stops a run: cancels it, then terminates its process, then kills it.
 async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd>) -> RunEnd {
     runner.cancel(number).await;
     if let Ok(end) = timeout(CANCEL_GRACE, &mut *ended).await {
@@ -423,9 +424,9 @@ async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd
     ended.await.unwrap_or_else(|_| gone())
 }
 
-/// The runner was gone before the run reached it.
+/// The end of a run whose runner exited before it received the run.
 fn gone() -> RunEnd {
-    RunEnd::Broken { why: "the runner ended before the job began".to_owned(), stderr: String::new() }
+    RunEnd::Broken { why: "the runner exited before the job started".to_owned(), stderr: String::new() }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,16 +1,15 @@
-//! Secrets that came by environment variables: what others read of a process in `/proc` is to show none.
+//! Hides secrets that were passed as environment variables from `/proc`.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 
-/// More than any environment.
+/// Longer than any environment.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 
-/// Empties these variables where `/proc/<pid>/environ` shows them, which unsetting does not, and lets no process of the same user look into this
-/// one's memory. Whoever needs their values has read them before.
+/// Overwrites these variables in `/proc/<pid>/environ`, where unsetting them has no effect, and prevents other
+/// processes of the same user from reading this process's memory. Read the values of the variables before.
 ///
-/// # Errors
-/// When the kernel lets this process not write its own memory, or keeps it open to others.
+/// If the kernel does not let this process write its own memory, or keep others out of it.
 pub fn conceal(names: &[&str]) -> io::Result<()> {
     let (start, end) = bounds()?;
     let mut memory = File::options().read(true).write(true).open("/proc/self/mem")?;
@@ -24,21 +23,24 @@ pub fn conceal(names: &[&str]) -> io::Result<()> {
     nix::sys::prctl::set_dumpable(false).map_err(Into::into)
 }
 
-/// Where in memory the environment lies that this process was started with: see proc_pid_stat(5).
+/// The address range of the initial environment; see proc_pid_stat(5).
 fn bounds() -> io::Result<(u64, u64)> {
     const STATE: usize = 3;
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name may hold anything, and ends with the last bracket.
+    // The process name may contain any character and ends at the last bracket.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
     let field = |number: usize| fields.get(number - STATE).and_then(|text| text.parse().ok());
     match (field(50), field(51)) {
         (Some(start), Some(end)) if 0 < start && start <= end => Ok((start, end)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat does not say where the environment lies")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "/proc/self/stat does not contain the address of the environment",
+        )),
     }
 }
 
-/// Where the values of these variables begin, and how long they are.
+/// The offsets and lengths of the values of these variables.
 fn values(environment: &[u8], names: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;

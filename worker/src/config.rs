@@ -1,6 +1,5 @@
-//! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
+//! The configuration: [`RawConfig`] holds the settings as typed, [`Config`] the validated values.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,14 +7,16 @@ use std::time::Duration;
 use serde::Deserialize;
 use stokehold_queue::requirements_lock::listed_indexes;
 
+use crate::programs::{beside, on_path};
 use crate::rental::Rental;
 use crate::sandbox::Level;
-use crate::uv::{beside, on_path};
+use crate::secret::Secret;
 
-/// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
+/// Maximum number of slots. A heartbeat names at most 1,000 leases: those of the slots, those leased ahead, and those
+/// of unreported results.
 const SLOTS_MAX: u32 = 800;
 
-/// Every environment variable of a worker.
+/// All environment variables of a worker.
 pub const VARIABLES: [&str; 29] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
@@ -48,9 +49,9 @@ pub const VARIABLES: [&str; 29] = [
     INSTANCE_KEY,
 ];
 
-/// Variables beside its settings that a worker started by another program may inherit: where things are and how to reach them. Whatever else
-/// that program has in its environment (tokens, keys of providers and buckets) is none of a worker's business, for handlers may read it in
-/// `/proc`.
+/// Variables, other than settings, that a worker may inherit from the program that starts it: locations and network
+/// access. A worker must not inherit anything else, e.g. tokens and keys of providers, because handlers might read it
+/// in `/proc`.
 pub const INHERITED: [&str; 49] = [
     "PATH",
     "HOME",
@@ -103,99 +104,78 @@ pub const INHERITED: [&str; 49] = [
     "UV_PYTHON_INSTALL_MIRROR",
 ];
 
-/// The provider's, for the machine to destroy itself.
+/// The provider's key with which the instance can destroy itself.
 const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
 
-/// Variables that no other program is to see, not even one that we start.
+/// Variables that no other program may see, including child processes.
 pub const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
 
-/// A text that never prints itself.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-/// What the operator typed: the defaults of `config.default.toml`, then the environment, then the command line.
+/// The settings as typed: the defaults of `config.default.toml`, overridden by the environment, then by the command
+/// line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawConfig {
-    /// Where the gateway answers.
+    /// URL of the gateway.
     pub gateway_url: String,
-    /// What to join with.
+    /// Token to join with.
     pub join_token: String,
-    /// A file that holds it instead.
+    /// File that contains the join token.
     pub join_token_file: PathBuf,
-    /// What the operator calls this worker.
+    /// Name of the worker.
     pub name: String,
-    /// Attempts at once; 0 is automatic.
+    /// Concurrent attempts; 0 is automatic.
     pub slots: u32,
-    /// Where scratch lives.
+    /// Folder for scratch space.
     pub data_dir: PathBuf,
-    /// Where environments and packages live.
+    /// Folder for environments, packages and weights.
     pub cache_dir: PathBuf,
-    /// The runner's wheel.
+    /// Path of the runner wheel.
     pub runner_wheel: PathBuf,
-    /// The `uv` binary.
+    /// Path of uv.
     pub uv: PathBuf,
-    /// Pretend cards.
+    /// Sizes of fake GPUs in MiB.
     pub fake_gpus: String,
-    /// NVIDIA's management library.
+    /// Path of NVIDIA's management library.
     pub nvml_library: PathBuf,
-    /// Grace after SIGTERM.
+    /// Grace period of attempts after SIGTERM.
     pub drain_grace_ms: u64,
-    /// Longest load.
+    /// Timeout of a load.
     pub load_timeout_ms: u64,
-    /// Idle runners kept.
+    /// Maximum number of idle runners.
     pub max_loaded: usize,
-    /// Bytes of environments kept.
+    /// Maximum size of all environments.
     pub environments_bytes: u64,
-    /// Weights are removed above this.
+    /// Maximum size of all weights.
     pub weights_bytes: u64,
-    /// The most that one package may unpack to.
+    /// Maximum size of one unpacked package.
     pub package_bytes: u64,
-    /// Unpacked packages are removed above this.
+    /// Maximum size of all unpacked packages.
     pub packages_bytes: u64,
-    /// What the runners of one endpoint may leave on the disk.
+    /// Maximum scratch space of one endpoint's runners.
     pub scratch_bytes: u64,
-    /// What handlers may reach.
+    /// Sandbox level, or `auto`.
     pub sandbox: String,
-    /// bubblewrap.
+    /// Path of bubblewrap.
     pub bwrap: PathBuf,
-    /// Whether packages without a wheel are built, in the sandbox.
+    /// Whether to build packages without a wheel, in the sandbox.
     pub allow_source_builds: bool,
     /// Package indexes that locked requirements may name.
     pub package_indexes: String,
-    /// What an hour of this machine costs.
+    /// Price of one hour of this machine.
     pub price_usd_per_hour: f64,
-    /// Where metrics are told; empty is nowhere.
+    /// Address for the worker's own metrics; empty disables them.
     pub metrics_listen: String,
-    /// A rented machine destroys itself after so long without the gateway; 0 is never.
+    /// How long a rented instance may be out of contact with the gateway before it destroys itself; 0 is never.
     pub dead_man_ms: u64,
-    /// Where its provider answers.
+    /// URL of the provider's API.
     pub vast_url: String,
-    /// The provider's id of it.
+    /// The provider's id of the instance.
     pub container_id: String,
-    /// The key that the provider gave it.
+    /// The provider's key for the instance.
     pub container_api_key: Secret,
 }
 
-/// What it means.
+/// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) gateway_url: String,
@@ -216,21 +196,21 @@ pub struct Config {
     pub(crate) package_bytes: u64,
     pub(crate) packages_bytes: u64,
     pub(crate) scratch_bytes: u64,
-    /// The best that there is when absent.
+    /// `None` selects the highest level that is supported.
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
-    /// What has the subcommand `confine`, where that is not this program.
+    /// The program that has the subcommand `confine`, if it is not this one.
     pub(crate) confines: Option<PathBuf>,
     pub(crate) allow_source_builds: bool,
     pub(crate) package_indexes: Vec<String>,
     pub(crate) price_usd_micros_per_hour: u64,
-    /// Where metrics are told, if anywhere.
+    /// Address for the worker's own metrics.
     pub metrics_listen: Option<SocketAddr>,
-    /// Only of a rented machine that may destroy itself.
+    /// Set only on a rented instance that may destroy itself.
     pub(crate) rental: Option<Rental>,
 }
 
-/// A setting that is not usable.
+/// An invalid setting.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct ConfigError {
@@ -239,10 +219,9 @@ pub struct ConfigError {
 }
 
 impl RawConfig {
-    /// The defaults with the environment on top. `var` looks a variable up.
+    /// The defaults, overridden by the environment. `var` looks up a variable.
     ///
-    /// # Errors
-    /// When a variable holds what its setting cannot be.
+    /// If a variable has an invalid value.
     pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut raw: Self = toml::from_str(include_str!("config.default.toml"))
             .map_err(|error| ConfigError { name: "config.default.toml", why: error.to_string() })?;
@@ -260,7 +239,9 @@ impl RawConfig {
         text("STOKE_METRICS_LISTEN", &mut raw.metrics_listen);
         text("STOKE_VAST_URL", &mut raw.vast_url);
         text("CONTAINER_ID", &mut raw.container_id);
-        text(INSTANCE_KEY, &mut raw.container_api_key.0);
+        if let Some(value) = var(INSTANCE_KEY) {
+            raw.container_api_key = Secret::new(value);
+        }
         let path = |name: &'static str, into: &mut PathBuf| {
             if let Some(value) = var(name) {
                 *into = value.into();
@@ -275,8 +256,10 @@ impl RawConfig {
         path("STOKE_BWRAP", &mut raw.bwrap);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
         if let Some(value) = var("STOKE_ALLOW_SOURCE_BUILDS") {
-            let why =
-                |_| ConfigError { name: "STOKE_ALLOW_SOURCE_BUILDS", why: format!("{value:?} is not true or false") };
+            let why = |_| ConfigError {
+                name: "STOKE_ALLOW_SOURCE_BUILDS",
+                why: format!("expected true or false, got {value:?}"),
+            };
             raw.allow_source_builds = value.parse().map_err(why)?;
         }
         number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
@@ -299,14 +282,15 @@ fn number<T: std::str::FromStr>(
     into: &mut T,
 ) -> Result<(), ConfigError> {
     if let Some(value) = var(name) {
-        *into =
-            value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a number it could be") })?;
+        *into = value
+            .parse()
+            .map_err(|_| ConfigError { name, why: format!("{value:?} is not a valid number for this setting") })?;
     }
     Ok(())
 }
 
 impl Config {
-    /// With this `stoke` to shut handlers in, by its subcommand `confine`: for a program that is another one.
+    /// Uses this `stoke` and its subcommand `confine` to sandbox handlers, for callers that are another program.
     #[must_use]
     pub fn confined_by(self, stoke: PathBuf) -> Self {
         Self { confines: Some(stoke), ..self }
@@ -326,14 +310,17 @@ impl TryFrom<RawConfig> for Config {
             return refuse("max_loaded", "must be at least 1");
         }
         if raw.package_bytes > raw.packages_bytes / 2 {
-            return refuse("packages_bytes", "must be at least twice package_bytes: one tenant may take half of it");
+            return refuse(
+                "packages_bytes",
+                "must be at least twice package_bytes, because one tenant may use at most half of it",
+            );
         }
         if !raw.vast_url.starts_with("http://") && !raw.vast_url.starts_with("https://") {
             return refuse("vast_url", "must start with http:// or https://");
         }
-        let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.0.is_empty();
+        let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.expose().is_empty();
         if is_rented && !raw.container_id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return refuse("container_id", "is not an instance's id");
+            return refuse("container_id", "must be an instance id: letters and digits only");
         }
         let rental = (is_rented && raw.dead_man_ms > 0).then(|| Rental {
             url: raw.vast_url.trim_end_matches('/').to_owned(),
@@ -375,7 +362,7 @@ impl TryFrom<RawConfig> for Config {
     }
 }
 
-/// The token, or what its file holds.
+/// The join token, read from its file if necessary.
 fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     let refuse = |why: String| Err(ConfigError { name: "join_token", why });
     if !token.is_empty() {
@@ -383,7 +370,7 @@ fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     }
     if file.as_os_str().is_empty() {
         return refuse(
-            "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN_FILE to a file that holds it, or STOKE_JOIN_TOKEN"
+            "is missing; create one with `stoke token create --kind join`, then set STOKE_JOIN_TOKEN_FILE to a file that contains it or set STOKE_JOIN_TOKEN"
                 .to_owned(),
         );
     }
@@ -394,7 +381,8 @@ fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// PATH's before the one of the worker's archive: where a distribution lets only some programs make namespaces, its own bubblewrap may.
+/// The bubblewrap to use. The one on PATH takes precedence over the one in the worker archive, because a distribution
+/// may allow only its own bubblewrap to create namespaces.
 pub(crate) fn bwrap(named: Option<PathBuf>) -> PathBuf {
     let name = Path::new("bwrap");
     named.or_else(|| on_path(name)).or_else(|| beside("bwrap")).unwrap_or_else(|| name.to_owned())
@@ -403,7 +391,7 @@ pub(crate) fn bwrap(named: Option<PathBuf>) -> PathBuf {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a thousand million")]
 fn micros(usd: f64) -> Result<u64, ConfigError> {
     if !(0.0..=1_000.0).contains(&usd) {
-        return Err(ConfigError { name: "price_usd_per_hour", why: format!("{usd} is not 0 to 1000") });
+        return Err(ConfigError { name: "price_usd_per_hour", why: format!("must be between 0 and 1000, got {usd}") });
     }
     Ok((usd * 1e6).round() as u64)
 }
@@ -412,7 +400,10 @@ fn address(text: &str) -> Result<Option<SocketAddr>, ConfigError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let why = |_| ConfigError { name: "metrics_listen", why: format!("{text:?} is no address:port") };
+    let why = |_| ConfigError {
+        name: "metrics_listen",
+        why: format!("expected ADDRESS:PORT, e.g. 127.0.0.1:7073, got {text:?}"),
+    };
     text.parse().map(Some).map_err(why)
 }
 
@@ -427,13 +418,13 @@ pub(crate) fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let cards: Result<Vec<u64>, _> = text.split(',').map(|card| card.trim().parse()).collect();
-    let why = || format!("{text:?} is not a list of sizes in MiB like 24576,81920");
-    cards.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
+    let gpus: Result<Vec<u64>, _> = text.split(',').map(|gpu| gpu.trim().parse()).collect();
+    let why = || format!("expected a comma-separated list of sizes in MiB, e.g. 24576,81920, got {text:?}");
+    gpus.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
 }
 
-/// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one under the system's
-/// temporary directory.
+/// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one in the
+/// system's temporary directory.
 #[must_use]
 pub fn user_cache_dir() -> PathBuf {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,5 +1,5 @@
-//! Full disks. A worker whose disk is full would fail jobs faster than others run them: it takes no more until there is room, and
-//! what failed for want of room is its own fault and not the handler's.
+//! Full disks. A worker with a full disk would fail jobs faster than other workers run them. Therefore, it leases no
+//! jobs until there is space, and failures caused by a full disk count as the worker's, not the handler's.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use stokehold_queue::job::{ErrorCode, Fault, JobError};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// A disk with less free space is full, bytes.
+/// A disk with fewer free bytes counts as full.
 const ROOM_MIN: u64 = 64 << 20;
 
-/// A disk with fewer files left is full.
+/// A disk with fewer free inodes counts as full.
 const FILES_MIN: u64 = 100;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A disk that does not answer within this is as good as full.
+/// A disk that does not respond within this time counts as full.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// The disks that jobs write to: scratch space, environments and packages.
+/// The disks that jobs write to: those of scratch space, environments and packages.
 pub(crate) struct Disks {
     folders: [PathBuf; 2],
     looked: Option<Instant>,
@@ -32,12 +32,12 @@ impl Disks {
         Self { folders: [data_dir.to_owned(), cache_dir.to_owned()], looked: None, has_room: true }
     }
 
-    /// Whether more jobs may come. Looks once a second at most, and says when it changes.
+    /// Whether the worker may lease more jobs. Checks the disks at most once a second, and logs changes.
     pub(crate) async fn have_room(&mut self) -> bool {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
             let folders = self.folders.clone();
-            // A disk on a network may hang, and the worker's one thread must go on beating.
+            // A network disk may hang, and the worker's only thread must continue to send heartbeats.
             let look = spawn_blocking(move || folders.into_iter().find(|folder| !has_room(folder)));
             let full = match timeout(LOOK_MAX, look).await {
                 Ok(Ok(full)) => full,
@@ -46,10 +46,10 @@ impl Disks {
             match &full {
                 Some(folder) if self.has_room => tracing::error!(
                     path = %folder.display(),
-                    "this disk has less than {} MiB left, or does not answer: no more jobs until it has",
+                    "this disk has less than {} MiB free or does not respond; taking no jobs until it has space",
                     ROOM_MIN >> 20
                 ),
-                None if !self.has_room => tracing::info!("there is room on the disks again"),
+                None if !self.has_room => tracing::info!("the disks have free space again"),
                 _ => {}
             }
             self.has_room = full.is_none();
@@ -58,20 +58,21 @@ impl Disks {
     }
 }
 
-/// A disk that cannot be asked is taken to have room: what fails on it says so itself.
+/// Whether a disk has space. A disk that cannot be checked counts as having space: writing to it fails with its own
+/// error.
 #[expect(clippy::useless_conversion, reason = "the fields' types differ between systems")]
 fn has_room(folder: &Path) -> bool {
     statvfs(folder).map_or(true, |stat| {
         let bytes = u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()));
-        // Some file systems make room for files as they come, and count none.
+        // Some file systems allocate inodes dynamically and report none.
         bytes >= ROOM_MIN && (stat.files() == 0 || u64::from(stat.files_available()) >= FILES_MIN)
     })
 }
 
-/// The error of an attempt, as `infra` when a full disk is behind it: the job is tried again, most likely elsewhere, at no cost to its
-/// own attempts.
+/// Converts the error of an attempt to `infra` if a full disk caused it: the job is retried, usually on another worker,
+/// without using up its attempts.
 pub(crate) fn blamed(error: JobError) -> JobError {
-    /// ENOSPC and EDQUOT, as everybody writes them.
+    /// The standard messages of ENOSPC and EDQUOT.
     const SIGNS: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
     if error.code.fault() != Fault::Model || !SIGNS.iter().any(|sign| error.message.contains(sign)) {
         return error;

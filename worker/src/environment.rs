@@ -1,14 +1,14 @@
-//! The Python environments that runners run in: built once per content, shared, and removed when space is short.
+//! The Python environments of runners: built once per content, shared, and deleted when space is short.
 //!
-//! An environment is named by the hash of everything that shapes it: the locked requirements, the interpreter's version and
-//! ABI, the platform, and the runner's wheel; and the tenant, where something of a tenant may have run while it was built, or where the
-//! requirements have no hashes. It is built beside its final place and renamed there, so whatever has the final
-//! name is complete, whoever built it and however that ended. Environments can be moved: `uv venv --relocatable` writes console
-//! scripts that look for Python beside themselves, and `pyvenv.cfg` names only the base interpreter.
+//! An environment is named by the hash of everything that determines its content: the locked requirements, the
+//! interpreter's version and ABI, the platform, the runner wheel, and the tenant if code of the tenant may have run
+//! during the build or the requirements have no hashes. It is built next to its final place and renamed, so an
+//! environment with its final name is always complete. Environments can be moved: `uv venv --relocatable` writes
+//! console scripts that look for Python next to themselves, and `pyvenv.cfg` names only the base interpreter.
 //!
-//! What tenants ask for is installed by a uv that is shut in, and nothing starts the environment's own Python, which would run what packages
-//! ask to have run at a start, before a handler does: the runner comes by links from the environment that holds nothing else, the bytecode
-//! from the base interpreter. [`Builds`] says with whose rights.
+//! A sandboxed uv installs the requirements of tenants, and nothing starts the environment's own Python before a
+//! handler does, because it would run startup code of packages: the runner is linked from the environment that contains
+//! only the runner, and the base interpreter compiles the bytecode. [`Builds`] defines the rights of a build.
 
 mod builds;
 mod bytecode;
@@ -46,38 +46,38 @@ pub use self::wheel::RunnerWheel;
 use crate::metrics;
 use crate::uv::{INSTALL_LIMIT, Install, Uv};
 
-/// Longest wait for another process that builds the same environment: two installs, and some for the rest.
+/// Longest wait for another process that builds the same environment: two installations, plus time for the other steps.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * INSTALL_LIMIT.as_secs() + 5 * 60);
 
-/// How environments are built. Those of another format are not used, and go like all that nobody uses.
+/// Version of the build process. Environments of other versions are not used, and are evicted when unused.
 const FORMAT: &str = "2";
 
 /// The default of [`EnvironmentsConfig::cap_bytes`]: about ten GPU stacks.
 pub const CAP_BYTES_DEFAULT: u64 = 50 * 1024 * 1024 * 1024;
 
-/// What an endpoint needs of its environment.
+/// Requirements of an endpoint for its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentSpec {
-    /// Whose endpoint it is.
+    /// Tenant of the endpoint.
     pub tenant: String,
-    /// Pinned requirements, with hashes or without; may be empty. What uv is given is what [`Lock`] makes of them.
+    /// Pinned requirements, with or without hashes; may be empty. uv gets the output of [`Lock`], never this text.
     pub requirements_lock: String,
-    /// A version such as `3.11`; empty is the `python3` on PATH.
+    /// Python version, e.g. `3.11`; empty means the `python3` on PATH.
     pub python: String,
 }
 
-/// What [`Environments`] works with.
+/// Configuration of [`Environments`].
 #[derive(Debug, Clone)]
 pub struct EnvironmentsConfig {
-    /// Environments and downloads live here.
+    /// Folder for environments and downloads.
     pub dir: PathBuf,
-    /// What builds them.
+    /// uv, which builds them.
     pub uv: Uv,
-    /// What every one of them gets last.
+    /// The runner wheel, which every environment contains.
     pub runner_wheel: RunnerWheel,
-    /// With whose rights they are built.
+    /// Rights of the builds.
     pub builds: Builds,
-    /// Unused environments go, the longest unused first, when all together are larger.
+    /// Maximum size of all environments; above it, unused ones are deleted, least recently used first.
     pub cap_bytes: u64,
 }
 
@@ -92,70 +92,70 @@ struct Inner {
     runner_wheel: RunnerWheel,
     builds: Builds,
     cap_bytes: u64,
-    /// uv's downloads, if they are ours to limit.
+    /// Folder of uv's downloads, if the worker manages it.
     own_cache: Option<PathBuf>,
     interpreters: Interpreters,
     turns: Turns,
 }
 
-/// A step of making an environment ready.
+/// A step of building an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Someone else builds the same one.
+    /// Waiting for another build of the same environment.
     Waiting,
-    /// An empty environment is created.
+    /// Creating an empty environment.
     CreatingVenv,
-    /// The requirements are downloaded and installed.
+    /// Downloading and installing the requirements.
     Installing {
-        /// How many.
+        /// Number of packages.
         packages: usize,
     },
-    /// The runner's wheel is installed.
+    /// Installing the runner.
     InstallingRunner,
-    /// Modules that no other environment has are compiled.
+    /// Compiling modules that no other environment has compiled.
     Compiling,
-    /// It is brought to the disk and moved into place.
+    /// Flushing the environment to disk and moving it into place.
     Publishing,
 }
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting => f.write_str("waiting for another build of it"),
-            Self::CreatingVenv => f.write_str("creating"),
+            Self::Waiting => f.write_str("waiting for another build of the same environment"),
+            Self::CreatingVenv => f.write_str("creating the virtual environment"),
             Self::Installing { packages: 1 } => f.write_str("installing 1 package"),
             Self::Installing { packages } => write!(f, "installing {packages} packages"),
             Self::InstallingRunner => f.write_str("installing the runner"),
-            Self::Compiling => f.write_str("compiling"),
+            Self::Compiling => f.write_str("compiling modules"),
             Self::Publishing => f.write_str("publishing"),
         }
     }
 }
 
-/// An environment that is ready. It is not removed while this, or a clone of it, is held.
+/// A complete environment. It is not deleted while this value, or a clone of it, exists.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Its interpreter.
+    /// Path of its interpreter.
     pub python: PathBuf,
-    /// All of it.
+    /// Folder of the environment.
     pub folder: PathBuf,
-    /// The hash that names it.
+    /// Hash that names it.
     pub hash: String,
-    /// Folders of the Python installation that it points at.
+    /// Folders of the base Python installation.
     pub(crate) base: Vec<PathBuf>,
-    /// The interpreter of the environment that holds the runner and nothing of anybody else.
+    /// Interpreter of the environment that contains only the runner.
     pub(crate) ours: PathBuf,
     _in_use: Arc<InUse>,
     _ours_in_use: Arc<InUse>,
 }
 
-/// The shared lock; its file's time of change is when the environment was last used.
+/// The shared lock. The modification time of its file is the environment's last use.
 #[derive(Debug)]
 struct InUse(File);
 
 impl InUse {
     fn touch(&self) {
-        // Only the order of eviction suffers if it fails.
+        // A failure affects only the order of eviction.
         let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
     }
 }
@@ -166,17 +166,17 @@ impl Drop for InUse {
     }
 }
 
-/// An environment, and how it is built where there is none.
+/// An environment to find or build.
 struct Wanted<'a> {
     requirements: &'a str,
     interpreter: &'a Interpreter,
-    /// The one that has the runner alone, unless it is this.
+    /// The environment that contains only the runner, unless it is this one.
     ours: Option<&'a Environment>,
     plan: Plan,
     hash: String,
 }
 
-/// One that is built and not published.
+/// A built environment that is not published yet.
 struct Built {
     partial: Partial,
     bytecode: Bytecode,
@@ -185,10 +185,9 @@ struct Built {
 }
 
 impl Environments {
-    /// Opens the folder, removing what builds that died left behind.
+    /// Opens the folder and removes leftovers of builds whose process died.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the folder cannot be used.
+    /// [`Error::Io`] if the folder cannot be used.
     pub fn open(config: EnvironmentsConfig) -> Result<Self, Error> {
         let dir = std::path::absolute(&config.dir).map_err(Error::io(format!("find {}", config.dir.display())))?;
         let given = std::env::var_os("STOKE_UV_CACHE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
@@ -211,30 +210,30 @@ impl Environments {
         })))
     }
 
-    /// The size of all of them, bytes. Blocks on the disk.
+    /// Size of all environments in bytes. Blocks on the disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.store.bytes()
     }
 
-    /// Looks at the Python that most endpoints run on, and puts the runner beside it, before the first of them waits for that.
+    /// Prepares the default Python and its runner environment before the first job needs them.
     pub(crate) async fn look_at_python(&self) {
-        // What is wrong with it is told to whoever needs it.
+        // Errors are reported to the first job that needs it.
         if let Ok(interpreter) = self.0.interpreters.find(&self.0.uv, "").await {
             let _ = self.ours(&interpreter, &|_| ()).await;
         }
     }
 
-    /// The environment for `spec`, built if there is none. Dropping the future stops its build.
+    /// The environment for `spec`, built if necessary. Dropping the future stops the build.
     ///
-    /// # Errors
-    /// [`Error::Requirements`] for a lock that holds more than names, versions, hashes and indexes; [`Error::Failed`] with the last lines of
-    /// what uv wrote when the requirements cannot be installed; the others name what the machine lacks.
+    /// [`Error::Requirements`] if a lock contains more than names, versions, hashes and indexes; [`Error::Failed`] with
+    /// the last lines of uv's output if the requirements cannot be installed; the other errors name what the machine
+    /// lacks.
     pub async fn get(
         &self,
         spec: &EnvironmentSpec,
         progress: &(dyn Fn(Phase) + Send + Sync),
     ) -> Result<Environment, Error> {
-        // Before anything reads it: uv sees what is rendered here, never what was sent.
+        // Parse first: uv gets the rendered requirements, never the text that was sent.
         let requirements = Lock::parse(&spec.requirements_lock, self.0.builds.indexes())?.render();
         let interpreter = self.0.interpreters.find(&self.0.uv, &spec.python).await?;
         if requirements.is_empty() {
@@ -253,7 +252,7 @@ impl Environments {
                 hash,
             });
         }
-        // Built in another way than the best it may be there already.
+        // An environment that was built in a less preferred way may exist already.
         for other in wanted.iter().skip(1).filter(|other| self.0.store.is_usable(&other.hash)) {
             if let Some(ready) = self.0.ready(other, progress).await? {
                 return Ok(ready);
@@ -262,7 +261,7 @@ impl Environments {
         let mut ways = wanted.iter().peekable();
         loop {
             let Some(way) = ways.next() else {
-                return Err(Error::io("find a way to build it")(std::io::ErrorKind::NotFound.into()));
+                return Err(Error::io("find a way to build the environment")(std::io::ErrorKind::NotFound.into()));
             };
             match self.made(way, progress).await {
                 Err(error) if error.is_for_want_of_a_wheel() && ways.peek().is_some() => {}
@@ -271,7 +270,7 @@ impl Environments {
         }
     }
 
-    /// The environment that holds the runner and nothing else.
+    /// The environment that contains only the runner.
     async fn ours(
         &self,
         interpreter: &Interpreter,
@@ -298,54 +297,55 @@ impl Environments {
             match built {
                 Ok(built) => self.publish(built, hash.clone(), lock).await?,
                 Err(error) => {
-                    // Nothing is left for it to guard, and nothing would ever evict it.
+                    // The lock file guards nothing any more, and no eviction would remove it.
                     let _ = std::fs::remove_file(lock_file);
                     self.forget_downloads().await;
                     return Err(error);
                 }
             }
-            // The exclusive lock has ended and the shared one is taken at the top; should another process evict the
-            // environment in between, it is built again.
+            // The exclusive lock is released and the shared one is taken at the top of the loop. If another process
+            // evicts the environment in between, it is built again.
         }
     }
 
-    /// What failed may have downloaded much, and evicts nothing.
+    /// Deletes the downloads of failed builds, which trigger no eviction.
     async fn forget_downloads(&self) {
         let inner = Arc::clone(&self.0);
         let cleaned = spawn_blocking(move || builds::clean(inner.store.builds(), inner.cap_bytes)).await;
         if let Err(error) = cleaned.unwrap_or_else(|error| Err(error.into())) {
-            tracing::warn!(%error, "downloads that nobody uses could not be removed");
+            tracing::warn!(%error, "cannot remove unused downloads");
         }
     }
 
-    /// Publishes, then makes room. Runs to its end, holding the lock, even if the caller goes away.
+    /// Publishes the environment, then evicts others if necessary. Runs to its end with the lock held even if the
+    /// caller is cancelled.
     async fn publish(&self, built: Built, hash: String, lock: File) -> Result<(), Error> {
         let this = self.clone();
         let published = spawn_blocking(move || {
             let inner = &*this.0;
             let Built { partial, bytecode, fresh, room } = built;
             inner.store.publish(&partial, &hash)?;
-            // Not before: what a power cut left half written would be had by all.
+            // Only after publishing: bytecode that was half-written at a power cut must not be shared.
             if let Err(error) = bytecode.keep(&inner.store.environment(&hash), fresh) {
-                tracing::warn!(%error, "compiled modules could not be kept for other environments");
+                tracing::warn!(%error, "cannot keep compiled modules for other environments");
             }
-            // The room is needed until the last of it is gone, and no longer.
+            // The room must be held until the build folder is deleted.
             drop((partial, room));
-            // From here on it may be used, but still not be evicted: least of all by us, who have just built it.
+            // From here on it may be used but not evicted.
             lock.lock_shared()?;
             let in_use = InUse(lock);
             in_use.touch();
             let is_cache_large = inner.make_room().unwrap_or_else(|error| {
-                tracing::warn!(%error, "unused environments could not be removed");
+                tracing::warn!(%error, "cannot remove unused environments");
                 false
             });
             Ok(is_cache_large)
         });
         let published = published.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         let is_cache_large = published.map_err(Error::io("publish the environment"))?;
-        // By uv itself, which waits for installs of other processes that read from it.
+        // Use uv, which waits for installations of other processes that read its cache.
         if is_cache_large && let Err(error) = self.0.uv.clean_cache().await {
-            tracing::warn!(%error, "uv's cache could not be emptied");
+            tracing::warn!(%error, "cannot clear uv's cache");
         }
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Inner {
     async fn hash(&self, requirements: &str, scope: &Scope, interpreter: &Interpreter) -> Result<String, Error> {
         let mut hash = Sha256::new();
         let wheel = self.runner_wheel.identity().await?;
-        // Zero bytes part the fields: none of them can hold one.
+        // Zero bytes separate the fields; no field contains one.
         for field in [FORMAT, requirements, &interpreter.identity, &wheel, scope.identity()] {
             hash.update(field.replace('\0', ""));
             hash.update([0]);
@@ -363,7 +363,7 @@ impl Inner {
         Ok(hex::encode(hash.finalize()))
     }
 
-    /// The environment, if it is there. Waits for whoever is building it.
+    /// The environment, if it exists. Waits for a running build.
     async fn ready(
         &self,
         wanted: &Wanted<'_>,
@@ -406,7 +406,7 @@ impl Inner {
         let Wanted { requirements, interpreter, ours, plan, hash } = wanted;
         let room = match ours {
             Some(_) => self.builds.room(self.store.builds(), plan, BUILD_LIMIT).await?,
-            // The runner is our own.
+            // The runner is trusted code.
             None => None,
         };
         let partial = self.store.partial(hash, room.as_ref().map(|room| room.folder.as_path()))?;
@@ -421,11 +421,11 @@ impl Inner {
                 self.compile(&bytecode, interpreter, &partial, None, progress).await?
             }
             Some(ours) => {
-                let seal = Seal::of(&venv).map_err(Error::io("look at the empty environment"))?;
+                let seal = Seal::of(&venv).map_err(Error::io("inspect the empty environment"))?;
                 progress(Phase::Installing { packages: packages(requirements) });
                 self.install(wanted, &partial, room.as_ref()).await?;
                 let settled = room.as_ref().map_or(Ok(()), Room::settle);
-                settled.map_err(Error::io("end what installed the requirements"))?;
+                settled.map_err(Error::io("stop the processes that installed the requirements"))?;
                 checked(seal, &venv).await?;
                 let fresh = self.compile(&bytecode, interpreter, &partial, room.as_ref(), progress).await?;
                 progress(Phase::InstallingRunner);
@@ -444,15 +444,16 @@ impl Inner {
         Ok(Built { partial, bytecode, fresh, room })
     }
 
-    /// Installs what was asked for, as whoever builds in this room.
+    /// Installs the requirements as the builder of this room.
     async fn install(&self, wanted: &Wanted<'_>, partial: &Partial, room: Option<&Room>) -> Result<(), Error> {
         let Wanted { requirements, interpreter, plan, .. } = wanted;
         let lock = partial.list("requirements.txt");
         store::write_list(&lock, requirements).await.map_err(Error::io("write the requirements"))?;
         let uv = match room {
             Some(room) => {
-                room.give(partial).map_err(Error::io("give the environment to its builder"))?;
-                room.uv(&self.uv, partial, interpreter, plan.wheels_only).map_err(Error::io("shut uv in"))?
+                room.give(partial).map_err(Error::io("change the owner of the environment"))?;
+                room.uv(&self.uv, partial, interpreter, plan.wheels_only)
+                    .map_err(Error::io("start uv in the sandbox"))?
             }
             None => self.uv.plain(),
         };
@@ -470,22 +471,22 @@ impl Inner {
     ) -> Result<Fresh, Error> {
         progress(Phase::Compiling);
         let python = match room {
-            Some(room) => room.python(partial, interpreter).map_err(Error::io("shut the compiler in"))?,
+            Some(room) => room.python(partial, interpreter).map_err(Error::io("start the compiler in the sandbox"))?,
             None => Command::new(&interpreter.program),
         };
         let (tag, owner) = (&interpreter.cache_tag, room.and_then(Room::owner));
         bytecode.fill(tag, &partial.environment(), (python, owner), &partial.list("modules")).await
     }
 
-    /// Keeps the environments below the cap. Says whether uv's cache should be emptied. Blocks on the disk.
+    /// Keeps the environments below the maximum size. Returns whether uv's cache should be emptied. Blocks on the disk.
     fn make_room(&self) -> std::io::Result<bool> {
         let evicted = self.store.evict(self.cap_bytes)?;
         if evicted > 0 {
             self.bytecode.tidy()?;
             builds::clean(self.store.builds(), self.cap_bytes)?;
         }
-        // Most files of an environment are hard links into the cache, so an eviction alone frees little. What only the cache
-        // holds grows by evictions: it may reach the cap as well, then all of it goes.
+        // Most files of an environment are hard links into the cache, so an eviction alone frees little. Files that
+        // only the cache contains accumulate with evictions; if they exceed the maximum too, the cache is emptied.
         match &self.own_cache {
             Some(cache) if evicted > 0 && cache.is_dir() => Ok(store::measure(cache)?.sole > self.cap_bytes),
             _ => Ok(false),
@@ -496,10 +497,10 @@ impl Inner {
 async fn checked(seal: Seal, venv: &Path) -> Result<(), Error> {
     let venv = venv.to_owned();
     let checked = spawn_blocking(move || seal.check(&venv));
-    checked.await.unwrap_or_else(|error| Err(Error::io("look at what was installed")(error.into())))
+    checked.await.unwrap_or_else(|error| Err(Error::io("inspect the installed files")(error.into())))
 }
 
-/// How many requirements a rendered lock lists: hashes are on indented lines, options start with a dash.
+/// Number of requirements in a rendered lock: hashes are on indented lines, options start with a dash.
 fn packages(lock: &str) -> usize {
     lock.lines().filter(|line| !line.starts_with([' ', '\t', '-'])).count()
 }

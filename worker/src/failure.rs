@@ -1,17 +1,17 @@
-//! What went wrong with a model or a run, as its job is told.
+//! Job errors for failed loads and runs.
 
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_wire::Failure;
 
 use crate::runner::{RunEnd, StartError};
 
-/// What a job is told whose process the kernel has killed for memory.
-const HOST_OOM: &str = "the machine ran out of memory, and the kernel killed the handler's process";
+/// Message for a process that the kernel killed because memory ran out.
+const HOST_OOM: &str = "the machine ran out of memory and the kernel killed the handler's process";
 
-/// The model is not loaded.
+/// The error of a model that failed to load.
 pub(crate) fn start_failure(error: StartError) -> JobError {
     match error {
-        StartError::Spawn(why) => infra(format!("the runner could not be started: {why}")),
+        StartError::Spawn(why) => infra(format!("cannot start the runner: {why}")),
         StartError::Setup(raised, stderr) => JobError {
             code: match raised.code.as_str() {
                 "oom_gpu" => ErrorCode::OomGpu,
@@ -37,7 +37,7 @@ pub(crate) fn start_failure(error: StartError) -> JobError {
                     (ErrorCode::SetupFailed, String::new(), format!("exited with code {code}"), stderr)
                 }
                 RunEnd::Crashed { signal, stderr } => {
-                    (ErrorCode::RunnerCrashed, signal.clone(), format!("died of {signal}"), stderr)
+                    (ErrorCode::RunnerCrashed, signal.clone(), format!("was killed by {signal}"), stderr)
                 }
                 RunEnd::Broken { why, stderr } => {
                     (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr)
@@ -50,13 +50,13 @@ pub(crate) fn start_failure(error: StartError) -> JobError {
                 }
             };
             let stderr = Some(stderr).filter(|text| !text.is_empty());
-            let message = format!("the handler's process {what} before setup() was done");
+            let message = format!("the handler's process {what} before setup() finished");
             JobError { class, stderr, ..failed(code, message) }
         }
     }
 }
 
-/// The last of what its process wrote to its standard error, if it was kept.
+/// The end of the process's standard error, if it was kept.
 pub(crate) fn stderr_of(end: &RunEnd) -> Option<String> {
     let stderr = match end {
         RunEnd::Done { .. } | RunEnd::NotBegun | RunEnd::Stopped => return None,
@@ -71,7 +71,7 @@ pub(crate) fn stderr_of(end: &RunEnd) -> Option<String> {
     Some(stderr.clone()).filter(|text| !text.is_empty())
 }
 
-/// The handler raised: its own words.
+/// The error of a run whose handler raised an exception.
 pub(crate) fn raised(failure: Failure, stderr: String) -> JobError {
     let code = match failure.code.as_str() {
         "rejected" => ErrorCode::Rejected,
@@ -91,7 +91,7 @@ pub(crate) fn raised(failure: Failure, stderr: String) -> JobError {
     }
 }
 
-/// The process ended under the run.
+/// The error of a run whose process exited.
 pub(crate) fn died(end: RunEnd) -> JobError {
     let stderr = stderr_of(&end);
     let error = match end {
@@ -99,20 +99,20 @@ pub(crate) fn died(end: RunEnd) -> JobError {
             failed(ErrorCode::RunnerExited, format!("the handler's process exited with code {code}"))
         }
         RunEnd::Crashed { signal, .. } => {
-            let message = format!("the handler's process died of {signal}");
+            let message = format!("the handler's process was killed by {signal}");
             JobError { class: signal, ..failed(ErrorCode::RunnerCrashed, message) }
         }
         RunEnd::OutOfMemory { .. } => failed(ErrorCode::OomHost, HOST_OOM.to_owned()),
         RunEnd::Flooded { limit_bytes, .. } => {
-            failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
+            failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of logs", limit_bytes >> 20))
         }
         RunEnd::Overfull { limit_bytes, .. } => {
-            let message = format!("the handler left more than {} MiB in its scratch space", limit_bytes >> 20);
+            let message = format!("the handler used more than {} MiB of scratch space", limit_bytes >> 20);
             failed(ErrorCode::HandlerError, message)
         }
         RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
         RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun | RunEnd::Stopped => {
-            failed(ErrorCode::Protocol, "the runner ended twice".to_owned())
+            failed(ErrorCode::Protocol, "the runner reported the end of a run twice".to_owned())
         }
     };
     JobError { stderr, ..error }

@@ -1,4 +1,4 @@
-//! The gateway as a worker sees it: one method per route, each with a timeout, a bounded retry and a stated outcome.
+//! The client of the gateway: one method per route, each with a timeout, bounded retries and a defined outcome.
 
 mod token;
 
@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::Rng;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,53 +15,52 @@ use stokehold_queue::gateway::{
     LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
     UploadsRequest,
 };
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::config::Secret;
+use crate::backoff::{Backoff, Policy};
 use crate::metrics;
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
+use crate::secret::Secret;
 use token::WorkerToken;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A lease call may be held this much longer than it asked to, for the way there and back.
+/// Time that a lease call may take beyond its requested wait, for the network.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
-/// Tries of one call, and the bounds of the waits between them.
+/// Tries of one call, and the pauses between them.
 const TRIES: u32 = 6;
-const WAIT_MIN: Duration = Duration::from_millis(100);
-const WAIT_MAX: Duration = Duration::from_secs(3);
+const RETRY: Policy = Policy { min: Duration::from_millis(100), max: Duration::from_secs(3), jitter: 0.5..1.0 };
 
-/// Longest time that a call whose token was refused waits for the next token. A gateway that refuses a token answers, so the join that
-/// follows rarely takes longer than a round trip or a restart of the gateway.
+/// How long a call whose token was rejected waits for the next token. A gateway that rejects a token is reachable, so
+/// the following join rarely takes longer than a round trip or a restart of the gateway.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bounds of the pause after a join that failed, before its jitter of 0.5 to 1.5.
-const REJOIN_PAUSE_MIN: Duration = Duration::from_secs(1);
-const REJOIN_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pauses after a join that failed.
+const REJOIN: Policy = Policy { min: Duration::from_secs(1), max: Duration::from_secs(30), jitter: 0.5..1.5 };
 
-/// Why a call did not give its answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nobody answered, or only that it cannot now. Whether it happened is unknown.
-    #[error("the gateway is not reachable: {0}")]
+    /// No usable response. Whether the call took effect is unknown.
+    #[error("cannot reach the gateway: {0}")]
     Unavailable(String),
-    /// The token is not good any more: join again.
-    #[error("the gateway does not accept this worker's token")]
+    /// The token is no longer valid; join again.
+    #[error("the gateway rejected this worker's token")]
     Unauthorized,
-    /// It was refused for good, with the problem's code.
-    #[error("the gateway refused: {code}: {detail}")]
+    /// The gateway rejected the call permanently, with a problem code.
+    #[error("the gateway rejected the request: {code}: {detail}")]
     Refused {
-        /// Stable.
+        /// Stable problem code.
         code: String,
-        /// What to change.
+        /// Description of the problem.
         detail: String,
     },
 }
 
-/// What is asked of which route, and for how long.
+/// One call of a route.
 struct Call<'a, B> {
     method: Method,
     path: &'a str,
@@ -72,29 +70,29 @@ struct Call<'a, B> {
 }
 
 impl<'a, B> Call<'a, B> {
-    /// One that is repeated.
+    /// A call that is retried.
     fn post(path: &'a str, body: &'a B) -> Self {
         Self { method: Method::POST, path, body: Some(body), timeout: CALL_TIMEOUT, tries: TRIES }
     }
 }
 
-/// The connection. One per worker.
+/// The connection to the gateway. One per worker.
 pub(crate) struct Gateway {
     http: reqwest::Client,
     base: String,
     join_token: Secret,
-    /// What to join with rather than that.
+    /// A newer token to join with, tried before `join_token`.
     rejoin: Rejoin,
-    /// Told of every answer, where somebody has to know.
+    /// Records every successful response, on rented instances.
     reached: Option<Arc<Reached>>,
     join: JoinRequest,
-    /// What the last join answered: proves, at the next one, that this is the worker of the same id.
+    /// The resume token of the last join. It proves at the next join that this is the same worker.
     resume: Mutex<Option<String>>,
     token: WorkerToken,
 }
 
 impl Gateway {
-    /// A gateway to join as `join` says.
+    /// A client that joins with this request.
     pub(crate) fn new(
         base: &str,
         (join_token, rejoin): (Secret, Rejoin),
@@ -110,14 +108,14 @@ impl Gateway {
         self.resume.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins and stores the worker's own token. Calls that are under way meanwhile never carry a join token. Unknown outcomes are repeated:
-    /// a join that was lost is a worker that never asks for anything.
+    /// Joins and stores the worker's token. Concurrent calls never carry a join token. Retried if the outcome is
+    /// unknown, because after a lost reply the worker would never ask for jobs.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
         let mut outcome = Err(Error::Unauthorized);
         let request = JoinRequest { resume: self.resume().clone(), ..self.join.clone() };
         for token in [self.rejoin.token(), Some(self.join_token.clone())].into_iter().flatten() {
             outcome = self.repeated(&Call::post("join", &request), &token).await;
-            // One that is spent does not stand in the way of the other.
+            // A used rejoin token must not prevent a join with the other token.
             if !matches!(outcome, Err(Error::Unauthorized)) {
                 break;
             }
@@ -131,17 +129,16 @@ impl Gateway {
         Ok(reply)
     }
 
-    /// Joins again whenever the gateway refuses the worker's token, until it succeeds: with a pause after each failure, which doubles.
+    /// Joins again whenever the gateway rejects the worker's token, until it succeeds, with a growing pause after each
+    /// failure.
     pub(crate) async fn stay_joined(&self) -> Infallible {
         loop {
             self.token.refused().await;
-            tracing::warn!("the gateway refused this worker's token; joining again");
-            let mut pause = REJOIN_PAUSE_MIN;
+            tracing::warn!("the gateway rejected this worker's token; joining again");
+            let mut backoff = Backoff::new(&REJOIN);
             while let Err(error) = self.join().await {
-                tracing::error!(%error, "cannot join again");
-                let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
-                sleep(jittered).await;
-                pause = (pause * 2).min(REJOIN_PAUSE_MAX);
+                tracing::error!(%error, "cannot join again; retrying");
+                backoff.pause().await;
             }
         }
     }
@@ -156,18 +153,18 @@ impl Gateway {
         self.token.replaced(number).await;
     }
 
-    /// One try: an unknown outcome costs a lease period, and the caller asks again anyway.
+    /// Not retried: an unknown outcome costs at most a lease period, and the caller asks again anyway.
     pub(crate) async fn lease(&self, request: &LeaseRequest) -> Result<LeaseReply, Error> {
         let timeout = Duration::from_millis(request.wait_ms) + LEASE_MARGIN;
         self.call(Call { timeout, tries: 1, ..Call::post("lease", request) }).await
     }
 
-    /// Repeated: the gateway answers a report it has taken before with `already_ended`.
+    /// Retried: the gateway answers a report that it has already accepted with `already_ended`.
     pub(crate) async fn finish(&self, request: &FinishRequest) -> Result<FinishReply, Error> {
         self.call(Call::post("finish", request)).await
     }
 
-    /// One try, which does not wait for a new token either: the next heartbeat comes soon.
+    /// Not retried, and does not wait for a new token: the next heartbeat follows soon.
     pub(crate) async fn extend(&self, request: &ExtendRequest, timeout: Duration) -> Result<ExtendReply, Error> {
         let (number, token) = self.token.current();
         let call = Call { timeout, tries: 1, ..Call::post("extend", request) };
@@ -180,17 +177,17 @@ impl Gateway {
         outcome
     }
 
-    /// Repeated: a lease that is already back is answered as stale.
+    /// Retried: a lease that is already released is answered as stale.
     pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, Error> {
         self.call(Call::post("release", request)).await
     }
 
-    /// Two tries: an event told twice is worse than one lost.
+    /// Tried at most twice: a duplicate event is worse than a lost one.
     pub(crate) async fn events(&self, request: &EventsRequest) -> Result<(), Error> {
         self.call(Call { tries: 2, ..Call::post("events", request) }).await
     }
 
-    /// Repeated: asking for URLs changes nothing.
+    /// Retried: requesting URLs has no side effects.
     pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsReply, Error> {
         self.call(Call::post("uploads", request)).await
     }
@@ -207,7 +204,8 @@ impl Gateway {
         Ok(reply.secrets)
     }
 
-    /// Makes a call with the worker's token. When the gateway refuses that one, the call waits for the next and is repeated with it.
+    /// Makes a call with the worker's token. If the gateway rejects the token, waits for the next one and repeats the
+    /// call.
     async fn call<B: Serialize, R: DeserializeOwned>(&self, call: Call<'_, B>) -> Result<R, Error> {
         let mut wait_until = None;
         loop {
@@ -219,20 +217,20 @@ impl Gateway {
             self.token.refuse(number);
             let until = *wait_until.get_or_insert_with(|| Instant::now() + TOKEN_TIMEOUT);
             let is_replaced = timeout_at(until, self.token.replaced(number)).await.is_ok();
-            // A gateway that refuses each new token too is not asked for ever.
+            // Give up on a gateway that rejects each new token too.
             if !is_replaced || Instant::now() >= until {
                 return outcome;
             }
         }
     }
 
-    /// Repeats a call whose outcome is unknown, with a pause that doubles between the tries.
+    /// Repeats a call while its outcome is unknown, with growing pauses.
     async fn repeated<B: Serialize, R: DeserializeOwned>(
         &self,
         call: &Call<'_, B>,
         token: &Secret,
     ) -> Result<R, Error> {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         for left in (0..call.tries).rev() {
             let answer = self.once(call, token).await;
             if answer.is_err() {
@@ -240,15 +238,13 @@ impl Gateway {
             }
             match answer {
                 Err(Error::Unavailable(why)) if left > 0 => {
-                    tracing::debug!(path = call.path, %why, "the gateway did not answer, trying again");
-                    let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-                    sleep(jittered).await;
-                    wait = (wait * 2).min(WAIT_MAX);
+                    tracing::debug!(path = call.path, %why, "no response from the gateway; retrying");
+                    backoff.pause().await;
                 }
                 outcome => return outcome,
             }
         }
-        Err(Error::Unavailable("no try was allowed".to_owned()))
+        Err(Error::Unavailable("no attempt was made".to_owned()))
     }
 
     async fn once<B: Serialize, R: DeserializeOwned>(&self, call: &Call<'_, B>, token: &Secret) -> Result<R, Error> {
@@ -270,10 +266,10 @@ impl Gateway {
             if let Some(reached) = &self.reached {
                 reached.now();
             }
-            // An answer without a body reads as null, which is what `()` is in JSON.
+            // A response without a body is read as null, which is `()` in JSON.
             let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
             return serde_json::from_slice(body)
-                .map_err(|error| Error::Unavailable(format!("its answer to {path} is not readable: {error}")));
+                .map_err(|error| Error::Unavailable(format!("invalid response to {path}: {error}")));
         }
         Err(refusal(status, &bytes))
     }

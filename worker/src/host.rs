@@ -1,4 +1,4 @@
-//! The machine around the models: disk, memory, network. For whoever looks at the worker; nothing here decides by it.
+//! State of the host (disk, memory, network), for display only: no decision depends on it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::weights::Weights;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The last look at the machine. Cheap to clone.
+/// The last reading of the host. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Host(Arc<Mutex<Known>>);
 
@@ -22,7 +22,7 @@ struct Known {
     environments: Environments,
     weights: Weights,
     status: HostStatus,
-    /// When the last look began; another begins when it has ended.
+    /// Start of the last reading.
     looked: Option<Instant>,
     is_looking: bool,
 }
@@ -34,7 +34,7 @@ impl Host {
         Self(Arc::new(Mutex::new(Known { data_dir, environments, weights, status, looked: None, is_looking: false })))
     }
 
-    /// What was last seen. Has it looked at anew, elsewhere: a disk may hang.
+    /// The last reading. Starts a new one on another thread if it is outdated, because a disk may hang.
     pub(crate) fn status(&self) -> HostStatus {
         let mut known = self.lock();
         if !known.is_looking && known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
@@ -78,14 +78,14 @@ fn look(data_dir: &Path, environments: &Environments, weights: &Weights) -> Host
     }
 }
 
-/// A line of /proc/meminfo.
+/// Bytes of one line of /proc/meminfo.
 fn memory_bytes(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kib: u64 = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
     kib * 1024
 }
 
-/// /proc/net/dev: received and sent by all interfaces but the loopback.
+/// Bytes received and sent by all interfaces except loopback, from /proc/net/dev.
 fn network_bytes(text: &str) -> (u64, u64) {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;

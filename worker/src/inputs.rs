@@ -1,4 +1,4 @@
-//! A large input, which is kept as a file, and the files that an input names: fetched before the run begins.
+//! Fetches large inputs, which are stored as files, and the files that an input names, before the run starts.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,21 +10,21 @@ use crate::failure::infra;
 use crate::scratch::{EndpointFolder, RunFolder};
 use crate::transfer::Transfer;
 
-/// The largest input: one job of a bulk submit, which is 8 MiB.
+/// Maximum size of an input: one job of a bulk submit, which is 8 MiB.
 const INPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Fetches an input that is kept as a file. Into memory: its handler must not be able to change what it is given.
+/// Fetches an input that is stored as a file into memory, so that its handler cannot change it.
 pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Result<Box<RawValue>, JobError> {
     let fetched = async {
-        let url = url.ok_or_else(|| anyhow::anyhow!("the gateway gave no URL for it"))?;
+        let url = url.ok_or_else(|| anyhow::anyhow!("the gateway sent no URL for it"))?;
         let bytes = transfer.get_bytes(url, INPUT_BYTES_MAX).await?;
         Ok::<_, anyhow::Error>(RawValue::from_string(String::from_utf8(bytes)?)?)
     };
-    fetched.await.map_err(|error| infra(format!("the input cannot be fetched: {error}")))
+    fetched.await.map_err(|error| infra(format!("cannot fetch the input: {error}")))
 }
 
-/// Fetches each file for the user that the endpoint's runners run as. Where each lies, by its id, while the folder is held; it has the name that it
-/// was uploaded with.
+/// Fetches each file for the user that the endpoint's runners run as. Returns the path of each file id, with the file's
+/// uploaded name, and the folder that contains them, which is removed on drop.
 pub(crate) async fn fetch(
     transfer: &Transfer,
     urls: &BTreeMap<String, String>,
@@ -34,7 +34,7 @@ pub(crate) async fn fetch(
         return Ok((BTreeMap::new(), None));
     }
     let fetched = fetch_all(transfer, urls, endpoint).await;
-    let (files, folder) = fetched.map_err(|error| infra(format!("an input file cannot be fetched: {error}")))?;
+    let (files, folder) = fetched.map_err(|error| infra(format!("cannot fetch an input file: {error}")))?;
     Ok((files, Some(folder)))
 }
 
@@ -45,9 +45,9 @@ async fn fetch_all(
 ) -> anyhow::Result<(BTreeMap<String, String>, RunFolder)> {
     let (staged, mut files) = (endpoint.stage()?, BTreeMap::new());
     for (id, url) in urls {
-        // The gateway's word, and part of a path.
-        anyhow::ensure!(is_name(id), "{id:?} is no file's id");
-        // A handler may go by the name that its user has given the file, or by how that ends.
+        // The id comes from the gateway and becomes part of a path.
+        anyhow::ensure!(is_name(id), "{id:?} is not a file id");
+        // A handler may depend on the file's name or its extension.
         let path = match transfer.get(url, &staged.create(id)?).await? {
             Some(name) => {
                 let folder = format!("{id}.d");

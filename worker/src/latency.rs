@@ -1,11 +1,11 @@
-//! How long the last runs of a model took.
+//! Durations of a model's last runs.
 
 use std::collections::VecDeque;
 
-/// Runs that are remembered.
+/// Number of runs to keep.
 const RUNS: usize = 100;
 
-/// The last runs of a model, and when one last succeeded.
+/// The durations of the last runs, and the time of the last success.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     runs_ms: VecDeque<u64>,
@@ -13,7 +13,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// A run took so long; `succeeded_ms` says when it ended, if it ended well.
+    /// Records a run. `succeeded_ms` is the time of its end if it succeeded.
     pub(crate) fn ran(&mut self, took_ms: u64, succeeded_ms: Option<u64>) {
         if self.runs_ms.len() == RUNS {
             self.runs_ms.pop_front();
@@ -22,7 +22,7 @@ impl Latency {
         self.succeeded_ms = succeeded_ms.or(self.succeeded_ms);
     }
 
-    /// The mean, milliseconds; `None` before the first run.
+    /// The mean in milliseconds; `None` before the first run.
     pub(crate) fn mean_ms(&self) -> Option<u64> {
         self.runs_ms.iter().sum::<u64>().checked_div(self.runs_ms.len() as u64)
     }

@@ -1,4 +1,4 @@
-//! The leases this worker holds, and the heartbeat that keeps them.
+//! The leases of this worker, and the heartbeat that extends them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 /// Shortest timeout of a heartbeat.
 const EXTEND_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// The leases held.
+/// The leases of this worker.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<HashMap<LeaseRef, Held>>,
@@ -22,38 +22,38 @@ pub(crate) struct Leases {
 struct Held {
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
-    /// Its attempt is under way; otherwise its end is on its way to the gateway.
+    /// Whether its attempt is running; otherwise its result is being reported.
     is_running: bool,
-    /// When the gateway granted or extended it: the moment of the question, since the answer may have taken its time.
+    /// When the gateway last granted or extended it: the time of the request, because the response may be delayed.
     confirmed: Instant,
 }
 
 impl Leases {
-    /// Takes a lease in; the token says when it is lost.
+    /// Adds a lease. The returned token is cancelled when the lease is lost.
     pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
         let lost = CancellationToken::new();
         self.lock().insert(lease, Held { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
         lost
     }
 
-    /// The attempt has ended. The lease is kept until the gateway knows.
+    /// Marks the attempt as ended. The lease is kept until the gateway has its report.
     pub(crate) fn ended(&self, lease: &LeaseRef) {
         if let Some(held) = self.lock().get_mut(lease) {
             held.is_running = false;
         }
     }
 
-    /// The gateway knows that it ended, or went back.
+    /// Removes a lease whose end or release the gateway has accepted.
     pub(crate) fn forget(&self, lease: &LeaseRef) {
         self.lock().remove(lease);
     }
 
-    /// Whether it is held still.
+    /// Whether the lease is still held.
     pub(crate) fn holds(&self, lease: &LeaseRef) -> bool {
         self.lock().contains_key(lease)
     }
 
-    /// How many have an attempt under way.
+    /// Number of leases with a running attempt.
     pub(crate) fn running(&self) -> usize {
         self.lock().values().filter(|held| held.is_running).count()
     }
@@ -64,26 +64,26 @@ impl Leases {
 
     fn lose(&self, lease: &LeaseRef, why: &str) {
         let Some(held) = self.lock().remove(lease) else { return };
-        // An end that was taken, and is not answered yet, takes the lease with it.
+        // The lease of a reported result may be gone before the response arrives.
         if held.is_running {
-            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost: its attempt is stopped");
+            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost; stopping its attempt");
             held.lost.cancel();
         }
     }
 
-    /// The gateway has extended it, when it was asked at `asked`.
+    /// Records that the gateway extended the lease in a request made at `asked`.
     fn confirm(&self, lease: &LeaseRef, asked: Instant) {
         if let Some(held) = self.lock().get_mut(lease) {
             held.confirmed = held.confirmed.max(asked);
         }
     }
 
-    /// When the first of the leases was last confirmed; `None` while none is held.
+    /// The earliest confirmation of all leases; `None` if there are none.
     fn oldest(&self) -> Option<Instant> {
         self.lock().values().map(|held| held.confirmed).min()
     }
 
-    /// Gives up the leases that were last confirmed `age` ago or earlier.
+    /// Loses the leases that were last confirmed at least `age` ago.
     fn lose_older_than(&self, age: Duration) {
         let silent: Vec<LeaseRef> = {
             let held = self.lock();
@@ -92,11 +92,11 @@ impl Leases {
         if !silent.is_empty() {
             tracing::error!(
                 held = silent.len(),
-                "the gateway has been silent for nearly a lease: stopping these attempts before others start them"
+                "no response from the gateway for almost one lease period; stopping these attempts before other workers start the jobs"
             );
         }
         for lease in silent {
-            self.lose(&lease, "the gateway is silent");
+            self.lose(&lease, "no response from the gateway");
         }
     }
 
@@ -105,28 +105,28 @@ impl Leases {
     }
 }
 
-/// How often and how long, as the gateway said at join.
+/// Heartbeat interval and lease duration, as set by the gateway.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rhythm {
+pub(crate) struct HeartbeatConfig {
     pub(crate) every: Duration,
     pub(crate) lease: Duration,
 }
 
-/// Extends all leases at once, until `shutdown`, and passes each status that has arrived to `told`, with the answer. An attempt whose lease
-/// was not confirmed for nearly as long as it lasts is stopped, because another worker may get its job now. That happens on time, whatever
-/// the heartbeat waits for.
+/// Extends all leases together until `shutdown`, and passes each accepted status with its response to `told`. Stops an
+/// attempt whose lease was not confirmed for almost its whole duration, because another worker may get its job; this
+/// happens on time even while a heartbeat call is waiting.
 pub(crate) async fn keep(
     leases: &Leases,
     gateway: &Gateway,
-    rhythm: Rhythm,
+    heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
-    cards: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     tokio::select! {
-        () = beat(leases, gateway, rhythm, status, cards, told) => {}
-        () = stop_silent(leases, rhythm) => {}
+        () = beat(leases, gateway, heartbeat, status, gpus, told) => {}
+        () = stop_silent(leases, heartbeat) => {}
         () = shutdown.cancelled() => {}
     }
 }
@@ -134,24 +134,24 @@ pub(crate) async fn keep(
 async fn beat(
     leases: &Leases,
     gateway: &Gateway,
-    rhythm: Rhythm,
+    heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
-    cards: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<CardReach>,
     told: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
-    let mut ticks = interval(rhythm.every);
+    let mut ticks = interval(heartbeat.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut token = gateway.token_number();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            // The leases may be near their end when the worker has joined again.
+            // After a new join, the leases may be about to expire.
             () = gateway.token_replaced(token) => {}
         }
         let asked = Instant::now();
         token = gateway.token_number();
-        let request = ExtendRequest { leases: leases.refs(), cards: cards(), status: status() };
-        match gateway.extend(&request, rhythm.every.max(EXTEND_TIMEOUT_MIN)).await {
+        let request = ExtendRequest { leases: leases.refs(), cards: gpus(), status: status() };
+        match gateway.extend(&request, heartbeat.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
                 told(&request.status, &reply);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
@@ -161,15 +161,15 @@ async fn beat(
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "heartbeat not answered"),
+            Err(error) => tracing::warn!(%error, "heartbeat failed"),
         }
     }
 }
 
-async fn stop_silent(leases: &Leases, rhythm: Rhythm) {
-    let age = rhythm.lease.saturating_sub(rhythm.every);
+async fn stop_silent(leases: &Leases, heartbeat: HeartbeatConfig) {
+    let age = heartbeat.lease.saturating_sub(heartbeat.every);
     loop {
-        // Leases that come meanwhile are younger than these.
+        // Leases that are added in the meantime expire later.
         sleep_until(leases.oldest().unwrap_or_else(Instant::now) + age).await;
         leases.lose_older_than(age);
     }

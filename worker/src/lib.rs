@@ -1,15 +1,17 @@
-//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how they ended.
+//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how
+//! they ended.
 //!
 //! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
 
 mod attempt;
-mod cards;
+mod backoff;
 mod conceal;
 mod config;
 mod disk;
 pub mod environment;
 mod failure;
 mod gateway;
+mod gpus;
 mod host;
 mod inputs;
 mod latency;
@@ -23,11 +25,13 @@ pub mod metrics;
 mod output;
 mod package;
 mod pool;
+mod programs;
 mod rejoin;
 mod rental;
 mod runner;
 pub mod sandbox;
 mod scratch;
+mod secret;
 mod supervise;
 mod transfer;
 mod turns;
@@ -36,5 +40,6 @@ mod weights;
 mod worker;
 
 pub use conceal::conceal;
-pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, Secret, VARIABLES, user_cache_dir};
+pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, VARIABLES, user_cache_dir};
+pub use secret::Secret;
 pub use worker::run;

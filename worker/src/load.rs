@@ -1,52 +1,52 @@
-//! How many leases to hold. A round trip per job is the dearest thing there is, so a worker whose jobs are short leases ahead; one
-//! whose jobs are long leases only what it can run, since what waits here could run elsewhere. Jobs that share a process or a call of its
-//! handler share a slot as well: each counts as a part of one.
+//! Decides how many leases to hold. A round trip per job is expensive, so a worker with short jobs leases ahead; one
+//! with long jobs leases only what it can run, since waiting jobs could run elsewhere. Jobs that share a process or a
+//! batched call share a slot: each counts as a part of one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Work that is held ahead, at most: what a round trip to a distant gateway takes.
+/// Maximum amount of work leased ahead: a round trip to a distant gateway.
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// Leases held ahead, at most.
+/// Maximum number of leases held ahead.
 const AHEAD_MAX: f64 = 100.0;
 
-/// Work that is held ahead where runs take so long, in runs: what so many slots end in that time.
+/// Number of runs to lease ahead, if runs take `run_s`: those that the slots finish within [`AHEAD`].
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
 pub(crate) fn ahead(run_s: f64, slots: u32) -> u32 {
     (f64::from(slots) * AHEAD.as_secs_f64() / run_s.max(1e-6)).min(AHEAD_MAX) as u32
 }
 
-/// A slot, in the parts that leases are counted by.
+/// Number of parts that a slot is divided into.
 const SLOT: u64 = 1 << 16;
 
-/// How fast the estimate follows: a tenth per job.
+/// Weight of a new run in the moving average.
 const WEIGHT: f64 = 0.1;
 
-/// How long jobs take here, and how many leases are open.
+/// Average duration of runs, and the number of slots in use.
 pub(crate) struct Load {
     slots: u32,
     state: Mutex<State>,
-    /// A lease counts less, or no more, though its attempt goes on.
+    /// Notified when a running attempt frees its slot or a part of it.
     freed: Notify,
 }
 
 struct State {
     /// Moving average of a run, seconds.
     run_s: f64,
-    /// Runs that it rests on. No more are leased ahead: the first jobs may be others than those that come.
+    /// Number of runs in the average, which limits the leases held ahead: the first jobs may differ from later ones.
     runs: u32,
-    /// Parts of slots that leases take.
+    /// Slot parts in use.
     taken: u64,
-    /// Jobs that share a slot, as far as the last ones tell; and whether they share a call of their handler.
+    /// Number of jobs that share a slot, according to the last ones, and whether they share a batched call.
     batch: u32,
     is_call: bool,
 }
 
 impl Load {
-    /// Starts pessimistic: nothing is leased ahead until jobs have shown to be short.
+    /// Leases nothing ahead until jobs have proved to be short.
     pub(crate) fn new(slots: u32) -> Self {
         Self {
             slots,
@@ -55,13 +55,14 @@ impl Load {
         }
     }
 
-    /// A lease was granted; it counts until the returned value is dropped.
-    pub(crate) fn open(self: &Arc<Self>) -> Open {
+    /// Counts a granted lease until the returned value is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> LeaseSlot {
         self.lock().taken += SLOT;
-        Open { load: Arc::clone(self), takes: SLOT }
+        LeaseSlot { load: Arc::clone(self), takes: SLOT }
     }
 
-    /// A run, or its part of a call, took so long. The first short one is believed: an average that starts at a second would take a hundred jobs to fall.
+    /// Records the duration of a run, or its share of a batched call. The first short run replaces the average: an
+    /// average that starts at a second would take a hundred jobs to fall.
     pub(crate) fn ran(&self, took: Duration) {
         let mut state = self.lock();
         let took = took.as_secs_f64();
@@ -69,7 +70,7 @@ impl Load {
         state.runs = state.runs.saturating_add(1);
     }
 
-    /// Leases to hold at the most.
+    /// Maximum number of leases to hold.
     pub(crate) fn capacity(&self) -> u32 {
         self.slots + self.ahead(&self.lock())
     }
@@ -78,19 +79,19 @@ impl Load {
         ahead(state.run_s, self.slots).min(state.runs)
     }
 
-    /// Whether another end is due within moments: leases are open, and jobs are short.
+    /// Whether another result is expected soon: leases are held and jobs are short.
     pub(crate) fn is_more_to_come(&self) -> bool {
         self.count() > 0 && self.capacity() > self.slots
     }
 
-    /// Slots that leases take, the last one perhaps in part.
+    /// Number of slots in use, rounded up.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
     }
 
-    /// How many more leases to ask for, at most. None until half of what is held ahead is free, so that reports and leases travel in batches
-    /// and a slot whose run ends finds the next one here; and where several share a call none until half of all is free, or the first to end
-    /// would be asked for alone.
+    /// Maximum number of leases to request now. 0 until half of the leases held ahead are free, so that reports and
+    /// leases travel in batches while each finished slot finds its next job here. With batched calls, 0 until half of
+    /// everything is free, so that the first job to end is not replaced alone.
     pub(crate) fn want(&self) -> u32 {
         let state = self.lock();
         let (slots, part) = (u64::from(self.slots) * SLOT, SLOT / u64::from(state.batch));
@@ -102,7 +103,7 @@ impl Load {
         if is_due { u32::try_from(free).unwrap_or(u32::MAX) } else { 0 }
     }
 
-    /// Completes when a lease counts no more though its attempt goes on.
+    /// Completes when a running attempt frees its slot or a part of it.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }
@@ -112,16 +113,16 @@ impl Load {
     }
 }
 
-/// A lease that counts.
-pub(crate) struct Open {
+/// The slot, or part of one, that a lease occupies.
+pub(crate) struct LeaseSlot {
     load: Arc<Load>,
-    /// The part of a slot that it takes; 0 once it counts no more.
+    /// Slot parts in use; 0 once freed.
     takes: u64,
 }
 
-impl Open {
-    /// The job has waited here for too long: what is leased ahead shrinks to nothing. `true` says that this lease is one too many
-    /// and is to go back; it does not count any more.
+impl LeaseSlot {
+    /// Handles a job that has waited too long: stops leasing ahead. `true` if this lease exceeds the slots and must be
+    /// released; it no longer counts.
     pub(crate) fn is_too_many(&mut self) -> bool {
         let mut state = self.load.lock();
         (state.run_s, state.runs) = (1.0, 0);
@@ -133,7 +134,7 @@ impl Open {
         true
     }
 
-    /// Its job shares a slot with others, so many in all; `is_call`: in one call of their handler.
+    /// Records that `jobs` jobs share a slot. `is_call`: whether they share a batched call.
     pub(crate) fn shares(&mut self, jobs: u32, is_call: bool) {
         let mut state = self.load.lock();
         (state.batch, state.is_call) = (jobs.max(1), is_call);
@@ -147,7 +148,7 @@ impl Open {
         }
     }
 
-    /// The run is over and only its result is still to be stored: the slot is for another one.
+    /// Frees the slot after the run, while its result is being stored.
     pub(crate) fn needs_no_slot(&mut self) {
         self.close();
         self.load.freed.notify_one();
@@ -162,7 +163,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for LeaseSlot {
     fn drop(&mut self) {
         self.close();
     }
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn the_next_job_is_here_before_a_slot_is_free() {
         let load = Arc::new(Load::new(8));
-        let mut leases: Vec<Open> = (0..8).map(|_| load.open()).collect();
+        let mut leases: Vec<LeaseSlot> = (0..8).map(|_| load.open()).collect();
         assert_eq!(load.want(), 0, "runs of a second are not leased ahead");
         for _ in 0..8 {
             load.ran(Duration::from_millis(100));
@@ -218,7 +219,7 @@ mod tests {
         };
         let first = share(&load);
         assert_eq!(load.want(), 31);
-        let others: Vec<Open> = (0..31).map(|_| share(&load)).collect();
+        let others: Vec<LeaseSlot> = (0..31).map(|_| share(&load)).collect();
         assert_eq!((load.count(), load.want()), (2, 0));
         drop(first);
         assert_eq!(load.want(), 0, "not one by one");
@@ -234,7 +235,7 @@ mod tests {
         let mut first = load.open();
         first.shares(64, false);
         assert_eq!(load.want(), 63);
-        let mut others: Vec<Open> = (0..63)
+        let mut others: Vec<LeaseSlot> = (0..63)
             .map(|_| {
                 let mut lease = load.open();
                 lease.shares(64, false);
@@ -250,8 +251,8 @@ mod tests {
     #[test]
     fn only_what_no_slot_is_there_for_is_given_back() {
         let load = Arc::new(Load::new(2));
-        let mut leases: Vec<Open> = (0..4).map(|_| load.open()).collect();
-        let given_back: Vec<bool> = leases.iter_mut().map(Open::is_too_many).collect();
+        let mut leases: Vec<LeaseSlot> = (0..4).map(|_| load.open()).collect();
+        let given_back: Vec<bool> = leases.iter_mut().map(LeaseSlot::is_too_many).collect();
         assert_eq!(given_back, [true, true, false, false]);
         assert_eq!(load.count(), 2);
         drop(leases);

@@ -1,4 +1,4 @@
-//! One job on this machine, in a runner as a worker has it, without a gateway: for whoever writes a handler.
+//! Runs one job on this machine, in a runner like a worker's but without a gateway, for developers of handlers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,80 +17,80 @@ use crate::runner::{Launch, RunEnd, RunRequest, Runner};
 use crate::sandbox::{Reach, Sandbox};
 use crate::weights::{Owner, Right, WeightFile, WeightSet, Weights, WeightsConfig};
 
-/// What is run.
+/// The job to run.
 #[derive(Debug)]
 pub struct LocalJob {
-    /// The environment's Python.
+    /// Python of the environment.
     pub python: PathBuf,
-    /// The handler's folder.
+    /// Folder of the handler.
     pub package: PathBuf,
-    /// Of which kind it is, and where it is in the folder.
+    /// Kind of the endpoint.
     pub runner: RunnerKind,
-    /// See `runner`.
+    /// Entry point of the endpoint within the folder.
     pub entry: String,
-    /// Variables of its own.
+    /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// Secrets of its own, as variables.
+    /// Secrets, provided as environment variables.
     pub secrets: Secrets,
-    /// The folder of its weights, if it has any.
+    /// Folder of the weights, if any.
     pub weights: Option<PathBuf>,
-    /// Jobs that one call of it takes.
+    /// Maximum number of jobs in one call.
     pub max_batch_size: u32,
-    /// The cards that it may use, by index.
-    pub cards: Vec<u32>,
+    /// Indices of the GPUs that it may use.
+    pub gpus: Vec<u32>,
     /// The input: a JSON object.
     pub input: Box<RawValue>,
-    /// The input's files: what it calls them, to where they lie.
+    /// Paths of the input's files, by their ids.
     pub files: BTreeMap<String, String>,
-    /// An empty folder: the runner's home, and where its files are put.
+    /// An empty folder for the runner's home and output files.
     pub scratch: PathBuf,
-    /// How long loading may take.
+    /// Timeout of the load.
     pub load_timeout: Duration,
 }
 
 /// One file of weights for a job on this machine.
 #[derive(Debug)]
 pub struct LocalWeight {
-    /// What the handler opens.
+    /// Path that the handler opens.
     pub path: String,
-    /// Where it is.
+    /// Source of the file.
     pub from: WeightFrom,
     /// A bearer token for its URL's own host.
     pub token: Option<String>,
-    /// What it must be.
+    /// Expected SHA-256.
     pub sha256: String,
-    /// How large it is.
+    /// Expected size.
     pub size_bytes: u64,
 }
 
-/// Where a file of weights is.
+/// Source of a file of weights.
 #[derive(Debug)]
 pub enum WeightFrom {
-    /// On the web.
+    /// A URL.
     Url(String),
-    /// On this machine.
+    /// A file on this machine.
     File(PathBuf),
 }
 
-/// Weights in one folder. They stay while this is held.
+/// Weights in one folder. The files are kept while this is held.
 #[derive(Debug)]
 pub struct LocalWeights {
-    /// Where the handler looks for them.
+    /// The folder to pass to the handler.
     pub folder: PathBuf,
     _set: WeightSet,
 }
 
-/// Fetches weights into the cache of this machine, and links all of them below `folder`. `said` hears how far it is.
+/// Fetches weights into the cache of this machine, and links all of them below `folder`. Passes progress messages to
+/// `said`.
 ///
-/// # Errors
-/// Why they cannot be had.
+/// If the weights cannot be fetched.
 pub async fn weights(
     cache_dir: &Path,
     files: Vec<LocalWeight>,
     folder: &Path,
     said: &(dyn Fn(String) + Send + Sync),
 ) -> anyhow::Result<LocalWeights> {
-    // What a person runs by hand is not to push out what workers here have: the disk is the bound.
+    // A manual run must not evict weights of workers on this machine; only the disk limits it.
     let weights = Weights::open(&WeightsConfig { dir: cache_dir.to_owned(), cap_bytes: u64::MAX })?;
     let (mut fetched, mut here) = (Vec::new(), Vec::new());
     for LocalWeight { path, from, token, sha256, size_bytes } in files {
@@ -114,23 +114,22 @@ pub async fn weights(
     Ok(LocalWeights { folder: folder.to_owned(), _set: set })
 }
 
-/// What became of it.
+/// The result of the job.
 #[derive(Debug)]
 pub struct LocalEnd {
     /// The result, JSON. A file in it is `{"$file": "<name>"}`.
     pub result: Vec<u8>,
-    /// Where each of these files lies.
+    /// Paths of these files, by name.
     pub files: BTreeMap<String, PathBuf>,
-    /// How long the process took to start and its handler to load, and how long the run.
+    /// Time to start the process and load the handler.
     pub load: Duration,
-    /// See `load`.
+    /// Duration of the run.
     pub run: Duration,
 }
 
-/// Loads the handler and runs one job. What it says meanwhile is sent to `said`. Dropping the future kills the process.
+/// Loads the handler and runs one job. Sends its messages to `said`. Dropping the future kills the process.
 ///
-/// # Errors
-/// As a job's error would say it.
+/// The job's error.
 pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Result<LocalEnd, JobError> {
     let launch = Launch {
         ours: job.python.clone(),
@@ -149,12 +148,12 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,
         max_wait: Duration::ZERO,
-        visible: job.cards.iter().map(u32::to_string).collect(),
+        visible: job.gpus.iter().map(u32::to_string).collect(),
         vram: None,
     };
     let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;
     let scratch = job.scratch.join("run");
-    std::fs::create_dir_all(&scratch).map_err(|error| infra(format!("no scratch space: {error}")))?;
+    std::fs::create_dir_all(&scratch).map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
     let request = RunRequest {
         job: "local".to_owned(),
         attempt: 1,
@@ -169,13 +168,13 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
     let load = runner.boot + runner.load;
     match end {
         Ok(RunEnd::Done { result, files, run_ms }) => {
-            // Its files are still there: the scratch folder is the caller's.
+            // The output files remain, because the scratch folder belongs to the caller.
             runner.stop().await;
             let files = files.into_iter().map(|file| (file.name, PathBuf::from(file.path))).collect();
             Ok(LocalEnd { result, files, load, run: Duration::from_millis(run_ms) })
         }
         Ok(RunEnd::Failed { failure, stderr, .. }) => Err(raised(failure, stderr)),
         Ok(end) => Err(died(end)),
-        Err(_) => Err(failed(ErrorCode::Protocol, "the runner ended before the job began".to_owned())),
+        Err(_) => Err(failed(ErrorCode::Protocol, "the runner exited before the job started".to_owned())),
     }
 }

@@ -1,5 +1,5 @@
-//! What this machine can do for jobs, and what it lacks: facts are gathered, then judged. `stoke worker check` and `stoke doctor` show it, and a
-//! worker says it before its first job.
+//! Checks whether this machine can run jobs: gathers facts, then judges them. Used by `stoke worker check`, `stoke
+//! doctor` and the start of a worker.
 
 mod facts;
 mod judge;
@@ -10,74 +10,73 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stokehold_queue::gateway::Gpu;
 
-use crate::cards::Cards;
 use crate::config::{self, Config, ConfigError, RawConfig, user_cache_dir};
 use crate::environment::RunnerWheel;
+use crate::gpus::Gpus;
 use crate::sandbox::{Level, Sandbox};
 use crate::uv::{Uv, ensure_uv};
 
-/// How good a finding is.
+/// The verdict of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Everything is fine.
     Ok,
-    /// Jobs run; some may not.
+    /// Jobs run, but some may fail.
     Warn,
-    /// Not what whoever set this machine up wanted.
+    /// The machine is not usable as intended.
     Fail,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// Name of the check.
     pub what: &'static str,
-    /// How good it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found.
+    /// Description of the result.
     pub found: String,
-    /// What to do about it.
+    /// What to do about it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Cow<'static, str>>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Everything is fine.
     pub fn ok(what: &'static str, found: impl Into<String>) -> Self {
         Self { what, verdict: Verdict::Ok, found: found.into(), fix: None }
     }
 
-    /// Jobs run; some may not.
+    /// Jobs run, but some may fail.
     pub fn warn(what: &'static str, found: impl Into<String>, fix: impl Into<Cow<'static, str>>) -> Self {
         Self { what, verdict: Verdict::Warn, found: found.into(), fix: Some(fix.into()) }
     }
 
-    /// Not what whoever set this machine up wanted.
+    /// The machine is not usable as intended.
     pub fn fail(what: &'static str, found: impl Into<String>, fix: impl Into<Cow<'static, str>>) -> Self {
         Self { what, verdict: Verdict::Fail, found: found.into(), fix: Some(fix.into()) }
     }
 }
 
-/// What is looked at, and with what.
+/// The settings that the checks use.
 #[derive(Debug)]
 pub struct Machine {
     uv: Option<PathBuf>,
     runner_wheel: Option<PathBuf>,
     data_dir: PathBuf,
     cache_dir: PathBuf,
-    /// Cards are declared: what NVML says of others is of no interest.
-    are_cards_declared: bool,
+    /// Whether GPUs are declared; NVML is not used then.
+    are_gpus_declared: bool,
     nvml_library: Option<PathBuf>,
     sandbox: Option<Level>,
     bwrap: PathBuf,
 }
 
 impl Machine {
-    /// As a worker with these settings would use it. Needs no join token.
+    /// The checks for a worker with these settings. Needs no join token.
     ///
-    /// # Errors
-    /// When a setting is not usable.
+    /// If a setting is invalid.
     pub fn of(raw: &RawConfig) -> Result<Self, ConfigError> {
         let set = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
         Ok(Self {
@@ -85,14 +84,14 @@ impl Machine {
             runner_wheel: set(&raw.runner_wheel),
             data_dir: std::path::absolute(&raw.data_dir).unwrap_or_else(|_| raw.data_dir.clone()),
             cache_dir: set(&raw.cache_dir).unwrap_or_else(user_cache_dir),
-            are_cards_declared: !raw.fake_gpus.trim().is_empty(),
+            are_gpus_declared: !raw.fake_gpus.trim().is_empty(),
             nvml_library: set(&raw.nvml_library),
             sandbox: config::level(&raw.sandbox)?,
             bwrap: config::bwrap(set(&raw.bwrap)),
         })
     }
 
-    /// Everything that needs no gateway.
+    /// Runs all checks that need no gateway.
     pub async fn look(&self) -> Vec<Finding> {
         let uv = ensure_uv(self.uv.as_deref(), &self.cache_dir).await;
         let wheel = RunnerWheel::find(self.runner_wheel.as_deref());
@@ -116,36 +115,36 @@ impl Machine {
     }
 
     async fn gpus(&self) -> Finding {
-        if self.are_cards_declared {
+        if self.are_gpus_declared {
             return Finding::ok(judge::GPUS, "declared by STOKE_FAKE_GPUS");
         }
         judge::gpus(&facts::gpus(self.nvml_library.clone()).await)
     }
 }
 
-/// The cards that a worker with these settings would find here.
+/// The GPUs that a worker with these settings would use.
 ///
-/// # Errors
-/// When they are declared, and are no list of sizes.
-pub fn cards(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
+/// If the GPUs are declared with an invalid list of sizes.
+pub fn gpus(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
     let declared = config::fake_gpus(&raw.fake_gpus)?;
     let library = Some(&raw.nvml_library).filter(|path| !path.as_os_str().is_empty());
-    Ok(Cards::find(declared.as_deref(), library.map(PathBuf::as_path)).gpus().to_vec())
+    Ok(Gpus::find(declared.as_deref(), library.map(PathBuf::as_path)).list().to_vec())
 }
 
-/// Jobs at once of a worker with these settings.
+/// Number of slots of a worker with these settings.
 #[must_use]
 pub fn slots(raw: &RawConfig) -> u32 {
     if raw.slots == 0 { config::automatic_slots() } else { raw.slots }
 }
 
-/// Whether a gateway answers, and is of our release.
+/// Checks whether a gateway responds and has the same release.
 pub async fn gateway(url: &str) -> Finding {
     judge::gateway(url, facts::gateway(url).await)
 }
 
-/// What a worker says before it joins: all that would otherwise be learned from a job that fails. The rest of [`Machine::look`] it finds out, and
-/// says, by itself. It goes on in any case: a machine whose driver broke still runs what needs no card.
+/// Logs findings before a worker joins that would otherwise only appear as failed jobs. The worker detects and logs the
+/// other problems of [`Machine::look`] by itself. It continues in any case: a machine with a broken driver can still
+/// run CPU jobs.
 pub(crate) async fn say(config: &Config, uv: &Uv) {
     let mut findings = vec![
         judge::python(&facts::python(Some(uv)).await),

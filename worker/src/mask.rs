@@ -1,5 +1,5 @@
-//! Secrets taken out of what a handler prints, before anybody else sees it. It is a net for accidents: who wants to tell a secret that it was
-//! given can write it backwards.
+//! Masks secrets in the output of handlers. This prevents accidents only: a handler that wants to leak a secret can
+//! print it backwards.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 use stokehold_queue::gateway::Secrets;
 
-/// What stands where a secret stood.
+/// Replacement for a secret.
 const MASKED: &str = "***";
 
-/// A shorter text is found in too much that is none of it.
+/// Minimum length of a secret to mask; shorter texts occur too often by chance.
 const BYTES_MIN: usize = 6;
 
-/// The secrets of a runner, as they are looked for. Clones share them.
+/// The secrets of a runner, prepared for searching. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Mask(Arc<[Finder<'static>]>);
 
-/// One stream of text that secrets are taken out of, though it comes in pieces.
+/// A stream of text that arrives in pieces and in which secrets are masked.
 pub(crate) struct Masked {
     mask: Mask,
-    /// The end of the last piece, where it may be the beginning of a secret.
+    /// The end of the last piece, if it may be the start of a secret.
     held: Vec<u8>,
 }
 
 impl Mask {
-    /// What these are found by: each whole, and each line of one that has several.
+    /// A mask for these secrets: each as a whole, and each line of a multi-line secret.
     pub(crate) fn of(secrets: &Secrets) -> Self {
         let mut texts: Vec<&str> =
             secrets.values().chain(secrets.values().flat_map(str::lines)).map(str::trim).collect();
         texts.retain(|text| text.len() >= BYTES_MIN);
-        // The longest first: of a text of which another is a part, nothing is left.
+        // Longest first, so that no part is left of a secret that contains another.
         texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         texts.dedup();
         Self(texts.into_iter().map(|text| Finder::new(text).into_owned()).collect())
     }
 
-    /// A text that is there as a whole.
+    /// Masks a complete text.
     pub(crate) fn text(&self, text: String) -> String {
         match self.bytes(text.as_bytes()) {
             Cow::Borrowed(_) => text,
@@ -44,7 +44,7 @@ impl Mask {
         }
     }
 
-    /// A stream from its beginning on.
+    /// A new masked stream.
     pub(crate) fn stream(&self) -> Masked {
         Masked { mask: self.clone(), held: Vec::new() }
     }
@@ -59,7 +59,8 @@ impl Mask {
         out
     }
 
-    /// How much of `bytes` nothing that follows can change: a secret may begin where that ends, and none is cut there.
+    /// Length of the prefix of `bytes` that later pieces cannot affect: a secret may start after it, but none spans its
+    /// end.
     fn settled(&self, bytes: &[u8]) -> usize {
         let begun = |secret: &Finder<'_>| {
             let secret = secret.needle();
@@ -72,7 +73,7 @@ impl Mask {
 }
 
 impl Masked {
-    /// What can be told of the stream after a piece more.
+    /// Adds a piece and returns the text that can be output.
     pub(crate) fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
         if self.mask.0.is_empty() {
             return Cow::Borrowed(piece);
@@ -83,7 +84,7 @@ impl Masked {
         Cow::Owned(self.mask.bytes(&bytes).into_owned())
     }
 
-    /// The rest, once nothing more comes.
+    /// Returns the rest at the end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let held = std::mem::take(&mut self.held);
         self.mask.bytes(&held).into_owned()

@@ -1,4 +1,4 @@
-//! What a running job says, on its way to the gateway: in batches, never in the run's way.
+//! Sends the messages of running jobs to the gateway in batches, without slowing down the run.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,36 +11,36 @@ use tokio::time::{sleep, timeout};
 
 use crate::gateway::{Error, Gateway};
 
-/// Waiting messages of one run, and their bytes; more are lost. Outputs that were merged are one message.
+/// Maximum number and size of waiting messages of one run; more are dropped. Merged outputs count as one message.
 const BACKLOG: usize = 1_000;
 const BACKLOG_BYTES: usize = 8 << 20;
 
-/// What goes into one call, and how long the first waits for the others.
+/// Maximum number and size of messages in one call, and how long the first waits for others.
 const BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(50);
 
-/// Outputs that come within [`LINGER`] become one message of at most this many bytes and outputs: a reader sees them a moment later, and
-/// neither the gateway nor Redis has work for each token.
+/// Maximum size and number of outputs that are merged into one message if they arrive within [`LINGER`]: readers see
+/// them slightly later, but the gateway and Redis need not process each token.
 const MERGED_BYTES: usize = 16 << 10;
 const MERGED_OUTPUTS: usize = 500;
 
-/// How long a finished run waits for its last messages to be told: after its end they would be refused.
+/// How long a finished run waits for its last messages to be sent: after its end they would be rejected.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
-/// The way of one run's messages. Most runs never say anything, so it begins with the first one.
+/// The message queue of one run. It starts with the first message, because most runs send none.
 pub(crate) struct Messages {
     heard_by: Hearer,
     way: Mutex<Option<(Arc<Pending>, JoinHandle<()>)>>,
 }
 
-/// Whom they are told.
+/// Destination of messages.
 enum Hearer {
     /// The gateway, for this lease.
     Gateway(Arc<Gateway>, LeaseRef),
-    /// Whoever has the other end.
+    /// A channel of the caller.
     Here(mpsc::UnboundedSender<JobMessage>),
-    /// Of a model that warms up.
+    /// None, for warm-up runs.
     Nobody,
 }
 
@@ -49,12 +49,12 @@ impl Messages {
         Self::to(Hearer::Gateway(gateway, lease))
     }
 
-    /// Of a run that nobody listens to.
+    /// For a run whose messages are discarded.
     pub(crate) fn unheard() -> Self {
         Self::to(Hearer::Nobody)
     }
 
-    /// Of a run that whoever started it listens to.
+    /// For a run whose messages go to the caller's channel.
     pub(crate) fn heard_here(ear: mpsc::UnboundedSender<JobMessage>) -> Self {
         Self::to(Hearer::Here(ear))
     }
@@ -63,7 +63,7 @@ impl Messages {
         Self { heard_by, way: Mutex::default() }
     }
 
-    /// Takes one, unless too many wait already.
+    /// Adds a message. `false` if too many are waiting.
     pub(crate) fn take(&self, message: JobMessage) -> bool {
         let (gateway, lease) = match &self.heard_by {
             Hearer::Gateway(gateway, lease) => (gateway, lease),
@@ -78,7 +78,7 @@ impl Messages {
         pending.put(message)
     }
 
-    /// An output of the run is not among its messages: whoever reads them is to know that it is missing.
+    /// Records an output that is not sent as a message, so that readers can detect that it is missing.
     pub(crate) fn leave_out(&self, index: u64) {
         if let Some((pending, _)) = &*lock(&self.way) {
             let mut waiting = lock(&pending.waiting);
@@ -86,13 +86,13 @@ impl Messages {
         }
     }
 
-    /// Waits until what was said has been told, for a while. Nothing may be said afterwards.
+    /// Waits until all messages are sent, up to a timeout. No message may be added afterwards.
     pub(crate) async fn told(&self) {
         let Some((pending, task)) = lock(&self.way).take() else { return };
         pending.close();
         let abort = task.abort_handle();
         if timeout(LAST_CALL, task).await.is_err() {
-            tracing::warn!("the last messages of a run could not be told in time");
+            tracing::warn!("the last messages of a run could not be sent in time");
             abort.abort();
         }
     }
@@ -106,7 +106,7 @@ impl Drop for Messages {
     }
 }
 
-/// What waits to be told.
+/// Messages that wait to be sent.
 #[derive(Default)]
 struct Pending {
     waiting: Mutex<Waiting>,
@@ -117,9 +117,9 @@ struct Pending {
 struct Waiting {
     messages: VecDeque<JobMessage>,
     bytes: usize,
-    /// Of the newest message.
+    /// Size of the newest message.
     newest_bytes: usize,
-    /// Outputs that the run has yielded, taken, left out or lost.
+    /// Number of outputs that the run has yielded, whether added, left out or dropped.
     outputs: u64,
     closed: bool,
 }
@@ -164,7 +164,7 @@ impl Pending {
         self.bell.notify_one();
     }
 
-    /// What goes into the next call, in order; `None` when all has been told.
+    /// The messages of the next call, in order; `None` when all are sent.
     async fn batch(&self) -> Option<Vec<JobMessage>> {
         loop {
             let rung = self.bell.notified();
@@ -202,7 +202,7 @@ impl Pending {
         Some(batch)
     }
 
-    /// Once nothing more comes, how many outputs there were, if any: a reader that has fewer misses some.
+    /// After the last message, a message with the number of outputs, if any, so that readers can detect missing ones.
     fn end(&self) -> Option<JobMessage> {
         let waiting = lock(&self.waiting);
         let is_over = waiting.closed && waiting.messages.is_empty() && waiting.outputs > 0;
@@ -219,13 +219,13 @@ fn size(message: &JobMessage) -> usize {
     }
 }
 
-/// Whole at every unlock, so a panic elsewhere does not spoil it.
+/// The data is consistent at every unlock, so a panic elsewhere does not corrupt it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) {
-    // A gateway of the release before knows single outputs alone.
+    // A gateway of the previous release only supports single outputs.
     let mut knows_several = true;
     let mut shown = 0;
     while let Some(batch) = pending.batch().await {
@@ -236,7 +236,7 @@ async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) 
             shown = shown.max(shows);
         }
     }
-    // The last outputs are missing, and no output follows that would show it.
+    // The last outputs are missing, and no later message reveals that.
     let end = pending.end().filter(|end| shows(std::slice::from_ref(end)) > shown);
     if let Some(end) = end
         && knows_several
@@ -245,7 +245,7 @@ async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) 
     }
 }
 
-/// How many outputs of the run readers know of after these messages: each that they get, and each that they can tell is missing.
+/// The number of outputs that readers know of after these messages, received or known to be missing.
 fn shows(messages: &[JobMessage]) -> u64 {
     let shows = |message: &JobMessage| match message {
         JobMessage::Output { index, .. } => index + 1,
@@ -255,7 +255,7 @@ fn shows(messages: &[JobMessage]) -> u64 {
     messages.iter().map(shows).max().unwrap_or(0)
 }
 
-/// Whether they were taken.
+/// Sends messages. Returns whether the gateway accepted them.
 async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) -> bool {
     let request = |messages: &[JobMessage]| EventsRequest {
         events: messages
@@ -263,10 +263,11 @@ async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, kn
             .map(|event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event: event.clone() })
             .collect(),
     };
-    let lost = |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "messages lost");
+    let lost =
+        |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "cannot send messages of a job; they are lost");
     if *knows_several {
         match gateway.events(&request(&messages)).await {
-            // Nothing of it was kept: it was not understood.
+            // The gateway kept none of them, because it does not support merged outputs.
             Err(Error::Refused { .. }) if messages.iter().any(|one| matches!(one, JobMessage::Outputs { .. })) => {
                 *knows_several = false;
             }
@@ -280,7 +281,7 @@ async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, kn
     are_taken
 }
 
-/// Each output in a message of its own.
+/// Splits merged outputs into single ones.
 fn singly(messages: Vec<JobMessage>) -> Vec<JobMessage> {
     let mut out = Vec::with_capacity(messages.len());
     for message in messages {
@@ -294,8 +295,8 @@ fn singly(messages: Vec<JobMessage>) -> Vec<JobMessage> {
     out
 }
 
-/// Neighbouring pieces of the same stream become one, within the bound of a message. Progress reports stay apart, unless there are more
-/// than any run sends in the time of a batch: then of neighbours only the latest counts.
+/// Merges adjacent log pieces of the same stream, up to the maximum size of a message. Keeps progress reports separate,
+/// unless there are more than a run normally sends during one batch: then only the latest of adjacent reports is kept.
 fn merged(messages: Vec<JobMessage>) -> Vec<JobMessage> {
     const TEXT_BYTES_MAX: usize = 64 * 1024;
     const REPORTS_MAX: usize = 20;

@@ -1,5 +1,5 @@
-//! Every metric of a worker: what happens in it. How it and its cards stand is in its heartbeats, and told by the API: few can be reached from
-//! where Prometheus is.
+//! The metrics of a worker: counts of events in it. The API exports the state of the worker and its GPUs from
+//! heartbeats, because Prometheus can reach few workers.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use metrics::{Counter, counter, gauge, histogram};
 use stokehold_metrics::catalogue;
 
-/// From a small lock file, all of which is cached, to a large one over a slow line.
+/// Buckets from a small lock file that is fully cached to a large one over a slow network.
 const BUILD: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0];
 
 catalogue! {
-    /// Every metric of a worker.
+    /// All metrics of a worker.
     pub const METRICS;
-    gauge RUNNING = "stokehold_worker_attempts_running", "Attempts that run in this worker.";
-    counter ENDED = "stokehold_worker_attempts_ended_total" by ["outcome"], "Attempts that ended: succeeded, failed, released (handed back unharmed) or lost (with their lease).";
-    counter RUNNERS = "stokehold_worker_runners_started_total", "Processes of runners that were started.";
-    histogram BUILD_SECONDS = "stokehold_worker_environment_build_seconds" in BUILD by ["outcome"], "Seconds that building an environment took: built or failed. One that was there already is not counted.";
-    counter WEIGHTS = "stokehold_worker_weights_fetched_bytes_total", "Weights that were fetched and are what was pinned.";
-    counter GATEWAY_ERRORS = "stokehold_worker_gateway_errors_total" by ["call"], "Tries of calls to the gateway that failed.";
-    counter PANICS = "stokehold_worker_panics_total" by ["part"], "Panics in parts of this worker: its heartbeat, what it does beside its jobs, or the run of one. It is started again; a job runs again.";
+    gauge RUNNING = "stokehold_worker_attempts_running", "Attempts currently running in this worker.";
+    counter ENDED = "stokehold_worker_attempts_ended_total" by ["outcome"], "Ended attempts, by outcome: succeeded, failed, released (returned to the queue) or lost (the lease was lost).";
+    counter RUNNERS = "stokehold_worker_runners_started_total", "Runner processes started.";
+    histogram BUILD_SECONDS = "stokehold_worker_environment_build_seconds" in BUILD by ["outcome"], "Duration of environment builds in seconds, by outcome: built or failed. Reused environments are not counted.";
+    counter WEIGHTS = "stokehold_worker_weights_fetched_bytes_total", "Bytes of weights fetched and verified.";
+    counter GATEWAY_ERRORS = "stokehold_worker_gateway_errors_total" by ["call"], "Failed tries of calls to the gateway.";
+    counter PANICS = "stokehold_worker_panics_total" by ["part"], "Panics in this worker, by part: the heartbeat, a background task or a job's attempt. The part is restarted; the job runs again.";
 }
 
 const OUTCOMES: [&str; 4] = ["succeeded", "failed", "released", "lost"];
 
-/// Counted for every job, so their series are made once.
+/// Incremented for every job, so their series are created once.
 static ENDED_BY: LazyLock<[Counter; 4]> =
     LazyLock::new(|| OUTCOMES.map(|outcome| counter!(ENDED, "outcome" => outcome)));
 
-/// How an attempt ended, as it is counted.
+/// Outcome of an attempt, as a label value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome {
     Succeeded,
@@ -61,7 +61,7 @@ pub(crate) fn weights_fetched(bytes: u64) {
     counter!(WEIGHTS).increment(bytes);
 }
 
-/// `path` of the call; what follows its first part names an endpoint.
+/// Counts a failed call. Only the first part of `path` becomes a label: the rest names an endpoint.
 pub(crate) fn gateway_failed(path: &str) {
     let call = path.split('/').next().unwrap_or_default().to_owned();
     counter!(GATEWAY_ERRORS, "call" => call).increment(1);

@@ -1,4 +1,5 @@
-//! From what a handler returned to a report: small results inline, large ones and files into S3 first.
+//! Converts the return value of a handler into a report: small results are inlined, large results and files are stored
+//! in S3 first.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,22 +18,24 @@ use stokehold_queue::{JobId, failpoint};
 use stokehold_wire::OutputFile;
 use tokio::task::spawn_blocking;
 
+use crate::backoff::Tries;
 use crate::gateway::{Error, Gateway};
 use crate::runner::RunEnd;
 use crate::scratch::open_below;
-use crate::transfer::{FILE_BYTES_MAX, PUT_PATIENCE, Source, Transfer, Tries, measure};
+use crate::transfer::{FILE_BYTES_MAX, PUT_TIMEOUT, RETRY, Source, Transfer, measure};
 
-/// What a part of a path does not hold as it is.
+/// Characters to escape in a path segment.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Small files are bound by round trips, large ones by the line: a few at once serve both.
+/// Concurrent uploads. Small files are limited by round trips, large ones by bandwidth; a few uploads at a time suit
+/// both.
 const UPLOADS_AT_ONCE: usize = 4;
 
-/// Why there is no report of success.
+/// Why a result could not be stored.
 pub(crate) enum StoreError {
-    /// The job is to be told.
+    /// An error to report for the job.
     Job(JobError),
-    /// The lease is gone: whatever was made is nobody's.
+    /// The lease was lost; the result is discarded.
     Stale,
 }
 
@@ -40,20 +43,20 @@ fn failed(code: ErrorCode, message: impl Into<String>) -> StoreError {
     StoreError::Job(JobError { code, class: String::new(), message: message.into(), traceback: None, stderr: None })
 }
 
-/// Whether an end has something that goes to S3 before it is reported.
+/// Whether the result must be stored in S3 before it is reported.
 pub(crate) fn is_stored(end: &RunEnd) -> bool {
     matches!(end, RunEnd::Done { result, files, .. } if !files.is_empty() || result.len() > INLINE_RESULT_BYTES)
 }
 
-/// A result in the form in which it is reported.
+/// A result as it is reported.
 enum Document {
-    /// Small: part of the report.
+    /// A small result, part of the report.
     Inline(Box<RawValue>),
-    /// Large: goes to S3.
+    /// A large result, stored in S3.
     Stored { bytes: Bytes, sha256: String },
 }
 
-/// Stores a result and its files, and gives the outcome to report.
+/// Stores a result and its files, and returns the outcome to report.
 pub(crate) async fn store(
     gateway: &Gateway,
     transfer: &Transfer,
@@ -83,18 +86,18 @@ pub(crate) async fn store(
     }
 }
 
-/// Prepares a result for its report. Other jobs do not wait for that: a result of up to 64 MiB, or one whose files are to be completed, is
-/// read and hashed on a thread of its own.
+/// Prepares a result for its report. A result of more than the inline size, or with files to complete, is parsed and
+/// hashed on another thread, so that other jobs do not wait.
 async fn prepared(job: JobId, result: Vec<u8>, files: Vec<UploadFile>) -> Result<Document, StoreError> {
     if files.is_empty() && result.len() <= INLINE_RESULT_BYTES {
         return document(result);
     }
     let preparing = spawn_blocking(move || document(completed(job, result, &files)?));
-    let broken = |error| Err(failed(ErrorCode::Infra, format!("the result could not be prepared: {error}")));
+    let broken = |error| Err(failed(ErrorCode::Infra, format!("cannot prepare the result: {error}")));
     preparing.await.unwrap_or_else(broken)
 }
 
-/// Checks a result, and hashes it if it goes to S3. Slow for a large one.
+/// Validates a result, and hashes it if it goes to S3. Slow for large results.
 fn document(result: Vec<u8>) -> Result<Document, StoreError> {
     let text = String::from_utf8(result)
         .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
@@ -110,8 +113,8 @@ fn not_json(error: serde_json::Error) -> StoreError {
     failed(ErrorCode::Protocol, format!("the runner sent a result that is not JSON: {error}"))
 }
 
-/// Opens a file that the runner named: a regular one, inside the run's scratch, not too large. The handler may change what lies there at
-/// any time, so what was opened is what is measured and uploaded.
+/// Opens a file that the runner named: a regular file in the run's scratch folder, of limited size. The handler may
+/// change the folder at any time, so the opened file is the one that is measured and uploaded.
 async fn opened(scratch: &Path, file: OutputFile) -> Result<(UploadFile, File), StoreError> {
     let (scratch, path) = (scratch.to_owned(), PathBuf::from(&file.path));
     let opening = spawn_blocking(move || {
@@ -123,12 +126,12 @@ async fn opened(scratch: &Path, file: OutputFile) -> Result<(UploadFile, File), 
     let (opened, (size_bytes, sha256)) = match opening.await.unwrap_or_else(|panic| Err(panic.into())) {
         Ok(opened) => opened,
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            return Err(failed(ErrorCode::Protocol, format!("{name} is no file of this run: {error}")));
+            return Err(failed(ErrorCode::Protocol, format!("{name} is not a file of this run: {error}")));
         }
-        Err(error) => return Err(failed(ErrorCode::BadOutput, format!("the file {name} cannot be read: {error}"))),
+        Err(error) => return Err(failed(ErrorCode::BadOutput, format!("cannot read the file {name}: {error}"))),
     };
     if size_bytes > FILE_BYTES_MAX {
-        let why = format!("the file {name} has {size_bytes} bytes, more than {FILE_BYTES_MAX}");
+        let why = format!("the file {name} has {size_bytes} bytes, more than the limit of {FILE_BYTES_MAX}");
         return Err(failed(ErrorCode::ResultTooLarge, why));
     }
     Ok((UploadFile { name, size_bytes, sha256, content_type: file.content_type }, opened))
@@ -158,29 +161,29 @@ async fn upload(
     let stored = stream::iter(puts).try_for_each_concurrent(UPLOADS_AT_ONCE, |(upload, source)| {
         transfer.put(&upload.url, &upload.headers, source)
     });
-    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))?;
+    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("cannot store the result: {error}")))?;
     failpoint::reach("upload.after").await;
     Ok(())
 }
 
-/// Asks for upload URLs. The run is over and would have to be repeated, so a gateway that is away is waited for as the store is: until the
-/// lease is lost, which ends this call from outside.
+/// Requests upload URLs. The run would have to be repeated otherwise, so an unreachable gateway is retried as long as
+/// an unreachable store, or until the lease is lost, which cancels this call.
 async fn upload_urls(gateway: &Gateway, request: &UploadsRequest) -> Result<UploadsReply, StoreError> {
-    let mut tries = Tries::within(PUT_PATIENCE);
+    let mut tries = Tries::within(&RETRY, PUT_TIMEOUT);
     loop {
         match gateway.uploads(request).await {
             Ok(reply) => return Ok(reply),
             Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
             Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) if tries.are_left() => {
-                tracing::warn!(job.id = %request.job_id, %error, "no upload URLs yet, trying again");
+                tracing::warn!(job.id = %request.job_id, %error, "cannot get upload URLs; retrying");
                 tries.pause().await;
             }
-            Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
+            Err(error) => return Err(failed(ErrorCode::Infra, format!("cannot get upload URLs: {error}"))),
         }
     }
 }
 
-/// Completes each `{"$file": name}` in the result with what is known of that file. Slow for a large result.
+/// Completes each `{"$file": name}` in the result with the metadata of the file. Slow for large results.
 fn completed(job: JobId, result: Vec<u8>, files: &[UploadFile]) -> Result<Vec<u8>, StoreError> {
     if files.is_empty() {
         return Ok(result);

@@ -1,7 +1,7 @@
-//! Endpoint packages: the author's folder, fetched once by its hash and unpacked for runners to start in.
+//! Endpoint packages: the author's folder, downloaded once by its hash and unpacked for runners.
 //!
-//! Each tenant has packages of its own, also where two have the same. What they unpack to is bounded: each package, all of one tenant, and
-//! all together; those unused the longest make room.
+//! Tenants do not share packages, even identical ones. The size of each package, of all packages of one tenant, and of
+//! all packages is limited; the least recently used are deleted to make room.
 
 mod store;
 mod unpack;
@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use rand::Rng;
 use reqwest::StatusCode;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
@@ -23,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use self::store::{InUse, Name, Store};
 use self::unpack::{Limits, unpack};
+use crate::backoff::{Backoff, Policy};
 use crate::environment::{self, Turns, lock};
 use crate::weights::Size;
 
@@ -30,52 +30,52 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Longest wait for another process that fetches the same package.
+/// Longest wait for another process that downloads the same package.
 const LOCK_LIMIT: Duration = Duration::from_secs(TRIES as u64 * FETCH_TIMEOUT.as_secs() + 5 * 60);
 
-/// Longest wait for another process that makes room.
+/// Longest wait for another process that evicts packages.
 const ROOM_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const TRIES: u32 = 3;
-const WAIT_MIN: Duration = Duration::from_millis(200);
+const RETRY: Policy = Policy { min: Duration::from_millis(200), max: Duration::from_secs(1), jitter: 0.5..1.0 };
 
-/// Files and folders of one package. Code and small assets: weights have a place of their own.
+/// Maximum number of files and folders of one package, which contains code and small assets, not weights.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Packages unpacked at once: until each is whole, it counts as nothing.
+/// Maximum number of packages that are unpacked concurrently: an incomplete package does not count towards the limits.
 const UNPACKED_AT_ONCE: usize = 2;
 
-/// Packages that are known to be none. Past this many, all are forgotten.
+/// Maximum number of remembered invalid packages; beyond it, all are forgotten.
 const BAD_KNOWN: usize = 1_000;
 
-/// Why a package is not there.
+/// Why a package is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{0:?} is not a SHA-256")]
+    #[error("{0:?} is not a SHA-256 digest")]
     Name(String),
-    #[error("the package cannot be fetched: {0}")]
+    #[error("cannot fetch the package: {0}")]
     Fetch(String),
-    #[error("the store refused the package: {0}")]
+    #[error("the object store rejected the request for the package: {0}")]
     Refused(StatusCode),
-    #[error("the package is not the one that was deployed: expected {expected}, got {got}; deploy it again")]
+    #[error("the package differs from the deployed one: expected {expected}, got {got}; deploy it again")]
     Differs { expected: String, got: String },
-    #[error("the package cannot be unpacked: {0}; deploy it again")]
+    #[error("cannot unpack the package: {0}; deploy it again")]
     Unpack(String),
     #[error(
-        "the package unpacks to more than the {cap} that this worker takes: keep weights and data out of it and deploy again, or have \
-         STOKE_PACKAGE_BYTES raised",
+        "the unpacked package is larger than this worker's limit of {cap}: remove weights and data from it and deploy again, or ask the \
+         operator to raise STOKE_PACKAGE_BYTES",
         cap = Size(*cap)
     )]
     TooLarge { cap: u64 },
     #[error(
-        "the package has more than {0} files and folders: leave out what the handler does not read, and deploy it again"
+        "the package has more than {0} files and folders: remove those that the handler does not read and deploy it again"
     )]
     TooMany(usize),
-    /// It was unpacked before, in vain.
+    /// Unpacking it has failed before.
     #[error("{0}")]
     Bad(String),
     #[error(
-        "the package needs {need}, and {in_use} of the {cap} that {whose} may take on this worker are in use; raise STOKE_PACKAGES_BYTES",
+        "the package needs {need}, but {in_use} of the {cap} for {whose} on this worker are in use; raise STOKE_PACKAGES_BYTES",
         need = Size(*need),
         in_use = Size(*in_use),
         cap = Size(*cap)
@@ -83,35 +83,35 @@ pub(crate) enum Error {
     InUse { need: u64, in_use: u64, cap: u64, whose: &'static str },
     #[error(transparent)]
     Lock(#[from] environment::Error),
-    #[error("no room for the package")]
+    #[error("cannot store the package on this worker")]
     Io(#[from] io::Error),
 }
 
 impl Error {
-    /// What was deployed is not a package that could be had: it would fail everywhere and always.
+    /// Whether the deployed package itself is invalid and would fail on every worker.
     pub(crate) fn is_the_deployers(&self) -> bool {
         matches!(self, Self::Differs { .. }) || self.is_of_the_bytes()
     }
 
-    /// The same bytes fail again.
+    /// Whether the same bytes would fail again.
     fn is_of_the_bytes(&self) -> bool {
         matches!(self, Self::Unpack(_) | Self::TooLarge { .. } | Self::TooMany(_) | Self::Bad(_))
     }
 
-    /// Another try may end differently.
+    /// Whether the error is transient.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Fetch(_))
     }
 }
 
-/// What [`Packages`] works with.
+/// Configuration of [`Packages`].
 #[derive(Debug, Clone)]
 pub(crate) struct PackagesConfig {
-    /// Packages live in a folder of it.
+    /// Folder for packages and other caches.
     pub(crate) dir: PathBuf,
-    /// The most that one package may unpack to.
+    /// Maximum size of one unpacked package.
     pub(crate) package_bytes: u64,
-    /// The most that all of them take. Those of one tenant take at most half of it.
+    /// Maximum size of all packages. The packages of one tenant may use at most half of it.
     pub(crate) cap_bytes: u64,
 }
 
@@ -122,11 +122,11 @@ pub(crate) struct Packages {
     http: reqwest::Client,
     turns: Turns,
     unpacking: Semaphore,
-    /// Why those that were unpacked in vain were.
+    /// Errors of invalid packages.
     bad: Mutex<HashMap<Name, String>>,
 }
 
-/// An unpacked package. It is not removed while this, or a clone of it, is held.
+/// An unpacked package. It is not deleted while this value, or a clone of it, exists.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) folder: PathBuf,
@@ -134,7 +134,7 @@ pub(crate) struct Package {
 }
 
 impl Packages {
-    /// Opens `<dir>/packages`, removing what has long been unused or does not fit. Blocks on the disk.
+    /// Opens `<dir>/packages`, and deletes packages that are long unused or exceed the limit. Blocks on the disk.
     pub(crate) fn open(config: &PackagesConfig) -> Result<Self, Error> {
         let store = Arc::new(Store::open(&config.dir, config.cap_bytes)?);
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(IDLE_TIMEOUT);
@@ -149,7 +149,7 @@ impl Packages {
         })
     }
 
-    /// The tenant's unpacked package, fetched from `url` if it is not here yet.
+    /// The tenant's unpacked package, downloaded from `url` if necessary.
     pub(crate) async fn get(&self, tenant: &str, sha256: &str, size_bytes: u64, url: &str) -> Result<Package, Error> {
         let name = Name::new(tenant, sha256).ok_or_else(|| Error::Name(sha256.chars().take(80).collect()))?;
         let _turn = self.turns.take(name.as_str(), || ()).await;
@@ -163,7 +163,7 @@ impl Packages {
             }
             let is_here = || self.store.place(&name).is_dir();
             let Some(exclusive) = lock::to_make(&lock_file, LOCK_LIMIT, is_here).await? else { continue };
-            // The lock is held to the end of what it does on the disk, also when the caller goes away.
+            // The lock is held until the work on disk is done, even if the caller is cancelled.
             if let Err(error) = self.make(&name, sha256, size_bytes, url, Arc::new(exclusive)).await {
                 if error.is_of_the_bytes() {
                     let mut bad = self.known_bad();
@@ -174,7 +174,7 @@ impl Packages {
                 }
                 return Err(error);
             }
-            // Between the two locks another process may remove it: then it is fetched again.
+            // If another process deletes it between the two locks, it is downloaded again.
         }
     }
 
@@ -182,7 +182,7 @@ impl Packages {
         self.bad.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches a package and puts it into its place; leaves nothing where that fails.
+    /// Downloads and publishes a package; leaves nothing behind on failure.
     async fn make(
         &self,
         name: &Name,
@@ -211,14 +211,12 @@ impl Packages {
     }
 
     async fn fetch(&self, sha256: &str, size_bytes: u64, url: &str, into: &Path) -> Result<(), Error> {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         for left in (0..TRIES).rev() {
             match self.fetch_once(sha256, size_bytes, url, into).await {
                 Err(error) if left > 0 && error.is_passing() => {
-                    tracing::debug!(%error, package.sha256 = sha256, "trying again");
-                    let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-                    tokio::time::sleep(jittered).await;
-                    wait *= 2;
+                    tracing::debug!(%error, package.sha256 = sha256, "cannot fetch a package; retrying");
+                    backoff.pause().await;
                 }
                 outcome => return outcome,
             }
@@ -227,7 +225,7 @@ impl Packages {
     }
 
     async fn fetch_once(&self, sha256: &str, size_bytes: u64, url: &str, into: &Path) -> Result<(), Error> {
-        // A presigned URL is a secret.
+        // Presigned URLs are secret.
         let passing = |error: reqwest::Error| Error::Fetch(chain(&error.without_url()));
         let answer = self.http.get(url).send().await.map_err(passing)?;
         let status = answer.status();
@@ -236,7 +234,7 @@ impl Packages {
             return Err(Error::Refused(status));
         }
         if !status.is_success() {
-            return Err(Error::Fetch(format!("the store answered {status}")));
+            return Err(Error::Fetch(format!("the object store responded with {status}")));
         }
         let differs = |got: String, expected: String| Err(Error::Differs { expected, got });
         let (mut file, mut hash, mut got_bytes) = (tokio::fs::File::create(into).await?, Sha256::new(), 0);

@@ -1,4 +1,4 @@
-//! The models this worker knows: what they are, whose turn it is, and their loaded runners.
+//! The models of this worker: their specifications, their turns, and their loaded runners.
 
 mod endpoint;
 mod fetch;
@@ -22,35 +22,35 @@ use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;
 
-use crate::cards::Cards;
 use crate::environment::{Environment, Environments};
 use crate::failure::{failed, infra, start_failure};
 use crate::gateway::{self, Gateway};
+use crate::gpus::Gpus;
 use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Reach, Sandbox};
 use crate::scratch::{EndpointFolder, Home};
 use crate::turns::Slots;
 use crate::weights::{WeightSet, Weights};
-pub(crate) use endpoint::Using;
+pub(crate) use endpoint::ModelGuard;
 use endpoint::{Endpoint, Growing, Model};
 use fetch::Fetched;
 
-/// A model's runner, with what must stay while it lives.
+/// A model's runner, with the resources that it needs.
 struct Loaded {
     runner: Arc<Runner>,
-    /// What the runner's process has reserved, and on which cards.
+    /// The reservation of the runner's process, and its GPUs.
     ticket: Option<Ticket>,
-    cards: Vec<u32>,
+    gpus: Vec<u32>,
     alone: bool,
-    took: Took,
+    timings: LoadTimings,
     _environment: Environment,
     _package: Package,
     _weights: Option<WeightSet>,
     _home: Home,
 }
 
-/// A run on a model, from before its card is looked for to its end.
+/// A run on a model, from before its GPU is selected until its end.
 struct Running {
     model: Arc<Model>,
     ended: Arc<Notify>,
@@ -63,19 +63,20 @@ impl Drop for Running {
     }
 }
 
-/// A runner ready to run, and what it took to get there: nothing when it was warm. While this is held, the model keeps its card.
+/// A runner that is ready, and the times that this took; zero if it was warm. While this value exists, the model keeps
+/// its GPU.
 pub(crate) struct Ready {
     _running: Running,
     pub(crate) runner: Arc<Runner>,
-    /// The cards it runs on, and whether it has them for itself.
-    pub(crate) cards: Vec<u32>,
+    /// The GPUs that it runs on, and whether it has them for itself.
+    pub(crate) gpus: Vec<u32>,
     alone: bool,
-    pub(crate) took: Took,
+    pub(crate) timings: LoadTimings,
 }
 
-/// What it took to get a model ready.
+/// Times of the steps of loading a model.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Took {
+pub(crate) struct LoadTimings {
     pub(crate) environment: Duration,
     pub(crate) weights: Duration,
     pub(crate) boot: Duration,
@@ -84,43 +85,43 @@ pub(crate) struct Took {
 }
 
 impl Loaded {
-    fn ready(&self, running: Running, took: Took) -> Ready {
+    fn ready(&self, running: Running, timings: LoadTimings) -> Ready {
         Ready {
             _running: running,
             runner: Arc::clone(&self.runner),
-            cards: self.cards.clone(),
+            gpus: self.gpus.clone(),
             alone: self.alone,
-            took,
+            timings,
         }
     }
 }
 
-/// Why a model is not ready.
+/// Why a model could not be loaded.
 pub(crate) enum NotReady {
-    /// The job is to be told.
+    /// An error to report for the job.
     Job(JobError),
-    /// No card has room now: another worker, or this one later, may have.
+    /// No GPU has room now; another worker, or this one later, may have.
     NoRoom,
-    /// It is loaded on a GPU where nothing may begin now.
+    /// The model is loaded on a GPU that accepts no runs now.
     Closed,
-    /// It needs more than the largest card here has, MiB.
+    /// The model needs this many MiB, more than the largest GPU of this worker has.
     Outgrown(JobError, u64),
 }
 
-/// A model that is made ready in a task of its own. Dropped before that is done, the task ends.
+/// A load in a separate task. Dropping it before it is done aborts the task.
 pub(crate) struct Apart {
-    answer: oneshot::Receiver<(Using, Result<Ready, NotReady>)>,
+    answer: oneshot::Receiver<(ModelGuard, Result<Ready, NotReady>)>,
     task: Option<AbortHandle>,
 }
 
 impl Apart {
-    /// What became of it.
-    pub(crate) async fn done(&mut self) -> Result<(Using, Result<Ready, NotReady>), NotReady> {
-        let broke = |_| NotReady::Job(infra("the model's load broke".to_owned()));
+    /// Waits for the result of the load.
+    pub(crate) async fn done(&mut self) -> Result<(ModelGuard, Result<Ready, NotReady>), NotReady> {
+        let broke = |_| NotReady::Job(infra("loading the model failed unexpectedly".to_owned()));
         (&mut self.answer).await.map_err(broke)
     }
 
-    /// The job goes elsewhere, and the model is for those after it.
+    /// Lets the load continue for later jobs.
     pub(crate) fn leave(&mut self) {
         self.task = None;
     }
@@ -145,33 +146,33 @@ pub(crate) struct Pool {
     sandbox: Arc<Sandbox>,
     load_timeout: Duration,
     max_loaded: usize,
-    cards: Cards,
+    gpus: Gpus,
     slots: Arc<Slots>,
     endpoints: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Endpoint>>>>>,
-    /// Models that there was no room for, lately.
+    /// Models for which there was no room recently.
     crowded: Mutex<HashMap<ModelRef, Instant>>,
-    /// A run has ended, or a claim of a card.
+    /// Notified when a run or a claim of a GPU has ended.
     ended: Arc<Notify>,
-    /// Models that are being loaded.
+    /// Tasks that load models.
     loads: Mutex<JoinSet<()>>,
 }
 
-/// What a pool is made of.
+/// The parts of a pool.
 pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
     pub(crate) weights: Weights,
     pub(crate) scratch: PathBuf,
-    /// What the runners of one endpoint may leave there.
+    /// Maximum scratch space of one endpoint's runners.
     pub(crate) scratch_bytes: u64,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
-    pub(crate) cards: Cards,
+    pub(crate) gpus: Gpus,
     pub(crate) slots: Arc<Slots>,
 }
 
-/// Known endpoints are few and small; past this many those without a model are forgotten.
+/// Beyond this number of known endpoints, those without a model are forgotten.
 const ENDPOINTS_KNOWN: usize = 1_000;
 
 impl Pool {
@@ -186,7 +187,7 @@ impl Pool {
             sandbox: config.sandbox,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
-            cards: config.cards,
+            gpus: config.gpus,
             slots: config.slots,
             endpoints: Mutex::default(),
             crowded: Mutex::default(),
@@ -195,8 +196,8 @@ impl Pool {
         }
     }
 
-    /// A model for one job more of this endpoint version. `behind`: how many jobs wait in the queue behind it, if that is news.
-    pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<Using, JobError> {
+    /// A model for one more job of this endpoint version. `behind`: the number of jobs queued behind it, if known.
+    pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<ModelGuard, JobError> {
         let endpoint = self.endpoint(which).await?;
         if let Some(behind) = behind {
             endpoint.has_behind(behind);
@@ -204,9 +205,9 @@ impl Pool {
         Ok(endpoint.model())
     }
 
-    /// Loads as many models beside the one of this job as the jobs that wait are worth. `lease` is the job's: whoever holds a job of a model
-    /// may have its secrets. Not while there is no room for a job's own model: one that only helps others out is not to take more of it.
-    pub(crate) fn grow(self: &Arc<Self>, beside: &Using, lease: &LeaseRef) {
+    /// Loads as many additional models as the waiting jobs justify. `lease` belongs to the job: the holder of a lease
+    /// may get the endpoint's secrets. Does nothing while models lack room: additional models must not take more of it.
+    pub(crate) fn grow(self: &Arc<Self>, beside: &ModelGuard, lease: &LeaseRef) {
         if self.is_short() {
             return;
         }
@@ -216,8 +217,8 @@ impl Pool {
         }
     }
 
-    /// Has a model made ready in a task of its own, so that its job need not wait for it when another one is free before.
-    pub(crate) fn ready_apart(self: &Arc<Self>, model: Using, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
+    /// Loads a model in a separate task, so that its job need not wait for it if another model is free earlier.
+    pub(crate) fn ready_apart(self: &Arc<Self>, model: ModelGuard, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
         let (pool, lease, (done, answer)) = (Arc::clone(self), lease.clone(), oneshot::channel());
         let task = self.spawn(async move {
             let ready = pool.ready(&model, Some(&lease), claim).await;
@@ -237,13 +238,13 @@ impl Pool {
         let (code, message) = match self.ready(&growing.0, Some(lease), None).await {
             Ok(_) => return,
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => (Some(error.code), error.message),
-            Err(NotReady::NoRoom | NotReady::Closed) => (None, "there is no room".to_owned()),
+            Err(NotReady::NoRoom | NotReady::Closed) => (None, "not enough room".to_owned()),
         };
         growing.0.cannot_grow();
-        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "no model was loaded beside the others");
+        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "cannot load another model of this endpoint");
     }
 
-    /// An endpoint version; asks the gateway the first time.
+    /// The endpoint version; fetches its specification the first time.
     async fn endpoint(&self, which: &ModelRef) -> Result<Arc<Endpoint>, JobError> {
         let cell = {
             let mut endpoints = lock(&self.endpoints);
@@ -255,13 +256,13 @@ impl Pool {
         let fetch = async || {
             let ModelRef { tenant, endpoint, version } = which;
             let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
-            let cards = self.cards_for(&spec.version.spec.demands);
+            let gpus = self.gpus_for(&spec.version.spec.demands);
             let folder = EndpointFolder::new(&self.scratch, self.sandbox.next_uid())?;
             Ok::<_, anyhow::Error>(Endpoint::new(
                 tenant.clone(),
                 spec,
                 folder,
-                (cards, self.cards.clone()),
+                (gpus, self.gpus.clone()),
                 Arc::clone(&self.slots),
             ))
         };
@@ -270,54 +271,54 @@ impl Pool {
             Some(gateway::Error::Refused { code, detail }) if code == "unknown_version" => {
                 failed(ErrorCode::EnvironmentFailed, detail.clone())
             }
-            _ => infra(format!("what to run is not known: {error}")),
+            _ => infra(format!("cannot fetch the endpoint's specification: {error}")),
         })
     }
 
-    /// The model's runner, started if need be: on the card that was claimed for it, if one was.
-    /// `lease` is of the job that wants it, if one does.
+    /// The model's runner, started if necessary, on the GPUs that were claimed for it, if any. `lease` belongs to the
+    /// job that needs it, if any.
     pub(crate) async fn ready(
         &self,
-        model: &Using,
+        model: &ModelGuard,
         lease: Option<&LeaseRef>,
         mut claim: Option<Claim>,
     ) -> Result<Ready, NotReady> {
-        // Whoever has the card for itself waits for nobody.
+        // A run with a claim does not wait for other claims.
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
-            self.cards.tried(&warm.cards).await;
-            // One that is being tested opens again in a moment; a hot one does not, and other workers may be cooler.
-            if !self.cards.ledger().are_open(&warm.cards) {
+            self.gpus.tried(&warm.gpus).await;
+            // A GPU that is being tested soon accepts runs again; a hot one does not, and other workers may be cooler.
+            if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
             }
-            return Ok(warm.ready(running, Took::default()));
+            return Ok(warm.ready(running, LoadTimings::default()));
         }
         *loaded = None;
         let _loading = model.begins_to_load();
-        // A card is not to stand idle while weights come in.
+        // Fetch weights before reserving a GPU, so that it is not idle meanwhile.
         let mut ahead = match model.spec.version.spec.weights.is_empty() {
             true => None,
             false => Some(self.fetch_for(model, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
         };
         loop {
             let room = self.make_room(model, claim.take()).await;
-            // A model that only helps others out keeps no other version's jobs away.
+            // An additional model must not keep jobs of other versions away.
             let reservation = room.inspect_err(|_| {
                 if !model.is_growing() {
                     self.crowd(model.named())
                 }
             })?;
-            let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
-            let on_card = !cards.is_empty();
-            *lock(&model.on) = cards;
+            let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
+            let on_gpu = !gpus.is_empty();
+            *lock(&model.on) = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
-                Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
-                // The others are not to make way for one that only helps them.
+                Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, timings)),
+                // Other models must not be evicted for an additional model.
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
-                // Once more, with a card for itself.
-                Err(error) if error.code == ErrorCode::OomGpu && on_card => {
-                    if model.has_whole_cards() || model.alone.swap(true, Ordering::SeqCst) {
+                // Try again with a GPU for itself.
+                Err(error) if error.code == ErrorCode::OomGpu && on_gpu => {
+                    if model.has_whole_gpus() || model.alone.swap(true, Ordering::SeqCst) {
                         return Err(self.outgrown(model, error));
                     }
                 }
@@ -326,13 +327,13 @@ impl Pool {
         }
     }
 
-    /// Begins a run; waits while somebody else wants the model's card for itself.
+    /// Begins a run; waits while another model claims its GPU.
     async fn enter(&self, model: &Arc<Model>) -> Running {
         loop {
             if let Some(running) = self.try_enter(model) {
                 return running;
             }
-            // Whoever ends between a look and the wait is heard.
+            // Register for the notification before checking, so that none is missed.
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
@@ -344,12 +345,12 @@ impl Pool {
     }
 
     fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
-        let is_claimed = || self.cards.ledger().is_claimed(&lock(&model.on));
-        // One that has to wait ends no run, and must not wake those who wait for that: itself, above all.
+        let is_claimed = || self.gpus.ledger().is_claimed(&lock(&model.on));
+        // Check first: a run that must wait must not wake those that wait for runs to end, including itself.
         if is_claimed() {
             return None;
         }
-        // First counted, then looked: whoever claims the card looks first at the claims and then at the counts.
+        // Count the run first, then check: a claimer checks the claims first and then the counts.
         let running = self.begin(model);
         (!is_claimed()).then_some(running)
     }
@@ -359,11 +360,11 @@ impl Pool {
         Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) }
     }
 
-    /// A run on this runner ran out of its card's memory. The runner goes, and comes back with a card for itself; one that had a card for
-    /// itself has outgrown it.
+    /// Handles a run that ran out of GPU memory: stops the runner and loads it again with a GPU for itself. A model
+    /// that had a GPU for itself has outgrown it.
     pub(crate) async fn after_oom(
         &self,
-        model: &Using,
+        model: &ModelGuard,
         lease: &LeaseRef,
         failed: &Ready,
         error: JobError,
@@ -373,73 +374,73 @@ impl Pool {
         }
         model.alone.store(true, Ordering::SeqCst);
         let is_same = |loaded: &mut Loaded| Arc::ptr_eq(&loaded.runner, &failed.runner);
-        // Another run on it may have been here before.
+        // Another run may have stopped it already.
         let gone = model.loaded.lock().await.take_if(is_same);
         if let Some(loaded) = gone {
             loaded.runner.stop().await;
         }
         match self.ready(model, Some(lease), None).await {
-            // Others are in its way: with a backoff they may be gone.
+            // Other models are in the way; they may be gone after a backoff.
             Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
             ready => ready,
         }
     }
 
-    /// A run on this runner has ended. Where it took the process with it, or left it without the use of its cards, these are tried out;
-    /// in the latter case before anybody is blamed.
+    /// Handles the end of a run. If the process died or could no longer use its GPUs, tests them; in the latter case
+    /// before any error is attributed.
     pub(crate) async fn ended(&self, on: &Ready, end: &RunEnd) {
-        let lost_cards = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
-        if on.cards.is_empty() || !lost_cards && !end.ended_process() {
+        let lost_gpus = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
+        if on.gpus.is_empty() || !lost_gpus && !end.ended_process() {
             return;
         }
-        if lost_cards {
+        if lost_gpus {
             on.runner.end().await;
         }
-        // Once for all that ran there.
+        // Once for all runs of the process.
         if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
-            self.cards.try_out(&on.cards, &on.runner.ours);
+            self.gpus.try_out(&on.gpus, &on.runner.ours);
         }
-        if lost_cards {
-            self.cards.tried(&on.cards).await;
+        if lost_gpus {
+            self.gpus.tried(&on.gpus).await;
         }
     }
 
-    /// Waits until a run that has not begun there may not begin any more, because a GPU of the runner is hot, has failed or is being tested.
+    /// Waits until no run may start there, because a GPU of the runner is hot, faulty or being tested.
     pub(crate) async fn closed(&self, on: &Ready) {
-        let mut changed = self.cards.changed();
-        while self.cards.ledger().are_open(&on.cards) && changed.changed().await.is_ok() {}
+        let mut changed = self.gpus.changed();
+        while self.gpus.ledger().are_open(&on.gpus) && changed.changed().await.is_ok() {}
     }
 
-    /// A run on this runner has ended well. One that has a card for itself has shown what it needs of it.
-    pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
-        let seen = || Some((self.gpu_of(&on.cards)?, self.cards.ledger().need_mib(model.ticket()?)?));
+    /// Handles a successful run. With a GPU for itself, it has shown how much memory the model needs.
+    pub(crate) fn ran_well(&self, model: &ModelGuard, on: &Ready) {
+        let seen = || Some((self.gpu_of(&on.gpus)?, self.gpus.ledger().need_mib(model.ticket()?)?));
         if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
             model.alone.store(false, Ordering::SeqCst);
         }
     }
 
-    /// It had a card for itself and ran out of memory all the same.
-    pub(crate) fn outgrown(&self, model: &Using, error: JobError) -> NotReady {
-        NotReady::Outgrown(error, self.cards.ledger().largest_mib(model.gpus(), &model.cards) + 1)
+    /// The result for a model that ran out of memory with a GPU for itself.
+    pub(crate) fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
+        NotReady::Outgrown(error, self.gpus.ledger().largest_mib(model.gpu_count(), &model.usable_gpus) + 1)
     }
 
-    /// The cards here that meet an endpoint's demands.
-    fn cards_for(&self, demands: &Demands) -> Vec<u32> {
-        self.cards.gpus().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
+    /// The GPUs that meet an endpoint's requirements.
+    fn gpus_for(&self, demands: &Demands) -> Vec<u32> {
+        self.gpus.list().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 
-    /// What a runner may use of each of its cards; `None` on the CPU.
-    fn vram_of(&self, cards: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
-        let (gpu, reservation) = (self.gpu_of(cards)?, reservation?);
-        let held = self.cards.ledger().held(reservation.ticket);
+    /// The memory that a runner may use on each of its GPUs; `None` on the CPU.
+    fn vram_of(&self, gpus: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
+        let (gpu, reservation) = (self.gpu_of(gpus)?, reservation?);
+        let held = self.gpus.ledger().held(reservation.ticket);
         let held_mib = held.iter().find(|on| on.index == gpu.index)?.held_mib;
         Some(Vram { held_mib, total_mib: gpu.vram_mib })
     }
 
-    /// The first of these cards.
-    fn gpu_of(&self, cards: &[u32]) -> Option<&Gpu> {
-        let first = cards.first()?;
-        self.cards.gpus().iter().find(|gpu| gpu.index == *first)
+    /// The first of these GPUs, if any.
+    fn gpu_of(&self, gpus: &[u32]) -> Option<&Gpu> {
+        let first = gpus.first()?;
+        self.gpus.list().iter().find(|gpu| gpu.index == *first)
     }
 
     async fn start(
@@ -448,7 +449,7 @@ impl Pool {
         lease: Option<&LeaseRef>,
         ahead: &mut Option<Fetched>,
         reservation: Option<Reservation>,
-    ) -> Result<(Loaded, Took), JobError> {
+    ) -> Result<(Loaded, LoadTimings), JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
         let fetched = match ahead.take() {
@@ -456,10 +457,11 @@ impl Pool {
             None => self.fetch_for(model, lease, !model.is_growing()).await?,
         };
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
-        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
-        let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
+        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
+        let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let is_boxed = self.sandbox.is_alone();
-        // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
+        // Without a separate network namespace, loopback is the machine's: a server there has either full network
+        // access or none.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
         let reach = Reach {
@@ -471,7 +473,7 @@ impl Pool {
             writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package.folder.clone(),
             network: spec.network || is_served,
-            devices: self.cards.devices(&cards),
+            devices: self.gpus.devices(&gpus),
             uid: model.folder.uid,
         };
         let launch = Launch {
@@ -491,47 +493,52 @@ impl Pool {
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,
             max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
-            visible: self.cards.names(&cards, is_boxed),
-            vram: self.vram_of(&cards, reservation.as_ref()),
+            visible: self.gpus.names(&gpus, is_boxed),
+            vram: self.vram_of(&gpus, reservation.as_ref()),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let alone = model.has_whole_cards() || model.alone.load(Ordering::SeqCst);
+        let alone = model.has_whole_gpus() || model.alone.load(Ordering::SeqCst);
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
         let runner = match loading.await {
             Ok(runner) => Arc::new(runner),
             Err(error) => {
                 if error.is_cuda_fault() {
-                    self.cards.try_out(&cards, &launch.ours);
-                    self.cards.tried(&cards).await;
+                    self.gpus.try_out(&gpus, &launch.ours);
+                    self.gpus.tried(&gpus).await;
                 }
-                return Err(self.blamed(start_failure(error), &cards));
+                return Err(self.blamed(start_failure(error), &gpus));
             }
         };
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let started = Instant::now();
-        warmup::run(&runner, spec, home.path(), self.load_timeout, &self.cards).await?;
+        warmup::run(&runner, spec, home.path(), self.load_timeout, &self.gpus).await?;
         let warmup = started.elapsed();
         if let (Some(ticket), false) = (ticket, spec.warmup.is_empty()) {
-            let held_mib = self.cards.ledger().settle(ticket);
+            let held_mib = self.gpus.ledger().settle(ticket);
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
-        let took =
-            Took { environment: environment_took, weights: weights_took, boot: runner.boot, load: runner.load, warmup };
-        model.loaded_in(took.boot + took.load + took.warmup);
+        let timings = LoadTimings {
+            environment: environment_took,
+            weights: weights_took,
+            boot: runner.boot,
+            load: runner.load,
+            warmup,
+        };
+        model.loaded_in(timings.boot + timings.load + timings.warmup);
         Ok((
             Loaded {
                 runner,
                 ticket,
-                cards,
+                gpus,
                 alone,
-                took,
+                timings,
                 _environment: environment,
                 _package: package,
                 _weights: weights,
                 _home: home,
             },
-            took,
+            timings,
         ))
     }
 
@@ -557,20 +564,20 @@ impl Pool {
 }
 
 impl Model {
-    /// What is to be reserved for it; all of a card once it ran out of memory beside others.
+    /// The memory to reserve for it; a whole GPU once it has run out of memory next to other models.
     fn need(&self) -> Need {
         let vram = self.spec.version.spec.vram_need(lock(&self.learned_mib).clone());
-        Need { vram, cards: self.gpus(), is_all: self.alone.load(Ordering::SeqCst) }
+        Need { vram, gpus: self.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
-    /// What it took to load; `None` while it is not.
+    /// Its load time; `None` while it is not loaded.
     fn took_loading(&self) -> Option<Duration> {
         let loaded = self.loaded.try_lock().ok()?;
-        let Took { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.took;
+        let LoadTimings { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.timings;
         Some(boot + load + warmup)
     }
 
-    /// Whether it stays loaded though nobody uses it, unless a card is held for a job that has waited for too long.
+    /// Whether it stays loaded without jobs, unless a GPU is reserved for a job that has waited too long.
     fn is_kept_warm(&self) -> bool {
         let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
         lock(&self.used).elapsed() < keep_warm || self.kept.load(Ordering::SeqCst) && self.is_first()
@@ -580,17 +587,17 @@ impl Model {
         self.loaded.try_lock().ok()?.as_ref()?.ticket
     }
 
-    /// What its eviction would cost: what it took to load, over how long nobody has asked for it.
+    /// The cost of its eviction: its load time, divided by how long it has been idle.
     fn value(&self) -> Option<Idle> {
         let loaded = self.loaded.try_lock().ok()?;
         let loaded = loaded.as_ref()?;
         let idle_s = lock(&self.used).elapsed().as_secs_f64();
-        let load_s = (loaded.took.boot + loaded.took.load + loaded.took.warmup).as_secs_f64();
+        let load_s = (loaded.timings.boot + loaded.timings.load + loaded.timings.warmup).as_secs_f64();
         Some(Idle { ticket: loaded.ticket?, value: load_s / (1.0 + idle_s) })
     }
 }
 
-/// Whether it has no model that is loaded or needed; its models are let go then.
+/// Whether the endpoint has no loaded or needed model; if so, removes its models.
 fn is_forgotten(endpoint: &Endpoint) -> bool {
     let is_idle = endpoint.models().iter().all(|model| model.users() == 0 && !model.is_loaded());
     if is_idle {

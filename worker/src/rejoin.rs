@@ -1,11 +1,11 @@
-//! What a rented machine's worker joins with next time. Its first join token is good once, and the machine may be stopped and start again,
-//! or its worker die: so each join answers the next token, which lies in the data directory.
+//! The token with which a rented instance's worker joins again. Its first join token is valid once, but the instance
+//! may restart or its worker may crash: each join returns the next token, which is stored in the data directory.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::Secret;
+use crate::secret::Secret;
 
 const FILE: &str = "rejoin_token";
 
@@ -22,27 +22,27 @@ struct Inner {
 }
 
 impl Rejoin {
-    /// What an earlier life has left in this folder, if anything. Blocks on the disk.
+    /// Reads the token that an earlier process stored in this folder, if any. Blocks on the disk.
     pub(crate) fn open(folder: &Path) -> Self {
         let token = read(&folder.join(FILE)).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the token to join again with cannot be read; joining with the one that is configured");
+            tracing::warn!(%error, "cannot read the rejoin token; joining with the configured token");
             None
         });
         Self(Arc::new(Inner { folder: folder.to_owned(), token: Mutex::new(token) }))
     }
 
-    /// It.
+    /// The token, if any.
     pub(crate) fn token(&self) -> Option<Secret> {
         self.lock().clone()
     }
 
-    /// Keeps the next one. A disk that does not take it costs the next life its place, not this one.
+    /// Stores the next token. If writing fails, only the next process cannot rejoin, not this one.
     pub(crate) async fn keep(&self, token: Secret) {
         *self.lock() = Some(token.clone());
         let folder = self.0.folder.clone();
         let written = tokio::task::spawn_blocking(move || write(&folder, &token)).await.map_err(io::Error::other);
         if let Err(error) = written.and_then(|written| written) {
-            tracing::error!(%error, "the token to join again with cannot be kept");
+            tracing::error!(%error, "cannot save the rejoin token");
         }
     }
 
@@ -61,7 +61,7 @@ fn read(path: &Path) -> io::Result<Option<Secret>> {
     Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(Secret::new))
 }
 
-/// Whole or not at all, on the disk when this returns, and for nobody else to read: a temporary file is its owner's alone.
+/// Writes the token atomically and durably, readable only by its owner, as temporary files are.
 fn write(folder: &Path, token: &Secret) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(token.expose().as_bytes())?;

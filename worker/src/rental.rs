@@ -1,40 +1,38 @@
-//! The dead man's switch of a rented machine. Whoever rented it gives it back; when they cannot be reached for long, it may be that nobody
-//! knows of it any more, and it costs money every hour. So it destroys itself, with the key that its provider gave it for that.
+//! The dead man's switch of a rented instance. The autoscaler releases instances; if the gateway is unreachable for
+//! long, the instance may be forgotten and cost money. Therefore, it destroys itself with a key from its provider.
 
 mod reached;
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rand::Rng;
-use reqwest::redirect::Policy;
+use reqwest::redirect;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
-use tokio::time::sleep;
 
-use crate::config::Secret;
+use crate::backoff::{Backoff, Policy};
+use crate::secret::Secret;
 pub(crate) use reached::Reached;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Between two tries, each twice as long as the one before, times 0.5 to 1.
-const WAIT_MIN: Duration = Duration::from_secs(5);
-const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Pauses between two requests to destroy the instance.
+const RETRY: Policy = Policy { min: Duration::from_secs(5), max: Duration::from_secs(300), jitter: 0.5..1.0 };
 
-/// More of an answer is not looked at.
+/// Maximum number of bytes to read of a response.
 const ANSWER_BYTES: usize = 16 << 10;
 
-/// This machine, as its provider knows it.
+/// This instance at its provider.
 #[derive(Debug, Clone)]
 pub(crate) struct Rental {
-    /// Where the provider answers.
+    /// URL of the provider's API.
     pub(crate) url: String,
-    /// The provider's id of it.
+    /// The provider's id of the instance.
     pub(crate) instance: String,
-    /// May do nothing but start, stop and destroy it.
+    /// Key that can only start, stop and destroy the instance.
     pub(crate) key: Secret,
-    /// It destroys itself when the gateway has not been reached for so long.
+    /// How long the gateway may be unreachable before the instance destroys itself.
     pub(crate) limit: Duration,
 }
 
@@ -44,29 +42,28 @@ struct Answer {
 }
 
 impl Rental {
-    /// Destroys this machine, and this process with it. Until that happens it goes on: every hour that it does not costs another one, and
-    /// who is still here after it was said to be done is not gone.
+    /// Destroys this instance and with it this process. Repeats the request until that happens, even after a success,
+    /// because every further hour costs money.
     pub(crate) async fn destroy(&self) -> Infallible {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::new(&RETRY);
         loop {
             match self.ask().await {
                 Ok(()) => {
-                    tracing::error!(instance.id = %self.instance, "this machine is destroyed");
-                    wait = WAIT_MAX;
+                    tracing::error!(instance.id = %self.instance, "the provider accepted the request to destroy this instance");
+                    backoff.slow_down();
                 }
                 Err(why) => {
-                    tracing::error!(instance.id = %self.instance, why, "this machine cannot be destroyed, trying again");
+                    tracing::error!(instance.id = %self.instance, why, "cannot destroy this instance; retrying");
                 }
             }
-            let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-            sleep(jittered).await;
-            wait = (wait * 2).min(WAIT_MAX);
+            backoff.pause().await;
         }
     }
 
     async fn ask(&self) -> Result<(), String> {
         let said = |error: reqwest::Error| error.without_url().to_string();
-        let client = Client::builder().connect_timeout(CONNECT_LIMIT).timeout(CALL_LIMIT).redirect(Policy::none());
+        let client =
+            Client::builder().connect_timeout(CONNECT_LIMIT).timeout(CALL_LIMIT).redirect(redirect::Policy::none());
         let url = format!("{}/api/v0/instances/{}/", self.url, self.instance);
         let request = client.build().map_err(said)?.delete(url).bearer_auth(self.key.expose());
         let mut answer = request.json(&serde_json::json!({})).send().await.map_err(said)?;
@@ -75,7 +72,7 @@ impl Rental {
             return Ok(());
         }
         if !status.is_success() {
-            return Err(format!("it answered {status}"));
+            return Err(format!("the provider responded with {status}"));
         }
         let mut body = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(said)? {
@@ -84,9 +81,9 @@ impl Rental {
                 break;
             }
         }
-        // A refusal may come as a 200 that says so inside.
+        // A failure may be reported in the body of a 200 response.
         match serde_json::from_slice::<Answer>(&body) {
-            Ok(Answer { success: Some(false) }) => Err("it answered that it was not done".to_owned()),
+            Ok(Answer { success: Some(false) }) => Err("the provider reported a failure".to_owned()),
             Ok(_) | Err(_) => Ok(()),
         }
     }

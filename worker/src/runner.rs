@@ -1,4 +1,4 @@
-//! A runner: one Python process per loaded endpoint version, and the runs it is given.
+//! A runner: one Python process of a loaded endpoint version, and its runs.
 
 mod batch;
 mod driver;
@@ -23,10 +23,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::messages::Messages;
 pub(crate) use process::{Launch, Vram, environment, kill_group};
 
-/// How long a runner that was told to stop may take before its process group is killed.
+/// Grace period of a runner that was asked to stop, before its process group is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// The code of a failure that says: this process cannot use its cards any more.
+/// Failure code of a process that can no longer use its GPUs.
 pub(crate) const CUDA_ERROR: &str = "cuda_error";
 
 /// A loaded runner. Dropping it kills the process group.
@@ -34,24 +34,24 @@ pub(crate) struct Runner {
     commands: mpsc::Sender<driver::Command>,
     /// Process id, for logs.
     pub(crate) pid: u32,
-    /// How long the process took to start, and its handler to load.
+    /// Time to start the process, and time to load the handler.
     pub(crate) boot: Duration,
     pub(crate) load: Duration,
-    /// Several runs are one call of the handler: none of them is worth ending the others for.
+    /// Whether several runs share one call of the handler, so that none may be stopped at the others' expense.
     pub(crate) is_batched: bool,
-    /// A Python with the runner and no package of anybody else, which tries its cards out.
+    /// A Python that has only the runner installed, to test GPUs.
     pub(crate) ours: PathBuf,
-    /// It ended badly, and its cards were tried out for that.
+    /// Whether its GPUs were tested after it failed.
     pub(crate) is_tried: AtomicBool,
-    /// Runs that somebody waits for.
+    /// Number of awaited runs.
     awaited: AtomicUsize,
 }
 
-/// A run that is waited for, until dropped.
+/// Counts an awaited run until dropped.
 pub(crate) struct Awaited<'a>(&'a AtomicUsize);
 
 impl Awaited<'_> {
-    /// Whether nobody waits for another run of this runner.
+    /// Whether no other run of this runner is awaited.
     pub(crate) fn is_last(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 1
     }
@@ -63,21 +63,21 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// Why a runner did not load.
+/// Why a runner failed to load.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// The process could not be started: this machine's trouble.
+    /// The process could not be started; an error of this machine.
     Spawn(String),
     /// The import or `setup()` raised.
     Setup(Failure, String),
     /// It took too long.
     TooSlow(Duration),
-    /// The process ended, or talked nonsense, before it was ready.
+    /// The process exited, or broke the protocol, before it was ready.
     Ended(RunEnd),
 }
 
 impl StartError {
-    /// Whether the process could not use its cards.
+    /// Whether the cause may be that the process could not use its GPUs.
     pub(crate) fn is_cuda_fault(&self) -> bool {
         match self {
             Self::Setup(failure, _) => failure.code == CUDA_ERROR,
@@ -87,26 +87,26 @@ impl StartError {
     }
 }
 
-/// What a run needs.
+/// The parameters of a run.
 pub(crate) struct RunRequest {
     pub(crate) job: String,
     pub(crate) attempt: u32,
     pub(crate) scratch: PathBuf,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) input: Box<RawValue>,
-    /// Its place in the job's trace.
+    /// Parent span in the job's trace.
     pub(crate) traceparent: Option<String>,
-    /// Where its messages go.
+    /// Destination of its messages.
     pub(crate) messages: Arc<Messages>,
-    /// Told when the handler has it.
+    /// Records when the handler starts the run.
     pub(crate) begun: Arc<Begun>,
 }
 
-/// When the runner took a run out of its inbox, as far as is known here, and with how many others.
+/// When the runner started a run, as far as known here, and the number of runs that it shared a call with.
 #[derive(Default)]
 pub(crate) struct Begun {
     first: OnceLock<(Instant, u32)>,
-    /// With how many runs it has shared its process on average, thousandths; known when it has ended.
+    /// Average number of runs that shared the process, in thousandths; known after the end.
     sharers_milli: OnceLock<u32>,
 }
 
@@ -115,12 +115,12 @@ impl Begun {
         self.first.get().map(|(at, _)| *at)
     }
 
-    /// Runs of the same call of the handler, this one among them; 0 where the handler takes one at a time.
+    /// Number of runs in the same batched call, including this one; 0 if the handler is not batched.
     pub(crate) fn batch_size(&self) -> u32 {
         self.first.get().map_or(0, |(_, size)| *size)
     }
 
-    /// With how many runs it has shared its process on average, itself among them, thousandths; 0 while that is not known.
+    /// Average number of runs that shared the process, including this one, in thousandths; 0 while unknown.
     pub(crate) fn sharers_milli(&self) -> u32 {
         self.sharers_milli.get().copied().unwrap_or_default()
     }
@@ -137,30 +137,30 @@ impl Begun {
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
-    /// With a result.
+    /// The handler returned a result.
     Done { result: Vec<u8>, files: Vec<OutputFile>, run_ms: u64 },
-    /// The handler raised, or gave what cannot be sent.
+    /// The handler raised an exception, or its result cannot be sent.
     Failed { failure: Failure, run_ms: u64, stderr: String },
     /// The process exited by itself.
     Exited { code: i32, stderr: String },
-    /// The process died of a signal.
+    /// The process was killed by a signal.
     Crashed { signal: String, stderr: String },
-    /// The kernel killed the process, since the machine had no memory left.
+    /// The kernel killed the process because the machine ran out of memory.
     OutOfMemory { stderr: String },
-    /// The process broke the wire's protocol and was killed.
+    /// The process violated the protocol and was killed.
     Broken { why: String, stderr: String },
-    /// It wrote more log than a job may, and was killed.
+    /// The job exceeded its log limit and the process was killed.
     Flooded { limit_bytes: u64, stderr: String },
-    /// It left more on the disk than it may, and was killed.
+    /// The process exceeded its scratch space and was killed.
     Overfull { limit_bytes: u64, stderr: String },
-    /// The process ended while the run waited in its inbox.
+    /// The process exited before the run started.
     NotBegun,
-    /// The process was told to stop and did not wait for the run: by nobody's fault.
+    /// The process was stopped by the worker before the run ended.
     Stopped,
 }
 
 impl RunEnd {
-    /// Whether the process is gone, by whatever.
+    /// Whether the process has exited.
     pub(crate) fn ended_process(&self) -> bool {
         match self {
             Self::Done { .. } | Self::Failed { .. } | Self::NotBegun => false,
@@ -176,7 +176,7 @@ impl RunEnd {
 }
 
 impl Runner {
-    /// Starts a process and loads its handler. The reservation is given back when the process is gone.
+    /// Starts a process and loads its handler. The reservation is released when the process has exited.
     pub(crate) async fn start(
         launch: &Launch,
         reservation: Option<Reservation>,
@@ -185,10 +185,10 @@ impl Runner {
         driver::start(launch, reservation, load_timeout).await
     }
 
-    /// Gives it a run. The number is for [`Self::cancel`]; the receiver gets the end, always.
+    /// Starts a run. `number` identifies it for [`Self::cancel`]; the receiver always gets the end.
     pub(crate) async fn run(&self, number: u64, request: RunRequest) -> oneshot::Receiver<RunEnd> {
         let (end, ended) = oneshot::channel();
-        // A driver that is gone drops the sender; whoever waits learns of it by the closed channel.
+        // A driver that has ended drops the sender, which closes the receiver.
         let _ = self.commands.send(driver::Command::Run { number, request, end }).await;
         ended
     }
@@ -199,7 +199,7 @@ impl Runner {
         Awaited(&self.awaited)
     }
 
-    /// Asks a run to stop.
+    /// Cancels a run.
     pub(crate) async fn cancel(&self, number: u64) {
         let _ = self.commands.send(driver::Command::Cancel(number)).await;
     }
@@ -214,20 +214,20 @@ impl Runner {
         let _ = self.commands.send(driver::Command::Kill).await;
     }
 
-    /// Lets it finish what it runs, then exit; killed after a grace.
+    /// Lets the process finish its runs and exit; kills it after a grace period.
     pub(crate) async fn stop(&self) {
         let (stopped, done) = oneshot::channel();
         let _ = self.commands.send(driver::Command::Stop(stopped)).await;
         let _ = done.await;
     }
 
-    /// Kills the process group, and waits until it is gone.
+    /// Kills the process group and waits until it has exited.
     pub(crate) async fn end(&self) {
         self.kill().await;
         self.commands.closed().await;
     }
 
-    /// Whether its process has ended.
+    /// Whether the process has exited.
     pub(crate) fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }

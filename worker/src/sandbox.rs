@@ -1,10 +1,10 @@
-//! What a handler may reach: the level that this machine can give, and the program that a runner is started through.
+//! Sandboxes of handlers: the level that this machine supports, and the program through which a runner is started.
 //!
-//! | level | what it is |
+//! | level | restrictions |
 //! |---|---|
-//! | L0 | nothing is restricted. Where the worker is root: a user of its own, no capabilities, no new privileges, limits |
-//! | L1 | L0, and system calls that no model needs are refused, files by allow-list (Landlock) |
-//! | L2 | L1, and namespaces of its own: processes, mounts, IPC, and a network with nothing but loopback unless the endpoint declares more |
+//! | L0 | none; if the worker runs as root: a separate user, no capabilities, no new privileges, limits |
+//! | L1 | L0, and a system call filter and a file allow-list (Landlock) |
+//! | L2 | L1, and separate namespaces for processes, mounts, IPC and, unless the endpoint declares `network`, networking |
 
 mod confine;
 mod enclosure;
@@ -27,38 +27,38 @@ pub use confine::confine;
 use enclosure::{Bare, Confined, Enclosure, prove};
 use namespaces::Bubblewrap;
 
-use crate::uv::on_path;
+use crate::programs::on_path;
 
-/// Runners get users of their own from here on, where the worker may give them; nobody has these.
+/// User ids of runners, if the worker can assign them. No other user has these.
 const UIDS: std::ops::Range<u32> = 50_000..59_000;
 
-/// And what builds environments has these: none of them ever runs a handler.
+/// User ids of environment builds, which never run a handler.
 const BUILDERS: std::ops::Range<u32> = 59_000..60_000;
 
-/// And the program that proves that it can be done.
+/// User id of the test program.
 const PROBED: u32 = BUILDERS.end;
 
-/// Before the names of a runner's variables, until it is shut in.
+/// Prefix of a runner's variables until it is sandboxed.
 const KEPT: &str = "STOKE_KEPT_";
 
-/// What one runner may reach besides what every program needs.
+/// The access of one runner in addition to what every program needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
-    /// Folders it reads: its environment, the Python that this points at, its package.
+    /// Readable folders: its environment, the base Python, its package.
     pub(crate) reads: Vec<PathBuf>,
-    /// Folders it writes: its home, the scratch space of its jobs, and their inputs.
+    /// Writable folders: its home, the scratch space of its jobs, and their inputs.
     pub(crate) writes: Vec<PathBuf>,
     /// Its working directory.
     pub(crate) folder: PathBuf,
-    /// Whether it reaches the network that the worker does.
+    /// Whether it can access the worker's network.
     pub(crate) network: bool,
-    /// Of the cards that it may use, the device files.
+    /// Device files of the GPUs that it may use.
     pub(crate) devices: Vec<PathBuf>,
-    /// The user that it runs as; the worker's own when absent.
+    /// The user that it runs as; `None` for the worker's user.
     pub(crate) uid: Option<u32>,
 }
 
-/// What is done to a process before it becomes a runner.
+/// The restrictions of a process before it becomes a runner.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Policy {
@@ -66,37 +66,37 @@ struct Policy {
     writes: Vec<PathBuf>,
     network: bool,
     uid: Option<u32>,
-    /// Of the device files that it writes, the groups that may.
+    /// Groups that have access to its device files.
     groups: Vec<u32>,
-    /// Whether it is alone in its namespaces.
+    /// Whether it has its own namespaces.
     is_alone: bool,
-    /// Whether files and system calls are restricted; else only the worker's rights are given up.
+    /// Whether files and system calls are restricted; otherwise only the worker's rights are dropped.
     is_restricted: bool,
 }
 
-/// Whose rights a handler has.
+/// The rights of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Those of a user of its own.
+    /// Those of a separate user.
     OwnUser,
-    /// Those of the worker's user, without any capability.
+    /// Those of the worker's user, without capabilities.
     WithoutCapabilities,
-    /// All of the worker's.
+    /// All rights of the worker.
     Workers,
 }
 
-/// What this machine can do.
+/// The sandbox of this machine.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     enclosure: Box<dyn Enclosure>,
     rights: Rights,
-    /// Why it is not a higher level, a line for each; empty where that was not asked for.
+    /// Why no higher level is available, one line per level; empty if none was requested.
     lacks: String,
     next_uid: Option<AtomicU32>,
 }
 
 impl Reach {
-    /// Of a handler that is not shut in.
+    /// Full access, for a handler that is not sandboxed.
     pub(crate) fn all(folder: PathBuf) -> Self {
         let (reads, writes, devices) = (Vec::new(), Vec::new(), Vec::new());
         Self { reads, writes, folder, network: true, devices, uid: None }
@@ -104,16 +104,15 @@ impl Reach {
 }
 
 impl Sandbox {
-    /// Shuts nothing in.
+    /// No sandbox.
     pub(crate) fn none() -> Self {
         Self::of(Box::new(Bare), Rights::Workers, "")
     }
 
-    /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`; in `folders` lies
-    /// what runners are to reach.
+    /// Selects the requested level, or the highest that works. `stoke` is the program that has [`confine`] as its
+    /// subcommand `confine`; `folders` contain the files that runners must access.
     ///
-    /// # Errors
-    /// What is missing for the level that was asked for.
+    /// What is missing for the requested level.
     pub(crate) async fn probe(
         wanted: Option<Level>,
         bwrap: &Path,
@@ -121,9 +120,9 @@ impl Sandbox {
         folders: &[&Path],
     ) -> Result<Self, String> {
         let (stoke, is_root) = (stoke.to_owned(), Uid::effective().is_root());
-        // Runners have a PATH of their own.
+        // Resolve it here, because runners have a different PATH.
         let bwrap = on_path(bwrap).unwrap_or_else(|| bwrap.to_owned());
-        // The best one first.
+        // Highest level first.
         let enclosures: [Box<dyn Enclosure>; 2] = [
             Box::new(Bubblewrap { bwrap, stoke: stoke.clone() }),
             Box::new(Confined { stoke: stoke.clone(), is_restricted: true }),
@@ -137,7 +136,10 @@ impl Sandbox {
             match prove(&*enclosure, is_root.then_some(PROBED), folders).await {
                 Ok(()) => {
                     if !missing.is_empty() {
-                        tracing::info!("handlers are shut in at {level}, and could not be further:{}", said(&missing));
+                        tracing::info!(
+                            "handlers run at sandbox level {level}; no higher level is available:{}",
+                            said(&missing)
+                        );
                     }
                     let rights = if is_root { Rights::OwnUser } else { Rights::WithoutCapabilities };
                     return Ok(Self::of(enclosure, rights, &missing));
@@ -147,7 +149,7 @@ impl Sandbox {
         }
         match wanted {
             Some(level @ (Level::L1 | Level::L2)) => {
-                Err(format!("STOKE_SANDBOX asks for {level}, and this machine cannot give it:{missing}"))
+                Err(format!("STOKE_SANDBOX requires {level}, which this machine does not support:{missing}"))
             }
             Some(Level::L0) | None => {
                 let sandbox = Self::open(stoke, is_root, folders, missing).await;
@@ -161,11 +163,11 @@ impl Sandbox {
         }
     }
 
-    /// L0: nothing is restricted. A worker that is root gives up as many of its rights as it can before a handler starts.
+    /// L0, without restrictions. A worker that runs as root drops as many rights as possible before a handler starts.
     async fn open(stoke: PathBuf, is_root: bool, folders: &[&Path], mut missing: String) -> Self {
         let confined = Confined { stoke, is_restricted: false };
         let ways = [
-            (Rights::OwnUser, Some(PROBED), "a user of their own"),
+            (Rights::OwnUser, Some(PROBED), "a separate user"),
             (Rights::WithoutCapabilities, None, "root without capabilities"),
         ];
         for (rights, uid, what) in ways.into_iter().filter(|_| is_root) {
@@ -187,7 +189,7 @@ impl Sandbox {
         remains(self.level(), self.rights)
     }
 
-    /// Why handlers are not shut in further.
+    /// Why no higher level is available.
     pub(crate) fn lacks(&self) -> &str {
         &self.lacks
     }
@@ -196,18 +198,19 @@ impl Sandbox {
         self.enclosure.level()
     }
 
-    /// Whether a runner has processes, mounts and a loopback of its own, all of which end with it.
+    /// Whether a runner has its own process, mount and network namespaces, whose processes end with it.
     pub(crate) fn is_alone(&self) -> bool {
         self.enclosure.is_alone()
     }
 
-    /// A user for the next endpoint, where each can have its own.
+    /// A user for the next endpoint, if endpoints can have separate users.
     pub(crate) fn next_uid(&self) -> Option<u32> {
         let next = self.next_uid.as_ref()?;
         Some(UIDS.start + (next.fetch_add(1, Ordering::Relaxed) - UIDS.start) % (UIDS.end - UIDS.start))
     }
 
-    /// The user that builds environments under this name, where there can be one. It is always the same: it owns what was downloaded.
+    /// The user that builds environments under this name, if available. It is always the same for a name, because it
+    /// owns the downloads.
     pub(crate) fn builder_uid(&self, name: &str) -> Option<u32> {
         self.next_uid.as_ref()?;
         let digest = Sha256::digest(name.as_bytes());
@@ -215,7 +218,7 @@ impl Sandbox {
         Some(BUILDERS.start + number % (BUILDERS.end - BUILDERS.start))
     }
 
-    /// A command that becomes `program`, shut in, with exactly these variables.
+    /// A command that becomes `program` in the sandbox, with exactly these variables.
     pub(crate) fn command(
         &self,
         program: &Path,
@@ -229,22 +232,22 @@ impl Sandbox {
 /// What handlers can do all the same.
 fn remains(level: Level, rights: Rights) -> &'static str {
     match (level, rights) {
-        (Level::L0, Rights::OwnUser) => "handlers reach whatever a user of their own may, and the network",
+        (Level::L0, Rights::OwnUser) => "handlers can access everything that a separate user can, and the network",
         (Level::L0, Rights::WithoutCapabilities) => {
-            "handlers have the worker's user, without its capabilities: they read and change all of its files"
+            "handlers run as the worker's user without its capabilities: they can read and change all of its files"
         }
-        (Level::L0, Rights::Workers) => "handlers can do all that the worker can",
-        (Level::L1, _) => "handlers still see what runs on this machine",
+        (Level::L0, Rights::Workers) => "handlers can do everything that the worker can",
+        (Level::L1, _) => "handlers can still see the processes of this machine",
         (Level::L2, _) => "handlers still share this machine's kernel",
     }
 }
 
-/// A line of the log is one line.
+/// Joins lines for a log message.
 fn said(missing: &str) -> String {
     missing.replace("\n ", "")
 }
 
-/// What is done to a process in this enclosure before it becomes a runner: the argument of [`confine`].
+/// The argument of [`confine`]: the restrictions of a process in this enclosure.
 fn policy(reach: &Reach, enclosure: &dyn Enclosure) -> std::io::Result<String> {
     let mut reads = reach.reads.clone();
     reads.extend(system::named());
@@ -263,7 +266,8 @@ fn policy(reach: &Reach, enclosure: &dyn Enclosure) -> std::io::Result<String> {
     serde_json::to_string(&policy).map_err(Into::into)
 }
 
-/// Those that a user has to be in to use these device files, such as `video` and `render`: most belong to everybody. Never root's.
+/// Groups that a user needs to use these device files, e.g. `video` and `render`; most devices are accessible to all
+/// users. Never root's group.
 fn groups_of(devices: &[PathBuf]) -> Vec<u32> {
     const GROUP: u32 = 0o060;
     const OTHERS: u32 = 0o006;

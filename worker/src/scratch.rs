@@ -1,4 +1,5 @@
-//! This worker's scratch space: a folder of its own, removed when it leaves, and when it died, by the next worker.
+//! The scratch space of this worker: a separate folder that is deleted when the worker exits, or by the next worker if
+//! it crashed.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +14,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, fchown};
 use tempfile::TempDir;
 
-/// Held by the worker that owns a folder; the kernel lets go of it when that worker is gone, however it went.
+/// Locked by the worker that owns the folder; the kernel releases the lock when the worker exits.
 const LOCK: &str = ".lock";
 
 /// A worker's folder below `<data>/scratch`.
@@ -23,17 +24,17 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one, and removes those of workers that died. Blocks on the disk.
+    /// Creates a folder, and deletes those of crashed workers. Blocks on the disk.
     pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let all = data_dir.join("scratch");
         fs::create_dir_all(&all)?;
-        // A folder that is being made has no lock yet, and must not be taken for a dead one.
+        // A folder that is being created has no lock yet and must not be taken for a crashed worker's.
         let making = lock_file(&all)?;
         making.lock()?;
         for entry in fs::read_dir(&all)?.flatten().filter(|entry| entry.path().is_dir()) {
             let dead = lock_file(&entry.path()).is_ok_and(|lock| lock.try_lock().is_ok());
             if dead && let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::warn!(%error, path = %entry.path().display(), "a dead worker's scratch space could not be removed");
+                tracing::warn!(%error, path = %entry.path().display(), "cannot remove the scratch space of a worker that has exited");
             }
         }
         let folder = passable(tempfile::Builder::new().prefix("worker-")).tempdir_in(&all)?;
@@ -47,19 +48,19 @@ impl Scratch {
     }
 }
 
-/// An endpoint's folders. What lies in two of them, handlers change as they like: nothing is made, written or given away there by its path. It
-/// is finished in a third one, which no handler reaches, and moved into place as a whole.
+/// The folders of an endpoint. Handlers can change two of them at will, so nothing is created, written or given away
+/// there by its path. Files are completed in a third folder, which handlers cannot access, and then moved into place.
 pub(crate) struct EndpointFolder {
     folder: TempDir,
     staging: OwnedFd,
     work: OwnedFd,
     inputs: OwnedFd,
-    /// The user that its runners run as, where that is not the worker's.
+    /// The user of its runners, if it is not the worker's.
     pub(crate) uid: Option<u32>,
 }
 
 impl EndpointFolder {
-    /// Makes them below a worker's.
+    /// Creates the folders below a worker's scratch space.
     pub(crate) fn new(scratch: &Path, uid: Option<u32>) -> io::Result<Self> {
         let folder = passable(tempfile::Builder::new().prefix("endpoint-")).tempdir_in(scratch)?;
         let at = open_folder(AT_FDCWD, folder.path())?;
@@ -72,25 +73,25 @@ impl EndpointFolder {
         Ok(Self { folder, staging, work, inputs, uid })
     }
 
-    /// What its runners write: their homes, and what their runs make.
+    /// Folder that its runners write to: their homes, and the files of runs.
     pub(crate) fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
 
-    /// Where each run has a folder with the files of its input. Handlers write in theirs; where they have a user of their own, they make no
-    /// others.
+    /// Parent of the folders with the input files of runs. Handlers can write to these folders; if they run as a
+    /// separate user, they cannot create others.
     pub(crate) fn inputs(&self) -> PathBuf {
         self.folder.path().join("inputs")
     }
 
-    /// A folder for the input files of a run.
+    /// Creates a folder for the input files of a run.
     pub(crate) fn stage(&self) -> io::Result<Staged<'_>> {
         let name = format!("run-{}", unguessed());
         mkdirat(&self.staging, name.as_str(), Mode::S_IRWXU)?;
         Ok(Staged { folder: open_folder(&self.staging, name.as_str())?, endpoint: self, name, is_placed: false })
     }
 
-    /// A home for one runner.
+    /// Creates a home for one runner.
     pub(crate) fn home(&self) -> io::Result<Home> {
         let name = format!("home-{}", unguessed());
         mkdirat(&self.staging, name.as_str(), Mode::S_IRWXU)?;
@@ -100,7 +101,7 @@ impl EndpointFolder {
     }
 }
 
-/// A run's input files while they come in. What is not placed goes when this is dropped.
+/// The input files of a run while they are downloaded. Deleted on drop, unless placed.
 pub(crate) struct Staged<'a> {
     endpoint: &'a EndpointFolder,
     name: String,
@@ -109,12 +110,12 @@ pub(crate) struct Staged<'a> {
 }
 
 impl Staged<'_> {
-    /// Where it will be.
+    /// Final path.
     pub(crate) fn path(&self) -> PathBuf {
         self.endpoint.inputs().join(&self.name)
     }
 
-    /// A new file, which is to be the handler's.
+    /// Creates a file that will belong to the handler's user.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&self.folder, name, flags, Mode::from_bits_truncate(0o644))?;
@@ -122,7 +123,7 @@ impl Staged<'_> {
         Ok(file.into())
     }
 
-    /// Puts a file under another name into a new folder: two inputs may be called the same.
+    /// Moves a file into a new folder under another name, because two inputs may have the same name.
     pub(crate) fn rename(&self, file: &str, folder: &str, name: &str) -> io::Result<()> {
         mkdirat(&self.folder, folder, Mode::S_IRWXU)?;
         let into = open_folder(&self.folder, folder)?;
@@ -130,7 +131,8 @@ impl Staged<'_> {
         give(&into, self.endpoint.uid)
     }
 
-    /// Gives the folder to the user that its runner runs as, and moves it to where that reaches it. It stays while the answer is held.
+    /// Makes the runner's user the owner of the folder, and moves it into place. It is deleted when the returned value
+    /// is dropped.
     pub(crate) fn place(mut self) -> io::Result<RunFolder> {
         give(&self.folder, self.endpoint.uid)?;
         let name = self.name.as_str();
@@ -148,7 +150,7 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// A runner's home, removed with it.
+/// A runner's home. Deleted on drop.
 pub(crate) struct Home(PathBuf);
 
 impl Home {
@@ -159,28 +161,28 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // Follows no link.
+        // This follows no links.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Its handlers cannot have made something of that name before.
+/// A name that handlers cannot guess and create in advance.
 fn unguessed() -> String {
     hex::encode(rand::random::<[u8; 8]>())
 }
 
-/// A folder itself, not what a link leads to.
+/// Opens a folder without following links.
 fn open_folder(at: impl AsFd, name: &(impl NixPath + ?Sized)) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(openat(at, name, flags, Mode::empty())?)
 }
 
-/// A folder below one that is held, by no link on the way.
+/// Opens a folder below an open one without following links.
 pub(crate) fn open_folder_below(held: impl AsFd, below: &Path) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(&held, below, how) {
-        // A kernel before 5.6, or a container that knows no newer one.
+        // A kernel before 5.6, or a container whose filter does not know the call.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let top = open_folder(&held, ".")?;
             below.components().try_fold(top, |at, name| open_folder(&at, name.as_os_str()))
@@ -189,24 +191,24 @@ pub(crate) fn open_folder_below(held: impl AsFd, below: &Path) -> io::Result<Own
     }
 }
 
-/// Gives what was opened to the user that is to write there.
+/// Makes this user the owner of an open file or folder.
 fn give(opened: &OwnedFd, uid: Option<u32>) -> io::Result<()> {
     let Some(uid) = uid else { return Ok(()) };
     Ok(fchown(opened, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?)
 }
 
-/// Where handlers have users of their own, these come through a folder of the worker's to theirs; they do not see what else is in it.
+/// If handlers run as separate users, they must be able to pass through the worker's folder to theirs, but not list it.
 fn passable<'a, 'b>(builder: &'a mut tempfile::Builder<'b, 'b>) -> &'a mut tempfile::Builder<'b, 'b> {
     if Uid::effective().is_root() { builder.permissions(fs::Permissions::from_mode(0o711)) } else { builder }
 }
 
-/// The folder of one run. It is made by whoever first puts something there: most runs never do.
+/// The folder of one run. It is created on first use; most runs never use it.
 pub(crate) struct RunFolder {
     path: PathBuf,
 }
 
 impl RunFolder {
-    /// The folder of this run below a worker's.
+    /// The folder of this run below a worker's scratch space.
     pub(crate) fn new(scratch: &Path, run: u64) -> Self {
         Self { path: scratch.join(format!("run-{run}")) }
     }
@@ -218,27 +220,26 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // One call where there is nothing, or nothing in it; large files are another thread's work.
+        // One system call if it is missing or empty; large folders are deleted on another thread.
         if fs::remove_dir(&self.path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
             let path = std::mem::take(&mut self.path);
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = fs::remove_dir_all(&path) {
-                    tracing::warn!(%error, path = %path.display(), "a run's folder could not be removed");
+                    tracing::warn!(%error, path = %path.display(), "cannot remove the folder of a run");
                 }
             });
         }
     }
 }
 
-/// Opens a regular file below a run's folder without following a link, whatever whoever can write there makes of the names meanwhile. The
-/// run's folder and the one that it is in are written by a handler; what lies above is not.
+/// Opens a regular file below a run's folder without following links, even if a handler changes names concurrently.
+/// Handlers can write to the run's folder and its parent, but not above.
 ///
-/// # Errors
-/// `InvalidInput` for what is elsewhere, or is no regular file.
+/// `InvalidInput` if the path is outside the folder or not a regular file.
 pub(crate) fn open_below(run: &Path, path: &Path) -> io::Result<File> {
-    let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it lies elsewhere");
+    let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it is outside the folder of the run");
     let trusted = run.parent().and_then(Path::parent).ok_or_else(elsewhere)?;
-    // The runner knows the folder by what its links lead to.
+    // The runner uses the path with links resolved.
     let real = fs::canonicalize(trusted)?;
     let run = run.strip_prefix(trusted).map_err(|_| elsewhere())?;
     let below = path.strip_prefix(trusted).or_else(|_| path.strip_prefix(&real)).map_err(|_| elsewhere())?;

@@ -1,51 +1,54 @@
-//! Bytes to and from S3 by presigned URLs, with bounds, timeouts and retries.
+//! Transfers to and from S3 by presigned URLs, with limits, timeouts and retries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
-use rand::Rng;
 use reqwest::header::CONTENT_DISPOSITION;
 use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
+
+use crate::backoff::{Policy, Tries};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest pause between two pieces of a download. An upload shows no pieces: it may take this long, and what its bytes need.
+/// Longest pause between two pieces of a download. For an upload, this is added to the time that its bytes need.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The slowest upload that is waited for.
+/// Slowest accepted upload speed.
 const UPLOAD_BYTES_PER_S: u64 = 256 * 1024;
 
-/// A file that cannot be fetched holds up a slot: the next worker may have more luck soon.
-const GET_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of the retries of a download. A failing download blocks a slot; another worker may succeed sooner.
+const GET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a job has made has cost a run, and would cost it again: a store that is away is waited for as long as a bad outage takes.
-pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Timeout of the retries of an upload. A lost result would cost another run, so an unreachable store is retried for
+/// the length of a long outage.
+pub(crate) const PUT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-const WAIT_MIN: Duration = Duration::from_millis(200);
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Pauses between the tries of a transfer.
+pub(crate) const RETRY: Policy =
+    Policy { min: Duration::from_millis(200), max: Duration::from_secs(10), jitter: 0.5..1.0 };
 
-/// The largest single file, which is what S3 takes in one PUT.
+/// Maximum size of a file: S3's limit for one PUT.
 pub(crate) const FILE_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// Moves bytes. Cheap to clone.
+/// Transfers bytes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transfer {
     http: reqwest::Client,
 }
 
-/// Where the bytes of an upload are.
+/// Source of an upload.
 #[derive(Clone)]
 pub(crate) enum Source<'a> {
-    /// In memory.
+    /// Bytes in memory.
     Bytes(bytes::Bytes),
-    /// In a file, all of it.
+    /// A whole file.
     File(&'a std::fs::File),
 }
 
@@ -54,17 +57,17 @@ impl Transfer {
         Ok(Self { http: reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).build()? })
     }
 
-    /// Puts an object. Repeating is safe: the key belongs to this attempt alone.
+    /// Uploads an object. Retrying is safe: the key belongs to this attempt only.
     pub(crate) async fn put(
         &self,
         url: &str,
         headers: &BTreeMap<String, String>,
         source: Source<'_>,
     ) -> anyhow::Result<()> {
-        let mut tries = Tries::within(PUT_PATIENCE);
+        let mut tries = Tries::within(&RETRY, PUT_TIMEOUT);
         loop {
             match self.put_once(url, headers, &source).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -76,7 +79,7 @@ impl Transfer {
             Source::File(file) => {
                 let mut file = File::from_std(file.try_clone()?);
                 let size_bytes = file.metadata().await?.len();
-                // Copies of a descriptor share where they are in the file.
+                // Duplicated descriptors share the file position.
                 file.rewind().await?;
                 (Body::wrap_stream(ReaderStream::with_capacity(file, 256 * 1024)), size_bytes)
             }
@@ -93,12 +96,12 @@ impl Transfer {
         Ok(())
     }
 
-    /// Gets an object of at most `max` bytes into memory.
+    /// Downloads an object of at most `max` bytes into memory.
     pub(crate) async fn get_bytes(&self, url: &str, max: usize) -> anyhow::Result<Vec<u8>> {
-        let mut tries = Tries::within(GET_PATIENCE);
+        let mut tries = Tries::within(&RETRY, GET_TIMEOUT);
         loop {
             match self.get_bytes_once(url, max).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -110,19 +113,19 @@ impl Transfer {
         let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
         while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
             let piece = piece.map_err(reqwest::Error::without_url)?;
-            anyhow::ensure!(bytes.len() + piece.len() <= max, "it is larger than {max} bytes");
+            anyhow::ensure!(bytes.len() + piece.len() <= max, "the object is larger than {max} bytes");
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
     }
 
-    /// Gets an object into a file of at most [`FILE_BYTES_MAX`], in place of what is in it. What whoever has uploaded it calls it, if the store
-    /// says so.
+    /// Downloads an object of at most [`FILE_BYTES_MAX`] into a file, replacing its content. Returns the uploaded
+    /// file's name, if the store reports it.
     pub(crate) async fn get(&self, url: &str, into: &std::fs::File) -> anyhow::Result<Option<String>> {
-        let mut tries = Tries::within(GET_PATIENCE);
+        let mut tries = Tries::within(&RETRY, GET_TIMEOUT);
         loop {
             match self.get_once(url, into).await {
-                Err(error) if tries.another(&error) => tries.pause().await,
+                Err(error) if is_worth_another(&tries, &error) => tries.pause().await,
                 outcome => return outcome,
             }
         }
@@ -147,14 +150,14 @@ impl Transfer {
     }
 }
 
-/// The name in a `Content-Disposition` as our gateway has it signed. It keeps its letters, digits and spaces, of whatever script; only
-/// separators, control characters and leading dots are replaced.
+/// The name in a `Content-Disposition` header that our gateway signed. Letters, digits and spaces of all scripts are
+/// kept; separators, control characters and leading dots are replaced.
 fn name_in(disposition: &str) -> Option<String> {
-    // Less than what a file system takes.
+    // Less than the limit of file systems.
     const BYTES_MAX: usize = 200;
     let (_, encoded) = disposition.split_once("filename*=UTF-8''")?;
     let name = percent_decode_str(encoded).decode_utf8().ok()?;
-    // Its end is what says of which kind it is.
+    // Keep the end, which contains the extension.
     let mut from = name.len().saturating_sub(BYTES_MAX);
     while !name.is_char_boundary(from) {
         from += 1;
@@ -165,16 +168,16 @@ fn name_in(disposition: &str) -> Option<String> {
     Some(safe.collect::<String>()).filter(|name| !name.is_empty())
 }
 
-/// Size and SHA-256 (hex) of what is still to be read of a file. Blocks on the disk.
+/// Size and SHA-256 (hex) of the rest of a file. Blocks on the disk.
 pub(crate) fn measure(file: &mut impl std::io::Read) -> std::io::Result<(u64, String)> {
     let mut hash = Sha256::new();
     let size_bytes = std::io::copy(file, &mut hash)?;
     Ok((size_bytes, hex::encode(hash.finalize())))
 }
 
-/// A refusal that another try would only repeat.
+/// A permanent rejection, which is not retried.
 #[derive(Debug, thiserror::Error)]
-#[error("the store refused: {0}")]
+#[error("the object store rejected the request: {0}")]
 struct Refused(StatusCode);
 
 fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
@@ -185,40 +188,16 @@ fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
     if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT && status != StatusCode::TOO_MANY_REQUESTS {
         return Err(Refused(status).into());
     }
-    anyhow::bail!("the store answered {status}")
+    anyhow::bail!("the object store responded with {status}")
 }
 
-/// The tries of one transfer.
-pub(crate) struct Tries {
-    until: Instant,
-    wait: Duration,
-}
-
-impl Tries {
-    pub(crate) fn within(patience: Duration) -> Self {
-        Self { until: Instant::now() + patience, wait: WAIT_MIN }
+/// Whether to repeat a transfer after this error.
+fn is_worth_another(tries: &Tries, error: &anyhow::Error) -> bool {
+    let another = tries.are_left() && !error.is::<Refused>();
+    if another {
+        tracing::debug!(%error, "a transfer failed; retrying");
     }
-
-    /// Whether there is time for another try.
-    pub(crate) fn are_left(&self) -> bool {
-        Instant::now() < self.until
-    }
-
-    /// Whether another try makes sense after this error.
-    fn another(&mut self, error: &anyhow::Error) -> bool {
-        let another = self.are_left() && !error.is::<Refused>();
-        if another {
-            tracing::debug!(%error, "a transfer failed, trying again");
-        }
-        another
-    }
-
-    /// Waits: doubling, with jitter.
-    pub(crate) async fn pause(&mut self) {
-        let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
-        self.wait = (self.wait * 2).min(WAIT_MAX);
-        tokio::time::sleep(jittered).await;
-    }
+    another
 }
 
 #[cfg(test)]

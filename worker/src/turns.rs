@@ -1,6 +1,6 @@
-//! Whose turn it is at a runner. A runner that takes `max` runs at once is handed a few more when runs are short, so that it never
-//! waits for us between two; those wait in its own inbox. Slots count the processes that run something on this worker: all runs of one
-//! process share one.
+//! Turns of runs at a runner. A runner with `max` concurrent runs gets a few more if runs are short, so that it never
+//! waits between runs; these wait in its inbox. Slots count the processes that run something on this worker: all runs
+//! of one process share a slot.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,48 +10,48 @@ use std::time::Duration;
 use crate::load::ahead;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Work that waits in a runner's inbox, at most: it can neither go to another worker nor make way.
+/// Maximum amount of work in a runner's inbox: it can neither move to another worker nor be preempted.
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// Runs that wait in a runner's inbox, at most.
+/// Maximum number of runs in a runner's inbox.
 const AHEAD_MAX: f64 = 64.0;
 
-/// How fast the estimate of a run follows: a tenth per run.
+/// Weight of a new run in the moving average.
 const WEIGHT: f64 = 0.1;
 
 /// The slots of a worker.
 pub(crate) struct Slots {
     count: usize,
     free: Arc<Semaphore>,
-    /// Runs that wait for a slot.
+    /// Number of runs that wait for a slot.
     wanted: AtomicU32,
-    /// Slots that models have which are being loaded beside others.
+    /// Slots that are set aside for additional models that are being loaded.
     planned: AtomicUsize,
 }
 
 /// The turns of one runner.
 pub(crate) struct Turns {
     max: usize,
-    /// Runs that share a slot.
+    /// Number of runs in one batched call.
     batch: usize,
     slots: Arc<Slots>,
     state: Mutex<State>,
-    /// A slot that is held here may serve another run by now.
+    /// Notified when a held slot may serve another run.
     given_back: Notify,
 }
 
 struct State {
-    /// Turns that were given out.
+    /// Number of turns given out.
     taken: usize,
-    /// Of these, those that wait for no slot any more.
+    /// Number of these that no longer wait for a slot.
     passed: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     held: Vec<OwnedSemaphorePermit>,
-    /// Moving average of a run, or of its part of a call, seconds.
+    /// Moving average of a run, or its share of a batched call, in seconds.
     run_s: f64,
 }
 
-/// The right to hand one run to the runner, until dropped.
+/// The right to send one run to the runner, until dropped.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     passed: bool,
@@ -67,7 +67,7 @@ impl Slots {
         })
     }
 
-    /// Sets free slots aside for models that are to be loaded, `most` or as many as there are.
+    /// Sets aside up to `most` free slots for models to load. Returns their number.
     pub(crate) fn plan(&self, most: usize) -> usize {
         let mut planned = 0;
         let _ = self.planned.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| {
@@ -77,17 +77,17 @@ impl Slots {
         planned
     }
 
-    /// So many of these models are loaded, or will not be.
+    /// Returns the slots of models that are loaded or will not be.
     pub(crate) fn planned(&self, models: usize) {
         self.planned.fetch_sub(models, Ordering::SeqCst);
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// One slot, when it is free; `None` never happens while the worker lives.
+    /// Waits for a free slot; never `None` while the worker runs.
     async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(slot) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(slot);
@@ -99,7 +99,7 @@ impl Slots {
     }
 }
 
-/// Counts a waiter, also one that is dropped.
+/// Counts a waiter until dropped.
 struct Wanted<'a>(&'a AtomicU32);
 
 impl<'a> Wanted<'a> {
@@ -116,15 +116,15 @@ impl Drop for Wanted<'_> {
 }
 
 impl Turns {
-    /// For a runner that takes `max` calls at once, of up to `batch` runs each.
+    /// Turns of a runner with `max` concurrent calls of up to `batch` runs each.
     pub(crate) fn new(max: u32, batch: u32, slots: Arc<Slots>) -> Arc<Self> {
-        // Pessimistic: nothing is handed over ahead until runs have shown to be short.
+        // Send nothing ahead until runs have proved to be short.
         let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
         let (max, batch) = (max.max(1) as usize, batch.max(1) as usize);
         Arc::new(Self { max, batch, slots, state: Mutex::new(state), given_back: Notify::new() })
     }
 
-    /// Waits for a turn, first come first served, and for a slot if this run needs one of its own.
+    /// Waits for a turn, in order of arrival, and for a slot if the process has none.
     pub(crate) async fn take(self: &Arc<Self>) -> Option<Turn> {
         let waiting = {
             let mut state = self.lock();
@@ -143,7 +143,7 @@ impl Turns {
         };
         let mut slot = None;
         loop {
-            // Whoever is told between the look and the wait is told.
+            // Register for the notification before checking, so that none is missed.
             let given_back = self.given_back.notified();
             tokio::pin!(given_back);
             given_back.as_mut().enable();
@@ -153,13 +153,14 @@ impl Turns {
             }
             tokio::select! {
                 free = self.slots.acquire() => slot = Some(free?),
-                // Else two runners that each wait for one more slot would keep what their ended runs had from each other for ever.
+                // Otherwise two runners that each wait for another slot could keep the slots of their ended runs from
+                // each other forever.
                 () = given_back => {}
             }
         }
     }
 
-    /// Lets a turn through if there is a slot for it, or it needs none of its own.
+    /// Lets a turn through if its process has a slot.
     fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
         let mut state = self.lock();
         state.held.extend(slot);
@@ -168,26 +169,26 @@ impl Turns {
         passes
     }
 
-    /// The slots that so many runs need: those of a process share one, however many it takes at once.
+    /// Number of slots for this many runs: all runs of a process share one.
     const fn slots_of(runs: usize) -> usize {
         if runs > 0 { 1 } else { 0 }
     }
 
-    /// A run, or its part of a call, took so long. The first short one is believed.
+    /// Records the duration of a run, or its share of a batched call. The first short run replaces the average.
     pub(crate) fn ran(&self, took: Duration) {
         let mut state = self.lock();
         let took = took.as_secs_f64();
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
     }
 
-    /// How many runs to hold at the most, with those that are leased ahead.
+    /// Maximum number of runs, including those leased ahead.
     pub(crate) fn capacity(&self) -> usize {
         self.max * self.batch + ahead(self.lock().run_s, 1) as usize
     }
 
-    /// How many turns there are now.
+    /// Number of turns available now.
     fn open(&self, state: &State) -> usize {
-        // Others want to run: what is handed over ahead would keep them waiting.
+        // Other models wait for a slot, and runs sent ahead would delay them.
         if self.slots.wanted.load(Ordering::Relaxed) > 0 {
             return self.max * self.batch;
         }
@@ -213,7 +214,7 @@ impl Turns {
         drop(spare);
         self.given_back.notify_waiters();
         for waiting in next {
-            // One that has gone away meanwhile drops its turn, which gives it back.
+            // A cancelled waiter drops its turn, which gives it back.
             let _ = waiting.send(Turn { turns: Arc::clone(self), passed: false });
         }
     }

@@ -1,4 +1,4 @@
-//! uv, which locks requirements and builds environments: finding it, installing it, calling it.
+//! Finds, installs and runs uv, which locks requirements and builds environments.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,8 +12,9 @@ use tokio::process::Command;
 use crate::config::INHERITED;
 use crate::environment::interpreter::check_version;
 use crate::environment::{Error, child, lock};
+use crate::programs::{beside, on_path};
 
-/// The version installed where there is none.
+/// Version to install if uv is missing.
 const UV_VERSION: &str = "0.13.8";
 
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
@@ -21,43 +22,45 @@ const VENV_LIMIT: Duration = Duration::from_secs(60);
 const PYTHON_INSTALL_LIMIT: Duration = Duration::from_secs(10 * 60);
 const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// A lock takes the time of its slowest source distribution, which must be built to know what it needs.
+/// Timeout of locking. It takes as long as the slowest source distribution, which must be built to determine its
+/// requirements.
 const LOCK_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// A GPU stack is about 5 GB, two to three minutes on a good line; source distributions that compile take longer.
+/// Timeout of an installation. A GPU framework is about 5 GB and takes two to three minutes with a fast connection;
+/// compiling source distributions takes longer.
 pub(crate) const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A usable uv.
 #[derive(Debug, Clone)]
 pub struct Uv {
     path: PathBuf,
-    /// Where it keeps what it downloaded; its own default otherwise.
+    /// Folder of its downloads; `None` for its default.
     cache: Option<PathBuf>,
-    /// Whether it sees of our environment only what it needs.
+    /// Whether it gets only the variables that it needs.
     is_cleared: bool,
 }
 
-/// What is to be installed, and how.
+/// Parameters of an installation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Install<'a> {
-    /// The environment, which holds no package yet: uv starts its Python.
+    /// The environment. It must not contain packages yet, because uv starts its Python.
     pub(crate) venv: &'a Path,
     /// The locked requirements.
     pub(crate) lock: &'a Path,
     pub(crate) require_hashes: bool,
-    /// Whether source distributions, whose builds run what their authors wrote, are refused.
+    /// Whether to refuse source distributions, whose builds run code of their authors.
     pub(crate) wheels_only: bool,
 }
 
-/// The uv to use: `explicit`, else `STOKE_UV`, else the one beside this program, where a worker's archive has it, else the one on PATH, else
-/// the one under `cache_dir`, installed there the first time. The archive's before PATH's: it is the version that we are tested with.
+/// The uv to use: `explicit`, else `STOKE_UV`, else the one next to this program (in a worker archive), else the one on
+/// PATH, else the one below `cache_dir`, which is installed on first use. The archive's uv takes precedence over PATH
+/// because it is the tested version.
 ///
-/// # Errors
-/// [`Error::UvMissing`] when there is none and none could be installed; its text says what to do.
+/// [`Error::UvMissing`] if it is missing and could not be installed; its text describes what to do.
 pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, Error> {
     let named = std::env::var_os("STOKE_UV").filter(|name| !name.is_empty()).map(PathBuf::from);
     if let Some(path) = explicit.map(Path::to_owned).or(named) {
-        // Named on purpose: another one in its place would be a surprise.
+        // An explicit choice must not be replaced by another uv.
         let path = on_path(&path).unwrap_or(path);
         return usable(path.clone()).await.map_err(|why| Error::UvMissing(format!("{}: {why}", path.display())));
     }
@@ -69,32 +72,21 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
         }
     }
     bootstrap(cache_dir, &installed).await.map_err(|why| Error::UvMissing(format!("installing it failed: {why}")))?;
-    usable(installed).await.map_err(|why| Error::UvMissing(format!("the one just installed does not run: {why}")))
-}
-
-/// What lies in the folder of this program, links followed.
-pub(crate) fn beside(name: &str) -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    Some(program.parent()?.join(name)).filter(|path| path.is_file())
-}
-
-/// A bare name as PATH resolves it, a path made absolute: uv is started in other folders than ours.
-pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
-    if name.components().count() > 1 {
-        return std::path::absolute(name).ok();
-    }
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    usable(installed).await.map_err(|why| Error::UvMissing(format!("the installed uv does not run: {why}")))
 }
 
 async fn usable(path: PathBuf) -> Result<Uv, Error> {
     let uv = Uv { path: std::path::absolute(&path).unwrap_or(path), cache: None, is_cleared: false };
-    let answer = child::run("asking uv for its version", uv.command(["--version"]), VERSION_LIMIT).await?;
-    if answer.starts_with("uv ") { Ok(uv) } else { Err(Error::UvMissing(format!("it answered {:.80}", answer.trim()))) }
+    let answer = child::run("querying the uv version", uv.command(["--version"]), VERSION_LIMIT).await?;
+    if answer.starts_with("uv ") {
+        Ok(uv)
+    } else {
+        Err(Error::UvMissing(format!("unexpected output: {:.80}", answer.trim())))
+    }
 }
 
-/// Installs uv with pip, in an environment of its own or, where Python lacks `venv` or `ensurepip`, as a bare target folder.
-/// Only the binary is kept: it needs nothing beside it, and moving it into place is atomic.
+/// Installs uv with pip, in a virtual environment or, if Python lacks `venv` or `ensurepip`, in a target folder. Only
+/// the binary is kept: it has no dependencies, and moving it into place is atomic.
 async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     let bin = installed.parent().unwrap_or(cache_dir);
     std::fs::create_dir_all(bin).map_err(Error::io(format!("create {}", bin.display())))?;
@@ -102,7 +94,7 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     if usable(installed.to_owned()).await.is_ok() {
         return Ok(());
     }
-    tracing::info!(version = UV_VERSION, "no uv found: installing it");
+    tracing::info!(version = UV_VERSION, "uv not found; installing it");
     let scratch = tempfile::Builder::new().prefix("uv-").tempdir_in(cache_dir);
     let scratch = scratch.map_err(Error::io(format!("create a folder in {}", cache_dir.display())))?;
     let requirement = format!("uv=={UV_VERSION}");
@@ -122,7 +114,7 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
             venv
         }
         Err(error) => {
-            tracing::debug!(%error, "no venv");
+            tracing::debug!(%error, "cannot create a virtual environment for uv; installing it into a folder");
             let pip: [&OsStr; 7] = [
                 "-m".as_ref(),
                 "pip".as_ref(),
@@ -139,7 +131,7 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     std::fs::rename(built.join("bin").join("uv"), installed).map_err(Error::io("move uv into place"))
 }
 
-/// Requirements as a file for uv; it is gone when dropped.
+/// Writes requirements into a file for uv, which is deleted on drop.
 fn written(lines: &[String]) -> std::io::Result<Option<NamedTempFile>> {
     if lines.is_empty() {
         return Ok(None);
@@ -156,14 +148,14 @@ fn python<A: AsRef<OsStr>>(program: &OsStr, arguments: impl IntoIterator<Item = 
     command
 }
 
-/// What the caller's own Python environment must not leak into ours.
+/// Removes variables of the caller's own Python environment.
 fn isolated(command: &mut Command) {
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON"] {
         command.env_remove(name);
     }
 }
 
-/// Of our environment, what says where packages come from and how to get there.
+/// Variables that configure package sources and network access.
 const REACHES: [&str; 23] = [
     "LANG",
     "LC_ALL",
@@ -190,13 +182,13 @@ const REACHES: [&str; 23] = [
     "UV_CONCURRENT_DOWNLOADS",
 ];
 
-/// What compilers are found by, where packages may be compiled.
+/// Variables that compilers need, if packages may be compiled.
 const BUILDS: [&str; 2] = ["PATH", "CUDA_HOME"];
 
-/// Where programs are, for what needs none but the system's.
+/// PATH with only the system's programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What a uv that installs what others ask for sees, and the files that this names. `home` is its own.
+/// The variables of a uv that installs requirements of tenants, and the files that they name. `home` is its home.
 pub(crate) fn confined_variables(home: &Path, cache: &Path, builds: bool) -> (BTreeMap<String, String>, Vec<PathBuf>) {
     let named: &[&str] = if builds { &BUILDS } else { &[] };
     let home = home.to_string_lossy().into_owned();
@@ -220,12 +212,12 @@ pub(crate) fn confined_variables(home: &Path, cache: &Path, builds: bool) -> (BT
     (variables, reads)
 }
 
-/// Those of these variables that are set.
+/// The variables of this list that are set.
 fn set<'a>(names: &'a [&'a str]) -> impl Iterator<Item = (String, String)> + 'a {
     names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
 }
 
-/// `UV_INDEX_<NAME>_USERNAME` and `_PASSWORD`: what the operator's own indexes ask for.
+/// `UV_INDEX_<NAME>_USERNAME` and `_PASSWORD`: the credentials of the operator's indexes.
 fn index_credentials() -> impl Iterator<Item = (String, String)> {
     let is_one =
         |name: &str| name.starts_with("UV_INDEX_") && (name.ends_with("_USERNAME") || name.ends_with("_PASSWORD"));
@@ -234,7 +226,7 @@ fn index_credentials() -> impl Iterator<Item = (String, String)> {
     all.filter(move |(name, _)| is_one(name))
 }
 
-/// The operator's own settings of uv: where uv itself would look for them.
+/// The operator's configuration file of uv, at the places where uv looks for it.
 fn config_file() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let of_user = || {
@@ -252,11 +244,11 @@ impl Uv {
         &self.path
     }
 
-    /// Locks requirements for every platform: pinned, with hashes. They are those of the files and these lines; relative paths in the lines
-    /// begin at `folder`. `python` is the oldest version it must hold for, such as `3.11`; empty is that of the `python3` on PATH.
+    /// Locks requirements for all platforms, pinned and with hashes, from these files and lines; relative paths in the
+    /// lines are relative to `folder`. `python` is the oldest supported version, e.g. `3.11`; empty means that of the
+    /// `python3` on PATH.
     ///
-    /// # Errors
-    /// [`Error::Failed`] with uv's own words when the requirements cannot be met.
+    /// [`Error::Failed`] with uv's output if the requirements cannot be met.
     pub async fn lock(
         &self,
         files: &[PathBuf],
@@ -272,7 +264,7 @@ impl Uv {
         } else {
             command.args(["--python-version", python]);
         }
-        // There, relative paths mean what their author meant, and the project's own uv settings apply.
+        // In this folder, relative paths are correct and the project's uv settings apply.
         command.current_dir(folder).arg("--quiet").arg("--");
         for file in files {
             command.arg(std::path::absolute(file).map_err(Error::io(format!("find {}", file.display())))?);
@@ -282,24 +274,24 @@ impl Uv {
         child::run("locking the requirements", command, LOCK_LIMIT).await
     }
 
-    /// The same uv, keeping its downloads in `cache`.
+    /// The same uv with its downloads in `cache`.
     pub(crate) fn with_cache(mut self, cache: PathBuf) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// The same uv, with nothing of our environment but what it needs.
+    /// The same uv with only the variables that it needs.
     pub(crate) fn cleared(mut self) -> Self {
         self.is_cleared = true;
         self
     }
 
-    /// A Python of this version on this machine, installed by uv if there is none.
+    /// A Python of this version on this machine, installed by uv if missing.
     pub(crate) async fn find_python(&self, version: &str) -> Result<PathBuf, Error> {
         if let Ok(found) = self.python_here(version).await {
             return Ok(found);
         }
-        tracing::info!(version, "no such Python here: asking uv to install it");
+        tracing::info!(version, "Python not found; installing it with uv");
         let mut install = self.command(["python", "install", "--no-progress"]);
         install.arg(version);
         let missing = |error: Error| Error::PythonMissing { version: version.to_owned(), why: error.to_string() };
@@ -309,18 +301,18 @@ impl Uv {
 
     /// A Python of this version on this machine.
     pub(crate) async fn python_here(&self, version: &str) -> Result<PathBuf, Error> {
-        // `--system`: the environment of whoever started us is not a base for others.
-        // Not `--quiet`: that silences the answer as well.
+        // `--system`: a virtual environment of the caller must not be used as a base.
+        // Not `--quiet`, which suppresses the output too.
         let mut command = self.command(["python", "find", "--system", "--no-project"]);
         command.arg(version);
         Ok(PathBuf::from(child::run("looking for Python", command, VENV_LIMIT).await?.trim()))
     }
 
-    /// Whether environments can be built on this Python; uv says why not.
+    /// Checks whether uv can build environments on this Python.
     pub(crate) async fn accepts(&self, python: &Path) -> Result<(), Error> {
         let mut command = self.command(["python", "find", "--system", "--no-project"]);
         command.arg(python);
-        child::run("looking at Python", command, VENV_LIMIT).await.map(drop)
+        child::run("checking Python", command, VENV_LIMIT).await.map(drop)
     }
 
     /// Creates an environment that may be moved.
@@ -331,7 +323,7 @@ impl Uv {
         child::run("creating the environment", command, VENV_LIMIT).await.map(drop)
     }
 
-    /// Installs exactly what a lock lists. `uv` is this uv, with the rights that it is to have.
+    /// Installs exactly the requirements of a lock. `uv` is a command for this uv with the intended rights.
     pub(crate) async fn sync(&self, mut uv: Command, sync: Install<'_>) -> Result<(), Error> {
         uv.args(["pip", "sync", "--quiet", "--no-progress", "--python"]).arg(sync.venv.join("bin").join("python"));
         if sync.require_hashes {
@@ -344,19 +336,19 @@ impl Uv {
         child::run("installing the requirements", uv, INSTALL_LIMIT).await.map(drop)
     }
 
-    /// Installs one package without what it needs, in the place of any other version.
+    /// Installs one package without its dependencies, replacing any other version.
     pub(crate) async fn install(&self, venv: &Path, package: &OsStr) -> Result<(), Error> {
         let mut command = self.command(["pip", "install", "--quiet", "--no-progress", "--python"]);
         command.arg(venv.join("bin").join("python")).args(["--no-deps", "--reinstall", "--"]).arg(package);
         child::run("installing the runner", command, INSTALL_LIMIT).await.map(drop)
     }
 
-    /// Forgets everything it downloaded.
+    /// Deletes all downloads.
     pub(crate) async fn clean_cache(&self) -> Result<(), Error> {
         child::run("cleaning uv's cache", self.command(["cache", "clean", "--quiet"]), VENV_LIMIT).await.map(drop)
     }
 
-    /// This uv, with our rights.
+    /// A command for this uv with the worker's rights.
     pub(crate) fn plain(&self) -> Command {
         self.command([])
     }
@@ -400,6 +392,6 @@ mod tests {
     async fn a_program_that_is_not_uv_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let error = ensure_uv(Some(Path::new("/bin/echo")), folder.path()).await.unwrap_err().to_string();
-        assert!(error.contains("it answered"), "{error}");
+        assert!(error.contains("unexpected output"), "{error}");
     }
 }

@@ -1,8 +1,9 @@
-//! The weights of endpoints: fetched by their hash, verified, shared read-only by all runners of their owner, and removed when room is
-//! short. Owners share what each of them could have fetched itself ([`rights`]).
+//! The weights of endpoints: downloaded by hash, verified, shared read-only by all runners of their owner, and deleted
+//! when space is short. Owners share files that each of them could have downloaded itself ([`rights`]).
 //!
-//! A blob gets its final name only after its hash was compared, so whatever has that name is whole. Downloads go on where they were
-//! cut off, be it by the network, a cancelled caller or a killed process. Other processes may share the folder.
+//! A blob gets its final name only after its hash was verified, so a file with that name is complete. Interrupted
+//! downloads are resumed, whether the network failed, the caller was cancelled or the process was killed. Several
+//! processes may share the folder.
 
 mod download;
 mod error;
@@ -34,32 +35,32 @@ pub(crate) use self::rights::{Owner, Right};
 use self::store::{Held, Store, Verified};
 use crate::environment::{self, lock};
 
-/// A large model in its original form is a few dozen files, a repository with all its variants a few hundred.
+/// Maximum number of files. A large model has a few dozen files, a repository with all variants a few hundred.
 const FILES_MAX: usize = 1_000;
 
 const PATH_BYTES_MAX: usize = 200;
 
-/// Longest wait for another download of the same file: a terabyte on a line of 25 MB/s.
+/// Longest wait for another download of the same file: a terabyte at 25 MB/s.
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(12 * 3600);
 
-/// Longest wait for a file that was changed to be out of use: no more than another look at it takes.
+/// Longest wait until a changed file is no longer in use, while another process may be checking it.
 const CHANGED_LIMIT: Duration = Duration::from_secs(30);
 
-/// Longest wait for another process that makes room: removing many large files takes seconds.
+/// Longest wait for another process that evicts weights: deleting many large files takes seconds.
 const ROOM_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// One file of an endpoint's weights, as the gateway tells it.
+/// One file of an endpoint's weights, as described by the gateway.
 #[derive(Clone)]
 pub(crate) struct WeightFile {
-    /// What the handler opens, relative to the folder of its weights.
+    /// Path that the handler opens, relative to the weights folder.
     pub(crate) path: String,
-    /// May be a secret.
+    /// The URL may be secret.
     pub(crate) url: String,
     pub(crate) sha256: String,
     pub(crate) size_bytes: u64,
-    /// For the URL's own host only.
+    /// Headers for the URL's host only.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) owner: Owner,
     pub(crate) right: Right,
@@ -72,12 +73,12 @@ impl fmt::Debug for WeightFile {
     }
 }
 
-/// What [`Weights`] works with.
+/// Configuration of [`Weights`].
 #[derive(Debug, Clone)]
 pub(crate) struct WeightsConfig {
-    /// Weights live in a folder of it.
+    /// Folder for weights and other caches.
     pub(crate) dir: PathBuf,
-    /// All weights together, with those being downloaded, are never larger.
+    /// Maximum size of all weights, including running downloads.
     pub(crate) cap_bytes: u64,
 }
 
@@ -90,26 +91,26 @@ struct Inner {
     downloads: Downloads,
 }
 
-/// The weights of one endpoint. None of them is removed while this, or a clone of it, is held.
+/// The weights of one endpoint. They are not deleted while this value, or a clone of it, exists.
 #[derive(Debug, Clone)]
 pub(crate) struct WeightSet {
-    /// Links to the blobs, by the files' names.
+    /// Folder of links to the blobs, by file name.
     pub(crate) folder: PathBuf,
-    /// What the links lead to, each once.
+    /// The distinct targets of the links.
     pub(crate) blobs: Vec<PathBuf>,
     names: Vec<String>,
     _held: Arc<Vec<Held>>,
 }
 
-/// Whose turn it is with a file.
+/// The state of a requested file.
 enum Claim {
     Ready(Held),
-    /// Ours to fetch: the lock is exclusive.
+    /// Missing, and locked exclusively by us for the download.
     Missing(Arc<File>),
 }
 
 impl Weights {
-    /// Opens the folder, removing downloads that were given up. Blocks on the disk.
+    /// Opens the folder and deletes abandoned downloads. Blocks on the disk.
     pub(crate) fn open(config: &WeightsConfig) -> Result<Self, Error> {
         Self::with_limits(config, LIMITS)
     }
@@ -119,16 +120,16 @@ impl Weights {
         Ok(Self(Arc::new(Inner { store, downloads: Downloads::new(limits)? })))
     }
 
-    /// The size of all of them, with those being downloaded. Blocks on the disk.
+    /// Size of all weights, including running downloads. Blocks on the disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.store.bytes()
     }
 
-    /// All files of one endpoint, fetched and verified, in a folder of links. Dropping the future stops the downloads, and another
-    /// call goes on with them.
+    /// All files of one endpoint, downloaded and verified, in a folder of links. Dropping the future stops the
+    /// downloads; another call resumes them.
     ///
-    /// # Errors
-    /// [`Error::Expired`] asks for new URLs and another call. [`Error::Fetch`] may pass. The others name what a person must change.
+    /// [`Error::Expired`] requires new URLs and another call. [`Error::Fetch`] may be transient. The others require a
+    /// change by the user or operator.
     pub(crate) async fn get(
         &self,
         files: &[WeightFile],
@@ -160,7 +161,7 @@ impl Weights {
                 let done_bytes: u64 = partials.iter().map(|(_, partial)| partial.done_bytes()).sum();
                 progress(meter.look(Instant::now(), total_bytes - missing_bytes + done_bytes));
             };
-            // Polling many costs little: ranges, not files, are what is bounded.
+            // Polling many files is cheap; the number of concurrent ranges is limited, not that of files.
             let fetch = |(file, partial): (WeightFile, Arc<Partial>)| {
                 let inner = Arc::clone(&self.0);
                 async move { inner.fetch(&file, &partial).await }
@@ -196,10 +197,9 @@ impl Weights {
 }
 
 impl WeightSet {
-    /// The names of those that are pickles; what is called safetensors is looked into.
+    /// The names of the pickle files. Validates files with the extension `.safetensors`.
     ///
-    /// # Errors
-    /// [`Error::Safetensors`] when one of them is something else.
+    /// [`Error::Safetensors`] if one of these is invalid.
     pub(crate) async fn pickles(&self) -> Result<Vec<String>, Error> {
         let this = self.clone();
         let pickles = spawn_blocking(move || {
@@ -215,13 +215,13 @@ impl WeightSet {
             }
             Ok(pickles)
         });
-        pickles.await.unwrap_or_else(|error| Err(Error::io("look at weights")(std::io::Error::other(error))))
+        pickles.await.unwrap_or_else(|error| Err(Error::io("inspect weights")(std::io::Error::other(error))))
     }
 }
 
 impl Inner {
-    /// Waits until the file is ready or ours to fetch. Callers ask in the order of hashes, so that none waits for one that waits for
-    /// it.
+    /// Waits until the file is ready or must be downloaded by us. Callers claim files in the order of hashes, which
+    /// prevents deadlocks.
     async fn claim(&self, file: &WeightFile, waiting: &(dyn Fn() + Send + Sync)) -> Result<Claim, Error> {
         let lock_file = self.store.lock_file(&file.name());
         let failed = |error| Error::io(format!("lock {}", lock_file.display()))(error);
@@ -241,10 +241,10 @@ impl Inner {
                     exclusive => Some(exclusive?),
                 },
             };
-            // Another was faster. It has the lock soon, or has it already.
+            // Another process got the lock first.
             let Some(exclusive) = exclusive else { continue };
             let exclusive = Arc::new(exclusive);
-            // It may have been fetched between the two locks.
+            // It may have been downloaded between the two locks.
             let is_here = matches!(self.verified(file, Arc::clone(&exclusive)).await?, Verified::Yes(_));
             if !is_here && !self.adopt(file, &exclusive).await? {
                 return Ok(Claim::Missing(exclusive));
@@ -276,10 +276,10 @@ impl Inner {
             Ok(missing.into_iter().map(|(file, _)| file).zip(partials).collect())
         });
         let reserved = reserved.await;
-        reserved.unwrap_or_else(|error| Err(Error::io("take room for weights")(std::io::Error::other(error))))
+        reserved.unwrap_or_else(|error| Err(Error::io("reserve disk space for weights")(std::io::Error::other(error))))
     }
 
-    /// Fetches, verifies and publishes one file; `None` when it was removed at once.
+    /// Downloads, verifies and publishes one file; `None` if it was evicted immediately.
     async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<Option<Held>, Error> {
         self.downloads.fetch(file, partial).await?;
         let (store, partial, file) = (Arc::clone(&self.store), Arc::clone(partial), file.clone());
@@ -289,40 +289,40 @@ impl Inner {
     }
 }
 
-/// The files to fetch, each content once, in the order of hashes.
+/// The files to download, each content once, in the order of hashes.
 fn distinct(files: &[WeightFile]) -> Result<Vec<WeightFile>, Error> {
     let refuse = |why: String| Err(Error::List(why));
     if files.len() > FILES_MAX {
-        return refuse(format!("{} files are more than {FILES_MAX}", files.len()));
+        return refuse(format!("{} files exceed the limit of {FILES_MAX}", files.len()));
     }
     let mut paths = BTreeSet::new();
     let mut wanted: BTreeMap<&str, &WeightFile> = BTreeMap::new();
     for file in files {
         let WeightFile { path, sha256, size_bytes, .. } = file;
         if !is_safe(path) {
-            return refuse(format!("{:?} is not a path that can be linked", path.chars().take(80).collect::<String>()));
+            return refuse(format!("{:?} is not a valid path", path.chars().take(80).collect::<String>()));
         }
         if !is_sha256(sha256) {
-            return refuse(format!("the hash of {path} is not a SHA-256"));
+            return refuse(format!("the hash of {path} is not a SHA-256 digest"));
         }
         if !paths.insert(Path::new(path)) {
             return refuse(format!("{path} is listed twice"));
         }
         let same = wanted.entry(sha256).or_insert(file);
         if same.size_bytes != *size_bytes {
-            return refuse(format!("{path} and {} have one hash and two sizes", same.path));
+            return refuse(format!("{path} and {} have the same hash and different sizes", same.path));
         }
     }
     for path in &paths {
         let above = path.ancestors().skip(1).find(|above| paths.contains(above));
         if let Some(above) = above {
-            return refuse(format!("{} is a file and a folder", above.display()));
+            return refuse(format!("{} is both a file and a folder", above.display()));
         }
     }
     Ok(wanted.into_values().cloned().collect())
 }
 
-/// Stays below the folder it is joined to, and is written in one way only.
+/// Whether the path stays below the folder that it is joined to and is in canonical form.
 fn is_safe(path: &str) -> bool {
     let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     let is_canonical = path.split('/').all(|part| !matches!(part, "" | "." | ".."));

@@ -1,4 +1,4 @@
-//! The worker's life: join, lease, run, report; drain and go.
+//! The life cycle of a worker: join, lease, run, report, drain.
 
 mod beside;
 
@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::Rng;
 use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
     LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
@@ -20,13 +19,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End, STORES_MAX};
-use crate::cards::Cards;
+use crate::backoff::Policy;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
+use crate::gpus::Gpus;
 use crate::host::Host;
-use crate::leases::{Leases, Rhythm, keep};
+use crate::leases::{HeartbeatConfig, Leases, keep};
 use crate::load::Load;
 use crate::machine;
 use crate::metrics::{self, Outcome};
@@ -42,32 +42,31 @@ use crate::turns::Slots;
 use crate::uv::ensure_uv;
 use crate::weights::{Weights, WeightsConfig};
 
-/// How long a lease call is held when there is nothing to do.
+/// Maximum time that the gateway holds a lease call when there are no jobs.
 const LEASE_WAIT: Duration = Duration::from_secs(20);
 
-/// How long an end waits for others to be told with it, while others are sure to come.
+/// How long a report waits for others, while others are certain to follow.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// A lease call under way at shutdown may have been granted something already: it has this long to say so.
+/// At shutdown, how long to wait for a lease call that may already have been granted jobs.
 const LAST_ANSWER: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether there is more room than the waiting lease call says.
+/// Interval of checks whether there is more room than the waiting lease call offers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// After a call that failed.
-const PAUSE: std::ops::Range<f64> = 0.5..2.0;
+/// Pause after a call that failed.
+const PAUSE: Policy = Policy { min: Duration::from_secs(1), max: Duration::from_secs(1), jitter: 0.5..2.0 };
 
-/// After a join that was refused to a rented machine, times 0.5 to 1.5.
-const REFUSED_PAUSE: Duration = Duration::from_secs(20);
+/// Pause of a rented instance after the gateway has rejected its join.
+const REFUSED_PAUSE: Policy = Policy { min: Duration::from_secs(20), max: Duration::from_secs(20), jitter: 0.5..1.5 };
 
-/// Reports, releases or leases in one call.
+/// Maximum number of reports, releases or leases in one call.
 const BATCH: usize = 100;
 
-/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. On a rented machine that has not reached the
-/// gateway for too long it destroys the machine instead.
+/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. A rented instance that
+/// has been out of contact with the gateway for too long is destroyed instead.
 ///
-/// # Errors
-/// When it cannot begin: no `uv`, no data directory, a join that is refused.
+/// If it cannot start, e.g. without uv or a data directory, or if the gateway rejects its join.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let Some(rental) = config.rental.clone() else { return Box::pin(work(config, None, shutdown)).await };
     let (reached, stop) = (Arc::new(Reached::new(&config.data_dir)), shutdown.child_token());
@@ -76,12 +75,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         done = &mut working => return done,
         () = reached.overdue(rental.limit) => {}
     }
-    tracing::error!(silent_s = rental.limit.as_secs(), "the gateway cannot be reached: this machine destroys itself");
-    // What ran has lost its lease long ago. There is no way back: what was asked of the provider may be done at any time.
+    tracing::error!(silent_s = rental.limit.as_secs(), "cannot reach the gateway; destroying this instance");
+    // The running jobs lost their leases long ago. This cannot be undone: the provider may destroy the instance at any
+    // time.
     stop.cancel();
     let left = async {
         if let Err(error) = working.await {
-            tracing::error!(%error, "the worker broke while its machine is destroyed");
+            tracing::error!(%error, "the worker failed while its instance is being destroyed");
         }
         shutdown.cancelled().await;
     };
@@ -108,16 +108,16 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     })?;
     let ahead = environments.clone();
     tokio::spawn(async move { ahead.look_at_python().await });
-    let cards = Cards::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
-    // With the driver's library open already, opening it once more costs nothing.
+    let gpus = Gpus::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
+    // The driver's library is already open, so opening it again is cheap.
     machine::say(&config, &uv).await;
-    let (driver, cuda) = cards.versions();
+    let (driver, cuda) = gpus.versions();
     let join = JoinRequest {
         protocol: PROTOCOL,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         name: config.name.clone(),
         slots: config.slots,
-        gpus: cards.gpus().to_vec(),
+        gpus: gpus.list().to_vec(),
         driver,
         cuda,
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
@@ -130,11 +130,11 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         joined = join_gateway(&gateway, &config) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    let (slots, gpus) = (config.slots, cards.gpus().len());
-    tracing::info!(worker.id = %joined.worker_id, slots, gpus, sandbox = %sandbox.level(), "joined");
+    let slots = config.slots;
+    tracing::info!(worker.id = %joined.worker_id, slots, gpus = gpus.list().len(), sandbox = %sandbox.level(), "joined");
 
-    cards.watch()?;
-    cards.look_again().await;
+    gpus.watch()?;
+    gpus.look_again().await;
     let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
     let packages = PackagesConfig {
         dir: config.cache_dir.clone(),
@@ -151,7 +151,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         sandbox,
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
-        cards: cards.clone(),
+        gpus: gpus.clone(),
         slots: Slots::new(config.slots),
     };
     let attempts = Attempts {
@@ -168,7 +168,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let worker = Arc::new(Worker {
         config,
         gateway,
-        cards,
+        gpus,
         host,
         leases: Leases::default(),
         attempts,
@@ -193,7 +193,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     worker.serve(held, shutdown).await;
     aside.shutdown().await;
     worker.attempts.pool.stop().await;
-    worker.cards.stop();
+    worker.gpus.stop();
     heartbeat.cancel();
     beating.await?;
     Ok(())
@@ -204,16 +204,16 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
     loop {
         match gateway.join().await {
             Ok(joined) => return Ok(joined),
-            // A gateway that is being restarted, or not up yet, is waited for.
+            // Wait for a gateway that is restarting or not started yet.
             Err(Error::Unavailable(why)) => {
-                tracing::warn!(%why, gateway = %url, "cannot join yet, trying again");
+                tracing::warn!(%why, gateway = %url, "cannot join yet; retrying");
                 pause().await;
             }
-            // A machine that nobody wants goes on until it destroys itself: ended here, it would only cost.
+            // An unwanted rented instance continues until it destroys itself: if the worker exited, the instance would
+            // only cost money.
             Err(error) if config.rental.is_some() => {
-                tracing::error!(%error, gateway = %url, "cannot join, trying again");
-                let jittered = REFUSED_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
-                sleep(jittered).await;
+                tracing::error!(%error, gateway = %url, "cannot join; retrying");
+                sleep(REFUSED_PAUSE.first()).await;
             }
             Err(error) => anyhow::bail!("cannot join {url}: {error}"),
         }
@@ -221,11 +221,10 @@ async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<Join
 }
 
 async fn pause() {
-    let seconds = rand::rng().random_range(PAUSE);
-    sleep(Duration::from_secs_f64(seconds)).await;
+    sleep(PAUSE.first()).await;
 }
 
-/// What is kept there is whole at every unlock.
+/// The data is consistent at every unlock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -237,22 +236,22 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
 struct Worker {
     config: Config,
     gateway: Arc<Gateway>,
-    cards: Cards,
+    gpus: Gpus,
     host: Host,
     leases: Leases,
     attempts: Attempts,
-    /// Cards to hold for large jobs.
+    /// GPUs to reserve for large jobs.
     holds: mpsc::Sender<HoldCard>,
-    /// The models that are to be loaded, jobs or not, and those whose jobs wait.
+    /// Models that should stay loaded even without jobs, and models with waiting jobs.
     kept: watch::Sender<Vec<ModelRef>>,
     next: watch::Sender<Vec<ModelRef>>,
-    /// What the lease call that waits says of this worker; `None` while none does.
+    /// The offer of the waiting lease call; `None` if no call is waiting.
     asked: Mutex<Option<Offer>>,
-    /// That call is to be made anew.
+    /// Requests that this call is made again.
     ask_again: Notify,
 }
 
-/// Ended attempts on their way to the gateway.
+/// Ended attempts to report to the gateway.
 #[derive(Default)]
 struct Outbox {
     reports: Vec<FinishReport>,
@@ -267,7 +266,7 @@ impl Outbox {
 
 impl Worker {
     async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
-        let rhythm = Rhythm {
+        let heartbeat = HeartbeatConfig {
             every: Duration::from_millis(joined.extend_every_ms),
             lease: Duration::from_millis(joined.lease_ms),
         };
@@ -278,7 +277,7 @@ impl Worker {
                 draining: self.attempts.draining.is_cancelled(),
                 loaded: self.attempts.pool.loaded_names(),
                 running,
-                gpus: self.cards.readings(),
+                gpus: self.gpus.readings(),
                 models: self.attempts.pool.models(),
                 host: self.host.status(),
                 learned: self.attempts.pool.learn(),
@@ -288,7 +287,7 @@ impl Worker {
             self.attempts.pool.told(&status.learned);
             self.attempts.pool.forget(&reply.forgotten);
             if let Some(hold) = &reply.hold {
-                // One at a time; what still waits is told of again.
+                // One at a time; the gateway repeats the others.
                 let _ = self.holds.try_send(hold.clone());
             }
             if let Some(keep) = &reply.keep {
@@ -296,12 +295,13 @@ impl Worker {
             }
             self.next.send_replace(reply.next.clone());
         };
-        keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
+        keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
-    /// What this worker can take by now, when that is more than the waiting lease call says. None without cards: room is what changes.
+    /// The current offer, if it exceeds that of the waiting lease call. `None` without GPUs, whose room is what
+    /// changes.
     fn offers_more(&self) -> Option<Offer> {
-        if self.cards.gpus().is_empty() {
+        if self.gpus.list().is_empty() {
             return None;
         }
         let mut asked = lock(&self.asked);
@@ -314,19 +314,19 @@ impl Worker {
         Some(offer)
     }
 
-    /// Whether the waiting lease call offers room on a GPU that is hot or has failed by now. Any smaller change is not worth the call: an answer
-    /// that is on its way when it is given up is lost, with its leases.
+    /// Whether the waiting lease call offers room on a GPU that is now hot or faulty. Smaller changes do not justify
+    /// cancelling the call: a response in transit would be lost with its leases.
     fn offers_closed(&self) -> bool {
         let asked = lock(&self.asked);
         let Some(before) = asked.as_ref() else { return false };
         let closed: Vec<u32> = {
-            let readings = self.cards.readings();
+            let readings = self.gpus.readings();
             readings.iter().filter(|gpu| gpu.health != GpuHealth::Well).map(|gpu| gpu.index).collect()
         };
-        before.cards.iter().any(|card| card.reach_gib > 0 && closed.contains(&card.index))
+        before.cards.iter().any(|gpu| gpu.reach_gib > 0 && closed.contains(&gpu.index))
     }
 
-    /// Leases and reports until told to stop, then until nothing is left.
+    /// Leases and reports until `shutdown`, then until all attempts have ended.
     async fn serve(self: &Arc<Self>, mut holds: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
         let (ends, mut ended) = mpsc::unbounded_channel::<End>();
         let mut outbox = Outbox::default();
@@ -342,14 +342,14 @@ impl Worker {
             let want = self.attempts.load.want().min(BATCH as u32);
             let may_ask = asking.is_empty() && want > 0 && ask_from <= Instant::now();
             if may_ask && !disks.have_room().await {
-                ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+                ask_from = Instant::now() + PAUSE.first();
             } else if may_ask {
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
                 asking.spawn(self.ask(want, reports));
             }
             let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
             let to_tell = telling.is_empty() && !outbox.is_empty();
-            // A timer, even one that is due, waits for the next millisecond.
+            // A timer, even an expired one, waits for the next millisecond.
             if to_tell && tell_at <= Instant::now() {
                 telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 continue;
@@ -377,17 +377,17 @@ impl Worker {
                 Some(answer) = asking.join_next() => match answer {
                     Ok(Ok(reply)) => self.begin(reply.leases, None, &ends),
                     Ok(Err(error)) => {
-                        tracing::warn!(%error, "cannot lease");
-                        ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+                        tracing::warn!(%error, "cannot lease jobs; retrying");
+                        ask_from = Instant::now() + PAUSE.first();
                     }
-                    Err(error) => tracing::error!(%error, "a lease call broke"),
+                    Err(error) => tracing::error!(%error, "a lease call panicked"),
                 },
                 Some(_) = telling.join_next() => {}
                 () = self.attempts.load.freed() => {}
                 () = sleep_until(tell_at), if to_tell => {
                     telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 }
-                // Room also comes with time, and with what others give back.
+                // Room also increases over time and when other processes free memory.
                 _ = looks.tick(), if !asking.is_empty() => {
                     if telling.is_empty() && let Some(offer) = self.offers_more() {
                         telling.spawn(Arc::clone(self).offer(offer));
@@ -409,7 +409,7 @@ impl Worker {
         tracing::info!(running = self.leases.running(), "draining");
         let grace_over = Instant::now() + self.config.drain_grace;
         drop(ends);
-        // Each attempt holds a sender until its end has been sent.
+        // Each attempt holds a sender until it has sent its end.
         loop {
             tokio::select! {
                 end = ended.recv() => match end {
@@ -423,7 +423,7 @@ impl Worker {
         Arc::clone(self).tell(outbox).await;
     }
 
-    /// A lease call that carries reports. Reports whose call failed, or was given up to leave, are told again by themselves.
+    /// A lease call that carries reports. If the call fails or is cancelled, the reports are sent separately.
     fn ask(
         self: &Arc<Self>,
         want: u32,
@@ -447,8 +447,8 @@ impl Worker {
             };
             let reply = tokio::select! {
                 reply = worker.gateway.lease(&request) => Some(reply),
-                // The gateway sees the connection go, and grants nothing to it.
-                () = leaving => Some(Err(Error::Unavailable("given up to leave".to_owned()))),
+                // The gateway detects the closed connection and grants nothing to it.
+                () = leaving => Some(Err(Error::Unavailable("abandoned because the worker is draining".to_owned()))),
                 () = worker.ask_again.notified() => None,
             };
             *lock(&worker.asked) = None;
@@ -460,13 +460,13 @@ impl Worker {
         }
     }
 
-    /// Tells that there is more room than the waiting lease call says.
+    /// Offers more room than the waiting lease call does.
     async fn offer(self: Arc<Self>, offer: Offer) {
         let request = FinishRequest { finish: Vec::new(), offer: Some(offer) };
         match self.gateway.finish(&request).await {
             Ok(reply) => self.heard(&request, reply.offer_taken),
             Err(error) => {
-                tracing::debug!(%error, "room cannot be offered; the next lease call says so");
+                tracing::debug!(%error, "cannot offer more room; the next lease call offers it");
                 self.ask_again.notify_one();
             }
         }
@@ -477,7 +477,7 @@ impl Worker {
             let claim = claim.take();
             let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
             let lost = self.leases.hold(lease.clone());
-            let open = self.attempts.load.open();
+            let slot = self.attempts.load.open();
             let (worker, ends) = (Arc::clone(self), ends.clone());
             let span = tracing::info_span!(
                 "worker.attempt",
@@ -488,7 +488,7 @@ impl Worker {
                 trace.id = job.trace_id()
             );
             let attempt = async move {
-                let run = Box::pin(worker.attempts.run(job, open, lost, claim));
+                let run = Box::pin(worker.attempts.run(job, slot, lost, claim));
                 let end = guarded("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, &panic));
                 match end {
                     End::Report(_) | End::Release(_) => worker.leases.ended(&lease),
@@ -522,13 +522,14 @@ impl Worker {
         for leases in outbox.releases.chunks(BATCH) {
             let request = ReleaseRequest { leases: leases.to_vec() };
             if let Err(error) = self.gateway.release(&request).await {
-                tracing::warn!(%error, "leases could not be handed back; they run out by themselves");
+                tracing::warn!(%error, "cannot release leases; they will expire");
             }
             leases.iter().for_each(|lease| self.leases.forget(lease));
         }
     }
 
-    /// Tells ends until they are taken, or their leases are lost: an end is worth more tries than one call makes.
+    /// Reports results until they are accepted or their leases are lost. A result is retried for longer than a single
+    /// call.
     async fn report(&self, mut reports: Vec<FinishReport>) {
         let mut most = BATCH;
         while !reports.is_empty() {
@@ -540,20 +541,20 @@ impl Worker {
                     self.told(&request.finish, &reply.finished);
                     reports = rest;
                 }
-                // The heartbeat says which leases are lost meanwhile.
+                // The heartbeat detects which leases are lost meanwhile.
                 Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) => {
-                    tracing::warn!(%error, jobs = request.finish.len(), "ends cannot be told yet");
+                    tracing::warn!(%error, jobs = request.finish.len(), "cannot report job results; retrying");
                     pause().await;
                     reports = request.finish.into_iter().chain(rest).collect();
                     reports.retain(|report| self.leases.holds(&lease_of(report)));
                 }
-                // One that cannot be taken must not cost those beside it.
+                // A rejected report must not affect the others.
                 Err(Error::Refused { .. }) if request.finish.len() > 1 => {
                     most = 1;
                     reports = request.finish.into_iter().chain(rest).collect();
                 }
                 Err(error @ Error::Refused { .. }) => {
-                    tracing::error!(%error, "an end was refused: its job runs again");
+                    tracing::error!(%error, "the gateway rejected a job result; the job runs again");
                     self.told(&request.finish, &[]);
                     reports = rest;
                 }
@@ -561,7 +562,7 @@ impl Worker {
         }
     }
 
-    /// Where the waiting lease call does not go by what was offered since, it is made anew.
+    /// Repeats the waiting lease call if the gateway did not apply the new offer to it.
     fn heard(&self, request: &FinishRequest, offer_taken: bool) {
         if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
             self.ask_again.notify_one();
@@ -576,7 +577,7 @@ impl Worker {
             match answer {
                 FinishAnswer::Ok | FinishAnswer::AlreadyEnded => {}
                 FinishAnswer::StaleFence | FinishAnswer::NotFound => {
-                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "stale_fence: an end was refused, the job went on without us");
+                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "stale_fence: a job result was rejected because the job has continued elsewhere");
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Environments built by the real uv from the real package index: `STOKE_UV`, or a `uv` on PATH, or one that is installed first.
+//! Environments built by the real uv from the real package index: `STOKE_UV`, or a `uv` on PATH, or one that is
+//! installed first.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::Write;
@@ -122,7 +123,8 @@ async fn what_shapes_it_names_it() {
     assert_ne!(bare.hash, six.hash);
     let wheel = bench.folder.path().join("stokehold-9.9.9-py3-none-any.whl");
     std::fs::OpenOptions::new().append(true).open(wheel).unwrap().write_all(b"\0").unwrap();
-    // A zip file may have something behind its end: the same content under another hash, or refused by uv, never the old one.
+    // A zip file may have something behind its end: the same content under another hash, or refused by uv, never the
+    // old one.
     assert!(bench.get("").await.map_or(true, |changed| changed.hash != bare.hash));
 }
 

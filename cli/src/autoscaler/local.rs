@@ -61,7 +61,7 @@ pub(crate) fn provider(options: LocalOptions) -> Result<Local> {
         inherits: inherited(),
         data_dir: options.data_dir,
         max: options.max,
-        gpus: machine::cards(&raw)?,
+        gpus: machine::gpus(&raw)?,
         slots: options.slots.unwrap_or_else(|| machine::slots(&raw)),
         log: options.log,
     }))

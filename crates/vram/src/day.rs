@@ -1,5 +1,5 @@
-//! A day of many models on few cards, in virtual time: the queue and the ledger as they are, models and cards as numbers. What warm-first
-//! and packing are worth is what comes out.
+//! A day of many models on few GPUs, in virtual time: the queue and the ledger as they are, models and GPUs as numbers.
+//! What warm-first and packing are worth is what comes out.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,8 +17,8 @@ use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
 use super::tests::{ALL, ledger};
 use super::*;
 
-const CARDS: usize = 3;
-pub(super) const CARD_MIB: u64 = 24_564;
+const GPUS: usize = 3;
+pub(super) const GPU_MIB: u64 = 24_564;
 
 /// An interactive job is to start within this time.
 const TARGET_MS: u64 = 30_000;
@@ -27,7 +27,7 @@ const TARGET_MS: u64 = 30_000;
 #[derive(Debug, Clone, Copy)]
 struct Policy {
     warm_first: bool,
-    /// Several models on a card.
+    /// Several models on a GPU.
     packs: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Request {
     is_interactive: bool,
 }
 
-/// The jobs of a trace: when, endpoint, seconds of work, GiB of a card, priority.
+/// The jobs of a trace: when, endpoint, seconds of work, GiB of a GPU, priority.
 pub(super) fn requests(packed: &[u8]) -> Vec<Request> {
     let mut text = String::new();
     GzDecoder::new(packed).read_to_string(&mut text).unwrap();
@@ -53,8 +53,8 @@ pub(super) fn requests(packed: &[u8]) -> Vec<Request> {
     text.lines().skip(1).map(request).collect()
 }
 
-/// A worker with one card, which runs one job at a time.
-struct Card {
+/// A worker with one GPU, which runs one job at a time.
+struct Machine {
     ledger: Ledger,
     models: BTreeMap<String, Model>,
     on_disk: Vec<String>,
@@ -68,7 +68,7 @@ struct Model {
     used_ms: u64,
 }
 
-impl Card {
+impl Machine {
     fn idle(&self, now_ms: u64) -> Vec<Idle> {
         let value = |model: &Model| model.load_ms as f64 / (1_000.0 + (now_ms - model.used_ms) as f64);
         self.models.values().map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
@@ -94,7 +94,7 @@ impl Card {
     }
 }
 
-/// What may happen next, in order of time: a request comes (`None`), or a card has ended one.
+/// What may happen next, in order of time: a request comes (`None`), or a GPU has ended one.
 type Events = BinaryHeap<Reverse<(u64, Option<usize>)>>;
 
 struct Day {
@@ -102,7 +102,7 @@ struct Day {
     clock: ManualClock,
     start_ms: u64,
     queue: MemoryQueue,
-    cards: Vec<Card>,
+    gpus: Vec<Machine>,
     requests: BTreeMap<JobId, Request>,
     leases: BTreeMap<usize, Lease>,
     waits_ms: Vec<(bool, u64)>,
@@ -148,13 +148,13 @@ pub(super) fn now<T>(answer: impl Future<Output = T>) -> T {
 fn replay(policy: Policy) -> (f64, usize) {
     let start_ms = 1_700_000_000_000;
     let clock = ManualClock::new(start_ms);
-    let card = |_| Card { ledger: ledger(&[CARD_MIB]), models: BTreeMap::new(), on_disk: Vec::new(), is_busy: false };
+    let gpu = |_| Machine { ledger: ledger(&[GPU_MIB]), models: BTreeMap::new(), on_disk: Vec::new(), is_busy: false };
     let mut day = Day {
         policy,
         queue: MemoryQueue::seeded(Clock::Manual(clock.clone()), 3_600_000, 1),
         clock,
         start_ms,
-        cards: (0..CARDS).map(card).collect(),
+        gpus: (0..GPUS).map(gpu).collect(),
         requests: BTreeMap::new(),
         leases: BTreeMap::new(),
         waits_ms: Vec::new(),
@@ -170,9 +170,9 @@ fn replay(policy: Policy) -> (f64, usize) {
             let next = coming.next().unwrap();
             day.to(next.at_ms);
             day.submit(next);
-        } else if let Some(Reverse((at_ms, Some(card)))) = day.events.pop() {
+        } else if let Some(Reverse((at_ms, Some(gpu)))) = day.events.pop() {
             day.to(at_ms);
-            day.end(card);
+            day.end(gpu);
         } else {
             break;
         }
@@ -198,23 +198,23 @@ impl Day {
         self.requests.insert(id, request);
     }
 
-    fn end(&mut self, card: usize) {
-        self.cards[card].is_busy = false;
-        let lease = self.leases.remove(&card).unwrap();
+    fn end(&mut self, gpu: usize) {
+        self.gpus[gpu].is_busy = false;
+        let lease = self.leases.remove(&gpu).unwrap();
         let result = serde_json::value::RawValue::from_string("0".to_owned()).unwrap();
         let outcome = FinishOutcome::Succeeded { result };
         now(self.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)])).unwrap();
     }
 
-    /// Every idle card asks, those first that have anything loaded which waits: a wake goes to them.
+    /// Every idle GPU asks, those first that have anything loaded which waits: a wake goes to them.
     fn lease(&mut self) {
         let now_ms = self.now_ms();
-        for card in 0..CARDS {
-            if self.cards[card].is_busy {
+        for gpu in 0..GPUS {
+            if self.gpus[gpu].is_busy {
                 continue;
             }
-            let mut query = LeaseQuery::new(format!("w{card}"), 1, Reach::usual(24));
-            let models = &self.cards[card].models;
+            let mut query = LeaseQuery::new(format!("w{gpu}"), 1, Reach::usual(24));
+            let models = &self.gpus[gpu].models;
             if self.policy.warm_first && !models.is_empty() {
                 query.warm = models.values().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
                 query.patience_ms =
@@ -223,12 +223,12 @@ impl Day {
             let Some(lease) = now(self.queue.lease(query)).unwrap().pop() else { continue };
             let request = &self.requests[&lease.job_id];
             let lane = format!("{}:all:{}", lease.spec.class(), request.endpoint);
-            let load_ms = self.cards[card].get_ready(self.policy, lane, &request.endpoint, request.vram_mib, now_ms);
+            let load_ms = self.gpus[gpu].get_ready(self.policy, lane, &request.endpoint, request.vram_mib, now_ms);
             self.loads += usize::from(load_ms > 0);
             self.waits_ms.push((request.is_interactive, now_ms + load_ms - request.at_ms));
-            self.events.push(Reverse((now_ms + load_ms + request.service_ms, Some(card))));
-            self.cards[card].is_busy = true;
-            self.leases.insert(card, lease);
+            self.events.push(Reverse((now_ms + load_ms + request.service_ms, Some(gpu))));
+            self.gpus[gpu].is_busy = true;
+            self.leases.insert(gpu, lease);
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Which card a model goes to, where several have room: the policies beside each other, on a machine of several cards, in virtual time. The
-//! queue and the ledger are as they are; only the choice among the cards that fit is another's. docs/adr/0016 has what came out.
+//! Which GPU a model goes to, where several have room: the policies beside each other, on a machine of several GPUs, in
+//! virtual time. The queue and the ledger are as they are; only the choice among the GPUs that fit is another's.
+//! docs/adr/0016 has what came out.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,7 +13,7 @@ use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
 
-use super::day::{CARD_MIB, Request, load_ms, now, requests, submit};
+use super::day::{GPU_MIB, Request, load_ms, now, requests, submit};
 use super::tests::ledger;
 use super::*;
 
@@ -25,7 +26,8 @@ enum Policy {
     /// The lowest index.
     FirstFit,
     Random,
-    /// Where the least memory becomes useless for a job drawn from the mix: fragmentation gradient descent (Weng et al., USENIX ATC '23).
+    /// Where the least memory becomes useless for a job drawn from the mix: fragmentation gradient descent (Weng et
+    /// al., USENIX ATC '23).
     LeastFragments,
 }
 
@@ -47,17 +49,17 @@ struct Model {
 struct Outcome {
     mean_wait_s: f64,
     p95_wait_s: f64,
-    /// Of the jobs that take a whole card.
+    /// Of the jobs that take a whole GPU.
     mean_wait_whole_s: f64,
     loads: usize,
 }
 
 struct Machine {
     policy: Policy,
-    /// One job at a time on a card, or as many as have room.
+    /// One job at a time on a GPU, or as many as have room.
     side_by_side: bool,
     ledger: Ledger,
-    cards: Vec<u32>,
+    gpus: Vec<u32>,
     models: Vec<Model>,
     on_disk: Vec<String>,
     /// What a job needs, each as often as it comes.
@@ -67,10 +69,10 @@ struct Machine {
 }
 
 impl Machine {
-    /// The cards where a job may begin now.
+    /// The GPUs where a job may begin now.
     fn open(&self) -> Vec<u32> {
-        let is_busy = |card: &u32| self.models.iter().any(|model| model.is_busy && model.part.cards[0] == *card);
-        self.cards.iter().copied().filter(|card| self.side_by_side || !is_busy(card)).collect()
+        let is_busy = |gpu: &u32| self.models.iter().any(|model| model.is_busy && model.part.gpus[0] == *gpu);
+        self.gpus.iter().copied().filter(|gpu| self.side_by_side || !is_busy(gpu)).collect()
     }
 
     fn idle(&self, now_ms: u64) -> Vec<Idle> {
@@ -83,9 +85,9 @@ impl Machine {
         let open = self.open();
         let idle: Vec<Ticket> = self.idle(now_ms).iter().map(|idle| idle.ticket).collect();
         let reach = self.ledger.reach(&idle);
-        let reach_gib = reach.iter().filter(|card| open.contains(&card.index)).map(|card| card.reach_gib).max()?;
+        let reach_gib = reach.iter().filter(|gpu| open.contains(&gpu.index)).map(|gpu| gpu.reach_gib).max()?;
         let loaded: Vec<&Model> =
-            self.models.iter().filter(|model| !model.is_busy && open.contains(&model.part.cards[0])).collect();
+            self.models.iter().filter(|model| !model.is_busy && open.contains(&model.part.gpus[0])).collect();
         let mut query = LeaseQuery::new("w1", 1, Reach::usual(reach_gib));
         query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
         let cold_ms = loaded.iter().map(|model| model.load_ms).sum::<u64>() / (loaded.len() as u64).max(1);
@@ -102,9 +104,9 @@ impl Machine {
     fn choose(&mut self, need_mib: u64, fitting: &[(u32, u64)]) -> u32 {
         let left = |free: u64| free - need_mib.min(free);
         let chosen = match self.policy {
-            Policy::BestFit => fitting.iter().min_by_key(|(card, free)| (left(*free), *card)),
-            Policy::WorstFit => fitting.iter().max_by_key(|(card, free)| (left(*free), Reverse(*card))),
-            Policy::FirstFit => fitting.iter().min_by_key(|(card, _)| *card),
+            Policy::BestFit => fitting.iter().min_by_key(|(gpu, free)| (left(*free), *gpu)),
+            Policy::WorstFit => fitting.iter().max_by_key(|(gpu, free)| (left(*free), Reverse(*gpu))),
+            Policy::FirstFit => fitting.iter().min_by_key(|(gpu, _)| *gpu),
             Policy::Random => fitting.get(self.random.random_range(0..fitting.len())),
             Policy::LeastFragments => fitting.iter().min_by(|(_, a), (_, b)| {
                 let worse = |free: u64| self.fragments_mib(left(free)) - self.fragments_mib(free);
@@ -114,31 +116,30 @@ impl Machine {
         chosen.unwrap().0
     }
 
-    /// Puts a job on a card; the number of its model, and how long until that is loaded.
+    /// Puts a job on a GPU; the number of its model, and how long until that is loaded.
     fn place(&mut self, request: &Request, lane: String, now_ms: u64) -> (Ticket, u64) {
         let open = self.open();
         let is_free = |model: &&mut Model| {
-            !model.is_busy && model.endpoint == request.endpoint && open.contains(&model.part.cards[0])
+            !model.is_busy && model.endpoint == request.endpoint && open.contains(&model.part.gpus[0])
         };
         if let Some(model) = self.models.iter_mut().find(is_free) {
             (model.is_busy, model.used_ms) = (true, now_ms);
             return (model.part.ticket, 0);
         }
         let need = &Need::part(request.vram_mib);
-        let free = |ledger: &Ledger, card: u32| {
+        let free = |ledger: &Ledger, gpu: u32| {
             let lines = ledger.lock();
-            let card = lines.cards.iter().find(|it| it.index == card).unwrap();
-            (card.free_mib() >= card.asked_mib(need)).then(|| card.free_mib())
+            let gpu = lines.gpus.iter().find(|it| it.index == gpu).unwrap();
+            (gpu.free_mib() >= gpu.asked_mib(need)).then(|| gpu.free_mib())
         };
-        let fitting: Vec<(u32, u64)> =
-            open.iter().filter_map(|card| Some((*card, free(&self.ledger, *card)?))).collect();
+        let fitting: Vec<(u32, u64)> = open.iter().filter_map(|gpu| Some((*gpu, free(&self.ledger, *gpu)?))).collect();
         let part = if fitting.is_empty() {
             let victims = self.ledger.victims(need, &open, &self.idle(now_ms)).expect("it is within reach");
             self.models.retain(|model| !victims.contains(&model.part.ticket));
             self.ledger.reserve(need, &open)
         } else {
-            let card = self.choose(request.vram_mib, &fitting);
-            self.ledger.reserve(need, &[card])
+            let gpu = self.choose(request.vram_mib, &fitting);
+            self.ledger.reserve(need, &[gpu])
         };
         let part = part.expect("there is room");
         let load_ms = load_ms(&mut self.on_disk, &request.endpoint, request.vram_mib);
@@ -150,7 +151,7 @@ impl Machine {
     }
 }
 
-fn replay(trace: &[u8], policy: Policy, cards: u32, side_by_side: bool) -> Outcome {
+fn replay(trace: &[u8], policy: Policy, gpus: u32, side_by_side: bool) -> Outcome {
     let start_ms = 1_700_000_000_000;
     let clock = ManualClock::new(start_ms);
     // A lease longer than any job: nobody extends it here.
@@ -159,8 +160,8 @@ fn replay(trace: &[u8], policy: Policy, cards: u32, side_by_side: bool) -> Outco
     let mut machine = Machine {
         policy,
         side_by_side,
-        ledger: ledger(&vec![CARD_MIB; cards as usize]),
-        cards: (0..cards).collect(),
+        ledger: ledger(&vec![GPU_MIB; gpus as usize]),
+        gpus: (0..gpus).collect(),
         models: Vec::new(),
         on_disk: Vec::new(),
         mix_mib: requests(trace).iter().step_by(7).map(|request| request.vram_mib).collect(),
@@ -190,7 +191,7 @@ fn replay(trace: &[u8], policy: Policy, cards: u32, side_by_side: bool) -> Outco
             let request = &asked[&lease.job_id];
             let lane = format!("{}:all:{}", lease.spec.class(), request.endpoint);
             let (ticket, load_ms) = machine.place(request, lane, at_ms);
-            waits.push((at_ms + load_ms - request.at_ms, request.vram_mib > CARD_MIB * 9 / 10));
+            waits.push((at_ms + load_ms - request.at_ms, request.vram_mib > GPU_MIB * 9 / 10));
             ends.push(Reverse((at_ms + load_ms + request.service_ms, ticket, leases.len())));
             leases.push(Some(lease));
         }
@@ -207,12 +208,12 @@ fn replay(trace: &[u8], policy: Policy, cards: u32, side_by_side: bool) -> Outco
     }
 }
 
-fn table(trace: &[u8], cards: u32, side_by_side: bool) {
-    let row = |policy| (policy, replay(trace, policy, cards, side_by_side));
+fn table(trace: &[u8], gpus: u32, side_by_side: bool) {
+    let row = |policy| (policy, replay(trace, policy, gpus, side_by_side));
     let rows: Vec<(Policy, Outcome)> = POLICIES.map(row).into();
     for (policy, Outcome { mean_wait_s, p95_wait_s, mean_wait_whole_s, loads }) in &rows {
         println!(
-            "{cards} cards, {policy:?}: mean {mean_wait_s:.1} s, p95 {p95_wait_s:.1} s, whole cards {mean_wait_whole_s:.1} s, {loads} loads"
+            "{gpus} GPUs, {policy:?}: mean {mean_wait_s:.1} s, p95 {p95_wait_s:.1} s, whole GPUs {mean_wait_whole_s:.1} s, {loads} loads"
         );
     }
     // What ADR 16 rests on.
@@ -220,21 +221,21 @@ fn table(trace: &[u8], cards: u32, side_by_side: bool) {
     assert!(rows[0].1.mean_wait_s <= 1.01 * best_s, "best fit is not among the best: {rows:?}");
 }
 
-/// On the day of 35 models, with one job at a time on a card.
+/// On the day of 35 models, with one job at a time on a GPU.
 #[test]
 #[ignore = "a table of some minutes: make packing"]
 fn policies_on_a_day_of_many_models() {
-    for cards in [3, 4] {
-        table(include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz"), cards, false);
+    for gpus in [3, 4] {
+        table(include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz"), gpus, false);
     }
 }
 
-/// On a trace of the same form, with as many jobs on a card as have room.
+/// On a trace of the same form, with as many jobs on a GPU as have room.
 #[test]
 #[ignore = "needs a trace: make packing TRACE=..."]
 fn policies_on_a_trace() {
     let trace = std::fs::read(std::env::var("TRACE").expect("TRACE names a .csv.gz")).unwrap();
-    for cards in [3, 4, 5, 6] {
-        table(&trace, cards, true);
+    for gpus in [3, 4, 5, 6] {
+        table(&trace, gpus, true);
     }
 }

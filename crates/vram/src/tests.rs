@@ -21,11 +21,11 @@ fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
     ledger.reserve(&Need::part(mib), &ALL)
 }
 
-/// Every card of a ledger here.
+/// Every GPU of a ledger here.
 pub(super) const ALL: [u32; 4] = [0, 1, 2, 3];
 
 fn reach_gib(ledger: &Ledger, idle: &[Ticket]) -> u32 {
-    ledger.reach(idle).iter().map(|card| card.reach_gib).max().unwrap_or(0)
+    ledger.reach(idle).iter().map(|gpu| gpu.reach_gib).max().unwrap_or(0)
 }
 
 fn idle(reservation: &Reservation, value: f64) -> Idle {
@@ -40,7 +40,7 @@ fn owned(ledger: &Ledger, mib: u64, group: u32) -> Reservation {
 }
 
 fn sheet(ledger: &Ledger) -> Vec<Line> {
-    ledger.lock().cards.iter().map(Card::line).collect()
+    ledger.lock().gpus.iter().map(GpuAccount::line).collect()
 }
 
 fn held(ledger: &Ledger) -> Vec<u64> {
@@ -50,7 +50,7 @@ fn held(ledger: &Ledger) -> Vec<u64> {
 const GIB: u64 = 1024;
 
 #[test]
-fn ten_and_twenty_never_share_a_card_of_twenty_four_and_ten_and_twelve_do() {
+fn ten_and_twenty_never_share_a_gpu_of_twenty_four_and_ten_and_twelve_do() {
     let ledger = ledger(&[24 * GIB]);
     let ten = part(&ledger, 10 * GIB);
     assert!(ten.is_some());
@@ -60,39 +60,39 @@ fn ten_and_twenty_never_share_a_card_of_twenty_four_and_ten_and_twelve_do() {
 }
 
 #[test]
-fn a_model_goes_on_the_card_it_fits_best() {
+fn a_model_goes_on_the_gpu_it_fits_best() {
     let ledger = ledger(&[81_920, 24_576]);
-    let cards = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.cards[0]);
+    let gpus = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.gpus[0]);
     let small = part(&ledger, 20_000);
-    assert_eq!(cards(&small), Some(1));
+    assert_eq!(gpus(&small), Some(1));
     let large = part(&ledger, 20_000);
-    assert_eq!(cards(&large), Some(0), "the small card is full");
-    assert_eq!(cards(&part(&ledger, 70_000)), None);
+    assert_eq!(gpus(&large), Some(0), "the small GPU is full");
+    assert_eq!(gpus(&part(&ledger, 70_000)), None);
     drop(large);
-    assert_eq!(cards(&part(&ledger, 70_000)), Some(0));
+    assert_eq!(gpus(&part(&ledger, 70_000)), Some(0));
 }
 
 #[test]
 fn reach_is_the_class_of_the_largest_room_and_counts_what_can_be_evicted() {
     assert_eq!(reach_gib(&ledger(&[]), &[]), 0);
     let ledger = ledger(&[24_564, 81_559]);
-    assert_eq!(reach_gib(&ledger, &[]), 80, "a card reports a little less than its name says");
+    assert_eq!(reach_gib(&ledger, &[]), 80, "a GPU reports a little less than its name says");
     let reservation = part(&ledger, 60_000).unwrap();
     assert_eq!(reach_gib(&ledger, &[]), 24);
     assert_eq!(reach_gib(&ledger, &[reservation.ticket]), 80);
     ledger.set_open(0, false);
-    assert_eq!(reach_gib(&ledger, &[]), 17, "the large card has 17 GiB left, the small one takes nothing");
+    assert_eq!(reach_gib(&ledger, &[]), 17, "the large GPU has 17 GiB left, the small one takes nothing");
 }
 
 #[test]
-fn a_model_that_is_particular_about_its_card_gets_no_other() {
+fn a_model_that_is_particular_about_its_gpu_gets_no_other() {
     let ledger = ledger(&[24_576, 49_152]);
-    assert_eq!(ledger.reserve(&Need::part(20_000), &[1]).map(|part| part.cards.clone()), Some(vec![1]));
+    assert_eq!(ledger.reserve(&Need::part(20_000), &[1]).map(|part| part.gpus.clone()), Some(vec![1]));
     let _part = ledger.reserve(&Need::part(40_000), &ALL).unwrap();
     assert!(ledger.reserve(&Need::part(20_000), &[1]).is_none(), "the other one has room");
     assert!(ledger.could_hold(&Need::part(40_000), &[1]) && !ledger.could_hold(&Need::part(40_000), &[0]));
     assert_eq!(ledger.largest_mib(1, &[0]), 24_576 - 24_576 / 20);
-    let reach: Vec<_> = ledger.reach(&[]).iter().map(|card| (card.index, card.reach_gib)).collect();
+    let reach: Vec<_> = ledger.reach(&[]).iter().map(|gpu| (gpu.index, gpu.reach_gib)).collect();
     assert_eq!(reach, [(0, 24), (1, 6)]);
 }
 
@@ -143,7 +143,7 @@ fn where_processes_cannot_be_told_apart_holders_are_believed_to_use_what_they_ho
 }
 
 #[test]
-fn what_a_dead_process_held_is_free_when_the_card_says_so() {
+fn what_a_dead_process_held_is_free_when_the_gpu_says_so() {
     let gpus = [Gpu { vram_mib: 24_576, ..Gpu::default() }];
     let ledger = Ledger::new(&gpus, true);
     let model = owned(&ledger, 10_000, 7);
@@ -161,19 +161,19 @@ fn what_a_dead_process_held_is_free_when_the_card_says_so() {
 }
 
 #[test]
-fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
+fn a_claimed_gpu_takes_nobody_else_and_is_had_once_it_is_empty() {
     let ledger = ledger(&[24_576, 12_288]);
     let small = part(&ledger, 14_000).unwrap();
     let claim = ledger.claim(&Need::part(20_000), &ALL, &Arc::default()).unwrap();
-    assert_eq!((claim.cards.as_slice(), small.cards.as_slice()), (&[0][..], &[0][..]));
+    assert_eq!((claim.gpus.as_slice(), small.gpus.as_slice()), (&[0][..], &[0][..]));
     assert!(ledger.claim(&Need::part(20_000), &ALL, &Arc::default()).is_none(), "of two who want it one has it");
-    assert!(part(&ledger, 5_000).is_some_and(|other| other.cards == [1]));
+    assert!(part(&ledger, 5_000).is_some_and(|other| other.gpus == [1]));
     assert!(part(&ledger, 12_500).is_none());
     assert!(ledger.reserve_claimed(&claim, &Need::part(20_000)).is_none(), "somebody is there yet");
     drop(small);
     let large = ledger.reserve_claimed(&claim, &Need::part(20_000)).unwrap();
     drop(claim);
-    assert!(part(&ledger, 3_000).is_some_and(|other| other.cards == [0]), "the rest is for everybody again");
+    assert!(part(&ledger, 3_000).is_some_and(|other| other.gpus == [0]), "the rest is for everybody again");
     drop(large);
 }
 
@@ -181,7 +181,7 @@ fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
 fn the_least_valuable_make_way_and_none_for_nothing() {
     let ledger = ledger(&[24_576, 24_576]);
     let held: Vec<Reservation> = [12_000, 10_000, 11_000, 11_500].map(|mib| part(&ledger, mib).unwrap()).into();
-    assert_eq!(held.iter().map(|one| one.cards[0]).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(held.iter().map(|one| one.gpus[0]).collect::<Vec<_>>(), [0, 0, 1, 1]);
     let all: Vec<Idle> = held.iter().zip([5.0, 1.0, 2.0, 3.0]).map(|(one, value)| idle(one, value)).collect();
     assert_eq!(ledger.victims(&Need::part(9_000), &ALL, &all), Some(vec![held[1].ticket]));
     assert_eq!(
@@ -195,19 +195,19 @@ fn the_least_valuable_make_way_and_none_for_nothing() {
 }
 
 #[test]
-fn a_model_of_several_cards_has_each_for_itself() {
+fn a_model_of_several_gpus_has_each_for_itself() {
     let ledger = ledger(&[24_576, 24_576, 49_152]);
     let pair = &Need::of_mib(8_000, 2);
     let small = ledger.reserve(&Need::part(4_000), &[1]).unwrap();
-    let whole: Vec<u32> = ledger.reach(&[]).iter().map(|card| card.whole_gib).collect();
+    let whole: Vec<u32> = ledger.reach(&[]).iter().map(|gpu| gpu.whole_gib).collect();
     assert_eq!(whole, [24, 0, 48], "somebody is on the second");
     let held = ledger.reserve(pair, &ALL).unwrap();
-    assert_eq!(held.cards, [0, 2]);
+    assert_eq!(held.gpus, [0, 2]);
     assert!(ledger.reserve(pair, &ALL).is_none());
     assert!(ledger.reserve(&Need::part(1_000), &[0, 2]).is_none(), "they are its own, though it takes little of them");
     held.belongs_to(7);
-    for card in [0, 2] {
-        ledger.observe(card, 9_000, Some(&[(7, 9_000)]));
+    for gpu in [0, 2] {
+        ledger.observe(gpu, 9_000, Some(&[(7, 9_000)]));
     }
     assert_eq!(ledger.held(held.ticket).iter().map(|on| on.held_mib).collect::<Vec<_>>(), [9_000, 9_000], "it grew");
     assert_eq!(ledger.need_mib(held.ticket), Some(9_450), "of each");
@@ -224,17 +224,17 @@ fn a_model_of_several_cards_has_each_for_itself() {
     assert!(ledger.reserve_claimed(&claim, &Need::of_mib(8_000, 3)).is_some());
 }
 
-/// What may happen on cards.
+/// What may happen on GPUs.
 #[derive(Debug, Clone)]
 enum Step {
-    /// So much, of so many cards.
+    /// So much, of so many GPUs.
     Load(u64, usize),
     Unload(Index),
     /// Its process dies, and the driver takes its time to clear what it had.
     Crash(Index),
     /// The driver has cleared what dead processes had.
     Clear,
-    /// A large model that never finds room gets a card for itself.
+    /// A large model that never finds room gets a GPU for itself.
     Claim(u64),
     Grow(Index, u64),
     Settle(Index),
@@ -245,53 +245,54 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     prop_oneof![
-        4 => (1..100_000_u64, prop_oneof![4 => Just(1_usize), 1 => 2..4_usize]).prop_map(|(mib, cards)| Step::Load(mib, cards)),
+        4 => (1..100_000_u64, prop_oneof![4 => Just(1_usize), 1 => 2..4_usize]).prop_map(|(mib, gpus)| Step::Load(mib, gpus)),
         2 => index().prop_map(Step::Unload),
         1 => index().prop_map(Step::Crash),
         1 => Just(Step::Clear),
         1 => (1..200_000_u64).prop_map(Step::Claim),
         3 => (index(), 1..100_000_u64).prop_map(|(who, mib)| Step::Grow(who, mib)),
         1 => index().prop_map(Step::Settle),
-        1 => (index(), 0..50_000_u64).prop_map(|(card, mib)| Step::Foreign(card, mib)),
+        1 => (index(), 0..50_000_u64).prop_map(|(gpu, mib)| Step::Foreign(gpu, mib)),
         1 => index().prop_map(Step::Toggle),
     ]
 }
 
 /// What NVML would tell: of those who are there by process, of the dead only the sum.
 fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u64]) {
-    for (card, (foreign, dead)) in foreign.iter().zip(dead).enumerate() {
-        let card = u32::try_from(card).unwrap();
-        let here = held.iter().filter(|(one, _)| one.cards.contains(&card));
+    for (gpu, (foreign, dead)) in foreign.iter().zip(dead).enumerate() {
+        let gpu = u32::try_from(gpu).unwrap();
+        let here = held.iter().filter(|(one, _)| one.gpus.contains(&gpu));
         let seen: Vec<(u32, u64)> = here.map(|(one, seen)| (u32::try_from(one.ticket).unwrap(), *seen)).collect();
         let seen = [seen, vec![(u32::MAX, *foreign)]].concat();
-        ledger.observe(card, seen.iter().map(|(_, mib)| mib).sum::<u64>() + dead, Some(&seen));
+        ledger.observe(gpu, seen.iter().map(|(_, mib)| mib).sum::<u64>() + dead, Some(&seen));
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever loads, grows, goes, crashes, and comes from outside: no card is held beyond what it has, what fits is not refused, victims
-    /// are enough, a large one that claims a card has it when those there are gone, and nothing is left over.
+    /// Whatever loads, grows, goes, crashes, and comes from outside: no GPU is held beyond what it has, what fits is
+    /// not refused, victims are enough, a large one that claims a GPU has it when those there are gone, and nothing is
+    /// left over.
     #[test]
-    fn what_is_held_never_exceeds_a_card(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
+    fn what_is_held_never_exceeds_a_gpu(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
         let ledger = looked_at(&sizes_mib);
         let mut held: Vec<(Reservation, u64)> = Vec::new();
         let mut foreign: Vec<u64> = vec![0; sizes_mib.len()];
         let mut dead: Vec<u64> = vec![0; sizes_mib.len()];
         for step in steps {
             match step {
-                Step::Load(mib, cards) => {
-                    let need = &Need::of_mib(mib, cards);
-                    let has_room = |card: &&Card| card.free_for_mib(need, &[]) >= card.asked_mib(need);
-                    let fits = ledger.lock().cards.iter().filter(has_room).count() >= cards;
+                Step::Load(mib, gpus) => {
+                    let need = &Need::of_mib(mib, gpus);
+                    let has_room = |gpu: &&GpuAccount| gpu.free_for_mib(need, &[]) >= gpu.asked_mib(need);
+                    let fits = ledger.lock().gpus.iter().filter(has_room).count() >= gpus;
                     let reservation = ledger.reserve(need, &ALL);
                     prop_assert_eq!(reservation.is_some(), fits);
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
                         if let Some(victims) = ledger.victims(need, &ALL, &all) {
-                            // One that holds less than it has grown to takes what becomes free; beside what a dead process had, what
-                            // others had is not yet told apart.
+                            // One that holds less than it has grown to takes what becomes free; beside what a dead
+                            // process had, what others had is not yet told apart.
                             let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).iter().any(|on| *seen > on.held_mib);
                             let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));
@@ -310,18 +311,18 @@ proptest! {
                 Step::Unload(who) if !held.is_empty() => drop(held.swap_remove(who.index(held.len()))),
                 Step::Crash(who) if !held.is_empty() => {
                     let (reservation, seen) = held.swap_remove(who.index(held.len()));
-                    reservation.cards.iter().for_each(|card| dead[*card as usize] += seen);
+                    reservation.gpus.iter().for_each(|gpu| dead[*gpu as usize] += seen);
                 }
                 Step::Clear => dead.fill(0),
                 Step::Claim(mib) => {
                     if let Some(claim) = ledger.claim(&Need::part(mib), &ALL, &Arc::default()) {
-                        prop_assert!(part(&ledger, 1).is_none_or(|other| other.cards[0] != claim.cards[0]), "it is claimed");
-                        let card = claim.cards[0];
-                        held.retain(|(one, _)| !one.cards.contains(&card));
-                        (dead[card as usize], foreign[card as usize]) = (0, 0);
+                        prop_assert!(part(&ledger, 1).is_none_or(|other| other.gpus[0] != claim.gpus[0]), "it is claimed");
+                        let gpu = claim.gpus[0];
+                        held.retain(|(one, _)| !one.gpus.contains(&gpu));
+                        (dead[gpu as usize], foreign[gpu as usize]) = (0, 0);
                         look(&ledger, &held, &foreign, &dead);
                         let reservation = ledger.reserve_claimed(&claim, &Need::part(mib));
-                        prop_assert!(reservation.is_some(), "the card is empty, and large enough");
+                        prop_assert!(reservation.is_some(), "the GPU is empty, and large enough");
                         held.extend(reservation.map(|one| (one, 0)));
                     }
                     if let Some((one, _)) = held.last() {
@@ -335,21 +336,21 @@ proptest! {
                 Step::Settle(who) if !held.is_empty() => {
                     ledger.settle(held[who.index(held.len())].0.ticket);
                 }
-                Step::Foreign(card, mib) => {
-                    let card = card.index(foreign.len());
-                    foreign[card] = mib;
+                Step::Foreign(gpu, mib) => {
+                    let gpu = gpu.index(foreign.len());
+                    foreign[gpu] = mib;
                 }
-                Step::Toggle(card) => {
-                    let card = card.index(sizes_mib.len());
-                    ledger.set_open(u32::try_from(card).unwrap(), held.len().is_multiple_of(2));
+                Step::Toggle(gpu) => {
+                    let gpu = gpu.index(sizes_mib.len());
+                    ledger.set_open(u32::try_from(gpu).unwrap(), held.len().is_multiple_of(2));
                 }
                 Step::Unload(_) | Step::Crash(_) | Step::Grow(..) | Step::Settle(_) => {}
             }
             look(&ledger, &held, &foreign, &dead);
-            for (line, card) in sheet(&ledger).iter().zip(&ledger.lock().cards) {
-                prop_assert!(line.held_mib <= card.usable_mib());
-                let several = held.iter().find(|(one, _)| one.cards.len() > 1 && one.cards.contains(&card.index));
-                prop_assert!(several.is_none() || held.iter().filter(|(one, _)| one.cards.contains(&card.index)).count() == 1);
+            for (line, gpu) in sheet(&ledger).iter().zip(&ledger.lock().gpus) {
+                prop_assert!(line.held_mib <= gpu.usable_mib());
+                let several = held.iter().find(|(one, _)| one.gpus.len() > 1 && one.gpus.contains(&gpu.index));
+                prop_assert!(several.is_none() || held.iter().filter(|(one, _)| one.gpus.contains(&gpu.index)).count() == 1);
             }
         }
         held.clear();

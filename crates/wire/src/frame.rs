@@ -3,19 +3,19 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A header larger than this is a broken peer. The largest honest one is a `done` that names a thousand files.
+/// Maximum size of a header. The largest valid one is a `done` that names a thousand files.
 pub const HEADER_BYTES_MAX: usize = 1024 * 1024;
 
-/// A body larger than this must travel as a file.
+/// Maximum size of a body; larger data is sent as a file.
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const PREFIX_BYTES: usize = 8;
 
-/// Why a stream of bytes is no stream of frames. The connection is of no more use.
+/// Why a byte stream is invalid. The connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// A length over its bound.
-    #[error("a frame announces a {what} of {bytes} bytes, more than {max}")]
+    /// A length exceeds its limit.
+    #[error("a frame announces a {what} of {bytes} bytes, more than the limit of {max}")]
     TooLarge {
         /// `header` or `body`.
         what: &'static str,
@@ -24,15 +24,14 @@ pub enum FrameError {
         /// Allowed.
         max: usize,
     },
-    /// A header that is no message.
-    #[error("a frame's header is no message: {0}")]
+    /// A header is not a valid message.
+    #[error("a frame's header is not a valid message: {0}")]
     Header(#[from] serde_json::Error),
 }
 
 /// Appends one frame to `out`.
 ///
-/// # Errors
-/// When header or body is over its bound; `out` is left as it was.
+/// If the header or body exceeds its limit; `out` is unchanged.
 pub fn encode<M: Serialize>(message: &M, body: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
     check("body", body.len(), BODY_BYTES_MAX)?;
     let start = out.len();
@@ -58,7 +57,7 @@ fn check(what: &'static str, bytes: usize, max: usize) -> Result<u32, FrameError
     }
 }
 
-/// Turns bytes as they arrive into frames.
+/// Converts bytes into frames as they arrive.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -66,7 +65,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes in bytes.
+    /// Adds bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -75,10 +74,9 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, or `None` until more bytes come.
+    /// The next complete frame, or `None` if more bytes are needed.
     ///
-    /// # Errors
-    /// When the bytes are no frame; the connection must be dropped.
+    /// If the bytes are not a valid frame; the connection must be closed.
     pub fn next_frame<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Vec<u8>)>, FrameError> {
         let bytes = &self.buffer[self.start..];
         let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {

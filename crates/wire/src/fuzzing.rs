@@ -1,4 +1,4 @@
-//! What must hold for any bytes on the wire, for `fuzz/`: see there. Panics where a promise is broken.
+//! Properties that must hold for any bytes on the wire, for `fuzz/`. Panics if one is violated.
 
 #![doc(hidden)]
 #![allow(

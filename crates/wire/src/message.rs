@@ -4,46 +4,48 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker tells its runner.
+/// Messages from the worker to its runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Control {
-    /// First message: import `entry` and call `setup()`, or what that is for its kind. Answered by `ready` or `failed`. Body: the kind's
-    /// settings, a JSON object.
+    /// The first message: import `entry` and call `setup()`, or the equivalent of its kind. Answered by `ready` or
+    /// `failed`. Body: the kind's settings, a JSON object.
     Load {
         /// `python`, `cog`, `runpod`, `server` or `command`.
         kind: String,
-        /// `file.py:object` or `file.py`, relative to the working directory, which is the unpacked package; empty for a server or a command.
+        /// `file.py:object` or `file.py`, relative to the working directory, which is the unpacked package; empty for a
+        /// server or a command.
         entry: String,
-        /// Runs at once; more than 1 only makes sense for async handlers.
+        /// Number of concurrent runs; more than 1 only makes sense for async handlers.
         max_concurrency: u32,
     },
     /// Run the handler. Body: the input, a JSON object whose members are the handler's arguments.
     Run {
-        /// The worker's number for this run; every report about it carries it.
+        /// The worker's number for this run, which all reports about it contain.
         run: u64,
-        /// The job's id, for the handler's eyes.
+        /// The job's id, for the handler.
         job: String,
-        /// Which try.
+        /// Number of the attempt.
         attempt: u32,
-        /// An empty directory of this run's own; output files are put here.
+        /// Path of an empty folder for this run's output files.
         scratch: String,
-        /// The input's files, already fetched: file id to local path.
+        /// Local paths of the input's files, by file id.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         files: BTreeMap<String, String>,
-        /// So many runs follow that are one call of the handler with this one. Only for a handler that takes batches.
+        /// Number of following runs that belong to the same batched call. Only for batched handlers.
         #[serde(default, skip_serializing_if = "is_none")]
         more: u32,
-        /// The run's place in its job's trace, as W3C Trace Context writes it; none of what is no job's.
+        /// Parent span of the run in its job's trace, in W3C Trace Context format; absent outside jobs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<String>,
     },
-    /// Stop this run if it still runs: an async run is cancelled, a sync one gets `stokehold.Cancelled` at its next chance.
+    /// Stop this run if it is still running: an async run is cancelled, a sync one gets `stokehold.Cancelled` as soon
+    /// as possible.
     Cancel {
-        /// Which.
+        /// Number of the run.
         run: u64,
     },
-    /// Finish what runs, then exit with 0.
+    /// Finish the current runs, then exit with code 0.
     Shutdown,
 }
 
@@ -52,46 +54,46 @@ fn is_none(number: &u32) -> bool {
     *number == 0
 }
 
-/// What a runner tells its worker.
+/// Messages from the runner to its worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Report {
-    /// `setup()` is done.
+    /// `setup()` has finished.
     Ready {
-        /// How long import and `setup()` took.
+        /// Time of the import and `setup()`.
         load_ms: u64,
     },
-    /// Import or `setup()` raised; the process exits after this.
+    /// The import or `setup()` raised an exception; the process exits after this.
     Failed {
         /// Why.
         error: Failure,
     },
-    /// Once a second, from a thread that needs no GIL.
+    /// Sent once a second, from a thread that does not need the GIL.
     Heartbeat {
         /// Resident memory of the process, bytes.
         rss_bytes: u64,
-        /// Largest so far, bytes.
+        /// Peak resident memory, bytes.
         peak_rss_bytes: u64,
-        /// Runs under way.
+        /// Number of current runs.
         running: u32,
     },
     /// Text a run wrote to `sys.stdout` or `sys.stderr`. Body: the text, UTF-8.
     Log {
-        /// Which run; 0 when it belongs to none (import, `setup()`, a thread of the handler's own).
+        /// Number of the run; 0 if it belongs to none (import, `setup()`, a thread that the handler started).
         run: u64,
-        /// Which stream.
+        /// Source of the text.
         stream: Stream,
     },
-    /// The handler said how far it is.
+    /// The handler reported its progress.
     Progress {
         /// Which run.
         run: u64,
         /// 0 to 1.
         fraction: f64,
-        /// What it is doing.
+        /// Description of the current step.
         message: String,
     },
-    /// A generator yielded. Body: the item, JSON.
+    /// A generator yielded a value. Body: the value, JSON.
     Output {
         /// Which run.
         run: u64,
@@ -104,7 +106,7 @@ pub enum Report {
         run: u64,
         /// How long the handler took.
         run_ms: u64,
-        /// Every file the result names.
+        /// All files that the result names.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         files: Vec<OutputFile>,
     },
@@ -124,7 +126,7 @@ pub enum Report {
     },
 }
 
-/// Which of the handler's streams.
+/// A stream of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
@@ -141,18 +143,18 @@ pub struct Failure {
     pub code: String,
     /// The exception's class.
     pub class: String,
-    /// Its text, one line.
+    /// The exception's message, one line.
     pub message: String,
     /// The traceback, at most 16 KiB, from the handler's first frame on.
     pub traceback: String,
 }
 
-/// A file a run made.
+/// An output file of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputFile {
     /// Its name in the result, unique within the run: 1 to 200 bytes without separators and control characters.
     pub name: String,
-    /// Where it lies, under `scratch`.
+    /// Path of the file, below `scratch`.
     pub path: String,
     /// MIME type, guessed from the name.
     pub content_type: String,

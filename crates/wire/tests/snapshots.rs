@@ -53,7 +53,7 @@ fn reports() -> Vec<Report> {
             }],
         },
         Report::Error { run: 7, run_ms: 15, error: error("handler_error") },
-        Report::Fatal { message: "a frame's header is no message".into() },
+        Report::Fatal { message: "a frame's header is not a valid message".into() },
     ]
 }
 

@@ -1,10 +1,10 @@
-//! With whose rights environments are built, and which builds share what they download.
+//! Rights of environment builds, and which builds share their downloads.
 //!
 //! ```text
-//! builds/<room>/                           the worker's own: who builds there makes nothing beside what follows
+//! builds/<room>/                           owned by the worker; builders can write only to the following folders
 //! builds/<room>/cache/                     uv's downloads
-//! builds/<room>/.partial-<hash>-<nonce>/   an environment that is being built, with all that its build writes
-//! builds/<room>.lock                       shared by builds that run nothing of a tenant; others hold it alone
+//! builds/<room>/.partial-<hash>-<nonce>/   an environment that is being built, with all files of the build
+//! builds/<room>.lock                       locked by builds: exclusively if they run code of a tenant, else shared
 //! ```
 
 use std::fs::{self, File};
@@ -26,10 +26,10 @@ use super::{Error, lock};
 use crate::sandbox::{Level, Reach, Sandbox};
 use crate::uv::{Uv, confined_variables};
 
-/// Where uv keeps what it downloaded, in a room.
+/// Folder of uv's downloads in a room.
 const CACHE: &str = "cache";
 
-/// Who builds environments, and with whose rights.
+/// The rights of environment builds.
 #[derive(Debug, Clone)]
 pub struct Builds(Kind);
 
@@ -39,44 +39,45 @@ enum Kind {
     Tenants { sandbox: Arc<Sandbox>, allow_source: bool, indexes: Vec<String> },
 }
 
-/// A way to build an environment.
+/// One way to build an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) scope: Scope,
-    /// Whether source distributions, whose builds run what their authors wrote, are left alone.
+    /// Whether to ignore source distributions, whose builds run code of their authors.
     pub(super) wheels_only: bool,
 }
 
-/// Whose environments may be the same one, and whose downloads.
+/// The set of tenants that share environments and downloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The caller's own.
+    /// Only the caller.
     Own,
-    /// All tenants': only wheels, each by its hash, and so nothing of a tenant has run.
+    /// All tenants: only wheels with hashes, so that no code of a tenant has run.
     Shared,
-    /// One tenant's.
+    /// One tenant.
     Tenant(String),
 }
 
 impl Builds {
-    /// What is installed is the caller's own, as on a developer's machine: uv may build source distributions, with the caller's rights.
+    /// Builds for the caller, e.g. on a developer's machine: uv may build source distributions with the caller's
+    /// rights.
     #[must_use]
     pub fn own() -> Self {
         Self(Kind::Own)
     }
 
-    /// What is installed is somebody else's: uv runs in the sandbox, builds source distributions only where the operator allows that, and asks
-    /// these package indexes alone where requirements name some.
+    /// Builds for tenants: uv runs in the sandbox, builds source distributions only if the operator allows it, and uses
+    /// only these package indexes for requirements that name one.
     pub(crate) fn of_tenants(sandbox: Arc<Sandbox>, allow_source: bool, indexes: Vec<String>) -> Self {
-        // Else what a build leaves behind could change an environment while the worker looks at it.
+        // Otherwise, processes that a build leaves behind could change an environment while the worker checks it.
         let can_end_them = sandbox.level() == Level::L0 || sandbox.is_alone() || sandbox.builder_uid("").is_some();
         if allow_source && !can_end_them {
-            tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect here: at L1 it needs a worker that is root");
+            tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect: at sandbox level L1 the worker must run as root");
         }
         Self(Kind::Tenants { sandbox, allow_source: allow_source && can_end_them, indexes })
     }
 
-    /// The package indexes that requirements may name.
+    /// Package indexes that requirements may name.
     pub(super) fn indexes(&self) -> Indexes<'_> {
         match &self.0 {
             Kind::Own => Indexes::Any,
@@ -84,7 +85,7 @@ impl Builds {
         }
     }
 
-    /// The ways to build an environment of these requirements, the best one first.
+    /// The ways to build an environment for these requirements, in order of preference.
     pub(super) fn plans(&self, tenant: &str, requirements: &str) -> Vec<Plan> {
         let Kind::Tenants { allow_source, .. } = &self.0 else {
             return vec![Plan { scope: Scope::Own, wheels_only: false }];
@@ -98,22 +99,24 @@ impl Builds {
         }
     }
 
-    /// Whether they are somebody else's.
+    /// Whether the builds are for tenants.
     pub(super) fn are_of_tenants(&self) -> bool {
         matches!(self.0, Kind::Tenants { .. })
     }
 
-    /// The room for builds of this scope; `None` is the caller's own. Waits while another build must be alone there.
+    /// The room for builds of this scope; `None` for the caller's own builds. Waits while another build needs the room
+    /// for itself.
     pub(super) async fn room(&self, builds: &Path, plan: &Plan, limit: Duration) -> Result<Option<Room>, Error> {
         let Kind::Tenants { sandbox, .. } = &self.0 else { return Ok(None) };
         let scope = plan.scope.folder();
         let uid = sandbox.builder_uid(&scope);
-        // What one user has downloaded, another could not add to.
+        // Another user could not write to a user's downloads.
         let name = format!("{scope}-{}", uid.unwrap_or_else(|| Uid::effective().as_raw()));
         let folder = builds.join(&name);
         fs::create_dir_all(&folder).map_err(Error::io(format!("create {}", folder.display())))?;
         let lock_file = builds.join(format!("{name}.lock"));
-        // What runs something of a tenant has the room for itself: nobody else changes what the worker looks at behind it.
+        // A build that runs code of a tenant has the room for itself, so that no other build can change files while the
+        // worker checks them.
         let is_alone = plan.scope != Scope::Shared;
         let turn =
             if is_alone { lock::exclusive(&lock_file, limit).await? } else { lock::shared(&lock_file, limit).await? };
@@ -124,7 +127,7 @@ impl Builds {
 }
 
 impl Scope {
-    /// What of it is part of an environment's name.
+    /// Part of an environment's name.
     pub(super) fn identity(&self) -> &str {
         match self {
             Self::Own | Self::Shared => "",
@@ -132,7 +135,7 @@ impl Scope {
         }
     }
 
-    /// What of it is part of a folder's name.
+    /// Part of a folder's name.
     pub(super) fn folder(&self) -> String {
         match self {
             Self::Own => "own".to_owned(),
@@ -142,13 +145,13 @@ impl Scope {
     }
 }
 
-/// Where environments of one scope are built, in the sandbox.
+/// The folder in which environments of one scope are built, in the sandbox.
 #[derive(Debug)]
 pub(super) struct Room {
     sandbox: Arc<Sandbox>,
     pub(super) folder: PathBuf,
     cache: PathBuf,
-    /// The user that builds, where that is not the worker's.
+    /// User of the builds, if it is not the worker's.
     uid: Option<u32>,
     is_alone: bool,
     _turn: File,
@@ -156,7 +159,7 @@ pub(super) struct Room {
 
 impl Room {
     fn prepare(&self) -> io::Result<()> {
-        // Whoever builds goes through, and makes nothing here.
+        // Builders may enter but not write here.
         fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o711))?;
         match fs::create_dir(&self.cache) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -168,8 +171,8 @@ impl Room {
         self.uid.map_or(Ok(()), |uid| lchown(path, Some(uid), Some(uid)))
     }
 
-    /// Gives an empty environment, and a home, to whoever builds. What they lie in, and the lists in it, stay the worker's: nobody puts a link
-    /// in their place.
+    /// Makes the builder the owner of an empty environment and a home. Their parent folder and its lists stay the
+    /// worker's, so that builders cannot replace them by links.
     pub(super) fn give(&self, partial: &Partial) -> io::Result<()> {
         fs::create_dir(partial.home())?;
         for folder in [partial.home(), partial.environment()] {
@@ -179,21 +182,21 @@ impl Room {
         fs::set_permissions(partial.path(), fs::Permissions::from_mode(0o711))
     }
 
-    /// What is made there from now on is the builder's, too.
+    /// Owner of files that are created during the build.
     pub(super) fn owner(&self) -> Option<u32> {
         self.uid
     }
 
-    /// Sees to it that nothing is left of what installed something of a tenant: the worker looks at the environment next.
+    /// Kills all processes that are left of a tenant's build, before the worker checks the environment.
     pub(super) fn settle(&self) -> io::Result<()> {
-        // In namespaces of their own all have ended with the first.
+        // With separate namespaces, all processes have ended with the first.
         match self.uid {
             Some(uid) if self.is_alone && !self.sandbox.is_alone() => end_all_of(uid),
             _ => Ok(()),
         }
     }
 
-    /// uv, shut in: it reads what it needs, and writes the environment and its cache.
+    /// The command for a sandboxed uv, which may read what it needs and write the environment and its cache.
     pub(super) fn uv(
         &self,
         uv: &Uv,
@@ -206,21 +209,22 @@ impl Room {
         self.sandbox.command(uv.path(), &self.reach(partial, reads.collect(), true), variables)
     }
 
-    /// The base interpreter, shut in and without any network.
+    /// The command for the base interpreter, sandboxed and without network access.
     pub(super) fn python(&self, partial: &Partial, interpreter: &Interpreter) -> io::Result<Command> {
         let (mut variables, _) = confined_variables(&partial.home(), &self.cache, false);
         variables.retain(|name, _| !name.starts_with("UV_") && !name.to_ascii_lowercase().ends_with("_proxy"));
         self.sandbox.command(&interpreter.program, &self.reach(partial, interpreter.base.clone(), false), variables)
     }
 
-    /// Of the room all: uv links files from its cache into environments, which the kernel lets it do only within one mount.
+    /// Writable is the whole room: uv hard-links files from its cache into environments, which the kernel allows only
+    /// within one mount.
     fn reach(&self, partial: &Partial, reads: Vec<PathBuf>, network: bool) -> Reach {
         let (writes, folder) = (vec![self.folder.clone()], partial.path().to_owned());
         Reach { reads, writes, folder, network, devices: Vec::new(), uid: self.uid }
     }
 }
 
-/// Whether every requirement has a hash, and nothing is asked for but requirements and package indexes.
+/// Whether every requirement has a hash, and the text contains only requirements and package indexes.
 fn is_hashed(requirements: &str) -> bool {
     const INDEXES: [&str; 4] = ["--index-url", "-i", "--extra-index-url", "--only-binary"];
     let joined = requirements.replace("\\\n", " ");
@@ -231,7 +235,7 @@ fn is_hashed(requirements: &str) -> bool {
     joined.lines().all(is_pinned)
 }
 
-/// Ends all processes of a user that only builds have.
+/// Kills all processes of a builder's user.
 fn end_all_of(uid: u32) -> io::Result<()> {
     loop {
         let mut found = false;
@@ -252,7 +256,7 @@ fn end_all_of(uid: u32) -> io::Result<()> {
     }
 }
 
-/// Visits everything below `folder`, what holds others before those; links are not followed.
+/// Visits everything below `folder`, parents first; links are not followed.
 pub(super) fn each(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>) -> io::Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -268,7 +272,7 @@ pub(super) fn each(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) ->
     Ok(())
 }
 
-/// Forgets the downloads of rooms in which nobody builds, if what only they hold is more than `cap_bytes`. Blocks on the disk.
+/// Deletes the downloads of idle rooms if the files that exist only there exceed `cap_bytes`. Blocks on the disk.
 pub(super) fn clean(builds: &Path, cap_bytes: u64) -> io::Result<()> {
     let rooms: Vec<PathBuf> =
         fs::read_dir(builds)?.flatten().map(|entry| entry.path()).filter(|path| path.join(CACHE).is_dir()).collect();

@@ -1,11 +1,11 @@
-//! Compiled Python, kept once for all environments.
+//! Compiled Python modules, stored once for all environments.
 //!
-//! Runners may not write to their environment, so a module that was not compiled with it would be compiled at each of their starts. Most
-//! modules of a new environment are in others already: their bytecode is a hard link to what was compiled for those.
+//! Runners cannot write to their environment, so a module without bytecode would be compiled at each start. Most
+//! modules of a new environment exist in others already: their bytecode is a hard link to the stored one.
 //!
 //! ```text
 //! bytecode/<2 digits>/<SHA-256 of the source>.<cache tag>.pyc
-//! bytecode/tenant-<hash>/...                                   of environments that only one tenant has
+//! bytecode/tenant-<hash>/...                                   for environments of one tenant
 //! ```
 
 use std::fs::{self, File};
@@ -22,27 +22,27 @@ use super::store::{walk, write_list};
 use super::{Error, child};
 use crate::transfer::measure;
 
-/// A GPU stack is about 20,000 modules, a minute on two cores.
+/// Timeout of the compilation. A GPU framework has about 20,000 modules and takes a minute on two cores.
 const COMPILE_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 const COMPILE: &str = include_str!("compile.py");
 
-/// All bytecode that environments share.
+/// The bytecode that environments share.
 #[derive(Debug, Clone)]
 pub(super) struct Bytecode {
     folder: PathBuf,
 }
 
-/// A module whose bytecode nobody has compiled yet.
+/// A module that is not compiled yet.
 #[derive(Debug)]
 struct Missing {
     source: PathBuf,
-    /// Within the environment.
+    /// Relative to the environment.
     compiled: PathBuf,
     kept: PathBuf,
 }
 
-/// What was compiled for an environment and may be kept for others once it is safe on the disk.
+/// Newly compiled modules, to be stored for other environments once they are flushed to disk.
 #[derive(Debug)]
 pub(super) struct Fresh(Vec<Missing>);
 
@@ -52,7 +52,7 @@ impl Bytecode {
         Ok(Self { folder })
     }
 
-    /// What environments of one scope share.
+    /// The bytecode that environments of one scope share.
     pub(super) fn of(&self, scope: &Scope) -> Self {
         match scope {
             Scope::Own | Scope::Shared => self.clone(),
@@ -60,8 +60,9 @@ impl Bytecode {
         }
     }
 
-    /// Gives every module below `venv` its bytecode. `python` is the base interpreter, which compiles: starting the environment's own would run
-    /// what its packages ask to have run at a start. It reads a list of what it compiles at `list`. `owner` is the user that it runs as.
+    /// Provides bytecode for every module below `venv`. `python` is the base interpreter, because the environment's own
+    /// would run startup code of its packages. It reads the modules to compile from `list`. `owner` is the user that it
+    /// runs as.
     pub(super) async fn fill(
         &self,
         tag: &str,
@@ -85,7 +86,7 @@ impl Bytecode {
         Ok(Fresh(fresh.collect()))
     }
 
-    /// Links what is there into place, and says what is not. Blocks on the disk.
+    /// Links existing bytecode into place and returns the missing modules. Blocks on the disk.
     fn link(&self, tag: &str, packages: &Path, owner: Option<u32>) -> io::Result<Vec<Missing>> {
         let mut missing = Vec::new();
         walk(packages, &mut |source, _| {
@@ -99,7 +100,7 @@ impl Bytecode {
             let cache = folder.join("__pycache__");
             let compiled = cache.join(format!("{stem}.{tag}.pyc"));
             let kept = self.place(&measure(&mut File::open(source)?)?.1, tag);
-            // A package may bring bytecode of its own. Whether that is what its source says is not known, least of all to others.
+            // A package may contain bytecode. Nothing proves that it matches the source, so it is not used.
             match fs::create_dir(&cache) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => removed(&compiled)?,
                 made => made.and_then(|()| owner.map_or(Ok(()), |uid| lchown(&cache, Some(uid), Some(uid))))?,
@@ -116,13 +117,13 @@ impl Bytecode {
         self.folder.join(&sha256[..2]).join(format!("{sha256}.{tag}.pyc"))
     }
 
-    /// Keeps what was compiled for the environment that is now at `environment`, on the disk. Blocks on the disk.
+    /// Stores the modules that were compiled for the environment now at `environment`. Blocks on the disk.
     pub(super) fn keep(&self, environment: &Path, Fresh(fresh): Fresh) -> io::Result<()> {
         for module in fresh {
             let folder = module.kept.parent().unwrap_or(&self.folder);
             fs::create_dir_all(folder)?;
             match fs::hard_link(environment.join(&module.compiled), &module.kept) {
-                // It does not compile; or another build was faster.
+                // The module does not compile, or another build stored it first.
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {}
                 linked => linked?,
             }
@@ -130,7 +131,7 @@ impl Bytecode {
         Ok(())
     }
 
-    /// Forgets what no environment has any more. Blocks on the disk.
+    /// Deletes bytecode that no environment uses. Blocks on the disk.
     pub(super) fn tidy(&self) -> io::Result<()> {
         walk(&self.folder, &mut |path, metadata| if metadata.nlink() == 1 { removed(path) } else { Ok(()) })?;
         Ok(())
@@ -215,7 +216,8 @@ mod tests {
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
     }
 
-    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other package is.
+    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other
+    /// package is.
     #[tokio::test]
     async fn bytecode_that_a_package_brings_is_not_believed() {
         let room = Room::new().await;

@@ -1,4 +1,4 @@
-//! Runs a helper program to its end: bounded in time and in what is kept of its output, and never left behind.
+//! Runs a helper program to its end, with a timeout and limited output, and leaves no processes behind.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::process::Command;
 use super::Error;
 use crate::config::SECRETS;
 
-/// The largest answer taken on standard output: a lock of a thousand packages with all their hashes is about 3 MiB.
+/// Maximum size of the standard output: a lock of a thousand packages with all hashes is about 3 MiB.
 const STDOUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What is kept of standard error, and how many of its last lines an error shows.
+/// Bytes of standard error to keep, and number of its last lines to show in errors.
 const STDERR_BYTES_KEPT: usize = 64 * 1024;
 const STDERR_LINES_SHOWN: usize = 20;
 
-/// Instead of standard error, where there is none.
-pub(super) const NOTHING: &str = "(it wrote nothing)";
+/// Shown in place of an empty standard error.
+pub(super) const NOTHING: &str = "(no output)";
 
-/// After the program ended, how long its output is still waited for: a grandchild may hold the pipe open for ever.
+/// How long to wait for remaining output after the program has exited: a grandchild may hold the pipe open forever.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `command` and returns its standard output. `what` names the step in errors.
 pub(crate) async fn run(what: &'static str, mut command: Command, limit: Duration) -> Result<String, Error> {
-    // Its own group, so that build backends which it starts end with it.
+    // A separate process group, so that build backends are killed with it.
     command.process_group(0).kill_on_drop(true);
-    // What builds a package runs what its authors wrote.
+    // Builds run code of the package's authors.
     for name in SECRETS {
         command.env_remove(name);
     }
@@ -73,19 +73,19 @@ pub(crate) async fn run(what: &'static str, mut command: Command, limit: Duratio
     String::from_utf8(stdout).map_err(|error| answer(&String::from_utf8_lossy(error.as_bytes())))
 }
 
-/// A process group that is killed unless its leader was seen to end: on a timeout, and when the caller goes away.
+/// A process group that is killed unless its leader has exited: on a timeout, and if the caller is cancelled.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // Gone already is as good.
+            // The group may already be gone.
             let _ = killpg(group, Signal::SIGKILL);
         }
     }
 }
 
-/// Reads to the end, keeping the last `max` bytes.
+/// Reads to the end and keeps the last `max` bytes.
 async fn read_last(pipe: Option<impl AsyncRead + Unpin>, max: usize, into: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
     let mut piece = vec![0; 8 * 1024];

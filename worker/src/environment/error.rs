@@ -1,4 +1,4 @@
-//! What can go wrong with an environment.
+//! Errors of environments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,84 +6,84 @@ use std::time::Duration;
 use super::child::NOTHING;
 use stokehold_queue::requirements_lock::LockError;
 
-/// Why an environment, or the tool that builds it, is not there.
+/// Why an environment, or uv, is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No uv, and none could be installed.
+    /// uv is missing and could not be installed.
     #[error("uv is not available ({0}); install it (`pip install uv`), put it on PATH, or set STOKE_UV to the binary")]
     UvMissing(String),
-    /// The asked Python version is not one uv could look for.
-    #[error("{0:?} is not a Python version; write it like \"3.11\", or leave it empty for the worker's python3")]
+    /// The requested Python version is invalid.
+    #[error("{0:?} is not a valid Python version; use e.g. \"3.11\", or leave it empty to use the worker's python3")]
     PythonVersion(String),
-    /// The requirements say what no lock may say.
-    #[error("the locked requirements cannot be installed: {0}. Lock them again and deploy")]
+    /// The requirements contain something that a lock must not contain.
+    #[error("cannot install the locked requirements: {0}. Lock them again and redeploy")]
     Requirements(#[from] LockError),
-    /// No such Python on this machine, and none could be installed.
+    /// The requested Python is missing and could not be installed.
     #[error("no Python {version} on this machine: {why}")]
     PythonMissing {
-        /// The version asked for.
+        /// The requested version.
         version: String,
-        /// What uv said.
+        /// uv's output.
         why: String,
     },
-    /// The runner's wheel cannot be read.
-    #[error("the runner's wheel {path} cannot be read; set STOKE_RUNNER_WHEEL to a stokehold wheel", path = .path.display())]
+    /// The runner wheel cannot be read.
+    #[error("cannot read the runner wheel {path}; set STOKE_RUNNER_WHEEL to a stokehold wheel", path = .path.display())]
     Wheel {
-        /// Where it was looked for.
+        /// Path of the wheel.
         path: PathBuf,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// A program ended badly: most often requirements that cannot be met.
+    /// A program failed, usually because the requirements cannot be met.
     #[error("{what} failed ({status}):\n{output}")]
     Failed {
-        /// What it was to do.
+        /// The step that it performed.
         what: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
-        /// The last lines it wrote.
+        /// The last lines of its output.
         output: String,
     },
-    /// A program took too long and was killed.
-    #[error("{what} was stopped after {limit:?}; its last lines:\n{output}")]
+    /// A program exceeded its timeout and was killed.
+    #[error("{what} timed out after {limit:?}; last lines of its output:\n{output}")]
     TimedOut {
-        /// What it was to do.
+        /// The step that it performed.
         what: &'static str,
-        /// How long it had.
+        /// The timeout.
         limit: Duration,
-        /// The last lines it wrote.
+        /// The last lines of its output.
         output: String,
     },
-    /// A package changes what is the environment's own.
+    /// A package changes files of the environment itself.
     #[error(
-        "a package installs {path:?}, which is the environment's own or leads out of it; leave that package out: packages install below bin, \
-         etc, include, lib and share"
+        "a package installs {path:?}, which belongs to the environment itself or points outside it; remove that package: packages may \
+         install files only below bin, etc, include, lib and share"
     )]
     Foreign {
-        /// Within the environment.
+        /// Path relative to the environment.
         path: PathBuf,
     },
-    /// A program answered with something that cannot be read.
-    #[error("{what} answered {answer:?}")]
+    /// A program's output is invalid.
+    #[error("{what} gave unexpected output: {answer:?}")]
     Answer {
-        /// What it was to do.
+        /// The step that it performed.
         what: &'static str,
-        /// The start of what it wrote.
+        /// The start of its output.
         answer: String,
     },
-    /// Another process has been building, or removing, the same environment for longer than a build may take.
-    #[error("{path} has been locked by another process for {limit:?}; end that process", path = .path.display())]
+    /// Another process has been building or removing the same environment for longer than a build may take.
+    #[error("another process has held the lock {path} for {limit:?}; stop that process", path = .path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long we waited.
+        /// The timeout of the wait.
         limit: Duration,
     },
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot {what}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
         /// Why.
         #[source]
@@ -96,7 +96,7 @@ impl Error {
         let what = what.into();
         |source| Self::Io { what, source }
     }
-    /// Whether it is about a package that has no wheel for this machine.
+    /// Whether the cause is a package that has no wheel for this machine.
     pub(crate) fn is_for_want_of_a_wheel(&self) -> bool {
         const SIGNS: [&str; 4] = ["no usable wheels", "no wheels", "building from source", "source distribution"];
         let output = self.output().map(str::to_lowercase).unwrap_or_default();
@@ -110,22 +110,22 @@ impl Error {
         }
     }
 
-    /// What whoever deployed the requirements may read of it. uv quotes what it cannot read, whatever file that is: of its words only those
-    /// go out that are about packages.
+    /// The message for the tenant. uv may quote any file that it cannot parse, so only messages about packages are
+    /// shown.
     pub(crate) fn for_tenants(&self) -> String {
         let Some(output) = self.output().filter(|output| !is_about_packages(output)) else {
             let advice = if self.is_for_want_of_a_wheel() { SOURCE_ADVICE } else { "" };
             return format!("{self}{advice}");
         };
-        let hidden = "(uv does not accept these requirements: lock them with `uv pip compile --generate-hashes`)";
+        let hidden = "(uv rejected these requirements; lock them with `uv pip compile --generate-hashes`)";
         self.to_string().replace(output, hidden)
     }
 }
 
-/// What to do about a package without a wheel.
-const SOURCE_ADVICE: &str = "\nWorkers install wheels only: choose a version that has one, or have the operator set STOKE_ALLOW_SOURCE_BUILDS on workers";
+/// Advice for a package without a wheel.
+const SOURCE_ADVICE: &str = "\nThe workers install only wheels: choose a version that has a wheel, or ask the operator to set STOKE_ALLOW_SOURCE_BUILDS on the workers";
 
-/// Whether uv's message is about packages and where they come from; all others may quote files.
+/// Whether uv's message is about packages and their sources; all others may quote files.
 fn is_about_packages(output: &str) -> bool {
     const KNOWN: [&str; 10] = [
         "Building source distributions is disabled",

@@ -1,17 +1,18 @@
-//! Puts the runner into an environment: by links to the files of the environment that holds nothing else. Nothing is started for it, and
-//! what a package has in its place gives way.
+//! Adds the runner to an environment, by hard links to the files of the environment that contains only the runner. No
+//! program is started, and files of packages with the same names are replaced.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Links what `bare` has below its packages and its programs into `environment`. Nobody else may write there. Blocks on the disk.
+/// Links the packages and programs of `bare` into `environment`, which no other process may write to. Blocks on the
+/// disk.
 pub(super) fn graft(bare: &Path, environment: &Path) -> io::Result<()> {
     let packages = packages(bare)?;
     let from = bare.join(&packages);
     let into = environment.join(&packages);
     fs::create_dir_all(&into)?;
-    // Of another version, which the requirements asked for.
+    // Metadata of another version that the requirements named.
     for entry in fs::read_dir(&into)? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| name.starts_with("stokehold-") && name.ends_with(".dist-info"))
@@ -36,7 +37,7 @@ pub(super) fn graft(bare: &Path, environment: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `lib/python3.11/site-packages`, as this environment has it.
+/// The environment's `lib/python3.11/site-packages`.
 fn packages(environment: &Path) -> io::Result<PathBuf> {
     for entry in fs::read_dir(environment.join("lib"))? {
         let packages = Path::new("lib").join(entry?.file_name()).join("site-packages");

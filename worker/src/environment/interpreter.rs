@@ -1,4 +1,4 @@
-//! Which Python an environment is built on.
+//! The Python interpreters that environments are built on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,14 @@ use tokio::process::Command;
 use super::{Error, child};
 use crate::uv::Uv;
 
-/// What runners need, as uv is asked for it: the wheel's `requires-python`.
+/// Python versions that runners support, in uv's syntax: the wheel's `requires-python`.
 pub(crate) const PYTHON_MIN: &str = ">=3.9";
 
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Six lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
-/// C library, which decides between the wheels of one platform; how its bytecode is named; the two folders of its installation.
+/// Prints six lines: the program without symbolic links or shims; the ABI that compiled extensions must match; the
+/// platform and its C library, which determine the compatible wheels; the cache tag of bytecode; and the two folders of
+/// the installation.
 const PROBE: &str = "import os, platform, sys, sysconfig
 print(os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable))
 print(platform.python_version(), sys.implementation.cache_tag, sysconfig.get_config_var('SOABI') or '', sys.abiflags)
@@ -30,20 +31,21 @@ print(sys.base_exec_prefix)
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) program: PathBuf,
-    /// Version, ABI and platform. Environments built on equal identities are interchangeable.
+    /// Version, ABI and platform. Environments on equal identities are interchangeable.
     pub(crate) identity: String,
-    /// Such as `cpython-311`.
+    /// E.g. `cpython-311`.
     pub(crate) cache_tag: String,
-    /// The folders of its installation, by all names that an environment may call them by. An environment only points at them.
+    /// Folders of its installation, under all names that an environment may use. Environments only refer to them.
     pub(crate) base: Vec<PathBuf>,
 }
 
-/// The interpreters found so far, by the version asked for.
+/// The interpreters found so far, by requested version.
 #[derive(Default)]
 pub(super) struct Interpreters(Mutex<HashMap<String, Arc<Interpreter>>>);
 
 impl Interpreters {
-    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH, or where that is missing or too old any that will do.
+    /// The interpreter for a version, e.g. `3.11`; for an empty version, the `python3` on PATH, or any supported one if
+    /// it is missing or too old.
     pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
         check_version(version)?;
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).cloned();
@@ -57,7 +59,7 @@ impl Interpreters {
     }
 }
 
-/// The version comes from whoever deployed the endpoint and becomes an argument of uv, which also takes paths and flags there.
+/// Validates a version. It comes from a tenant and becomes an argument of uv, which also accepts paths and flags there.
 pub(crate) fn check_version(version: &str) -> Result<(), Error> {
     let part = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = version.split('.').collect();
@@ -67,10 +69,10 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
     Err(Error::PythonVersion(version.chars().take(40).collect()))
 }
 
-/// GPU images often have no Python, RHEL 8's is 3.6, and a bare Debian's lacks what environments need: uv then finds another one, or
-/// installs it.
+/// Any supported interpreter. GPU images often have no Python, RHEL 8's is 3.6, and a minimal Debian's lacks modules
+/// that environments need: uv then finds or installs another.
 async fn any(uv: &Uv) -> Result<Interpreter, Error> {
-    if let Ok(found) = on_path().await
+    if let Ok(found) = default().await
         && serves(&found.identity)
         && uv.accepts(&found.program).await.is_ok()
     {
@@ -80,11 +82,11 @@ async fn any(uv: &Uv) -> Result<Interpreter, Error> {
 }
 
 /// The `python3` on PATH.
-pub(crate) async fn on_path() -> Result<Interpreter, Error> {
+pub(crate) async fn default() -> Result<Interpreter, Error> {
     probe(PathBuf::from("python3")).await
 }
 
-/// Whether runners work on this version, which may have more behind it.
+/// Whether runners support this version; text after the version is ignored.
 pub(crate) fn serves(version: &str) -> bool {
     let mut parts = version.split(|c: char| !c.is_ascii_digit());
     let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
@@ -92,7 +94,7 @@ pub(crate) fn serves(version: &str) -> bool {
 }
 
 pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
-    const WHAT: &str = "asking Python for its version";
+    const WHAT: &str = "querying the Python version";
     let mut command = Command::new(program);
     command.args(["-I", "-c", PROBE]);
     let answer = child::run(WHAT, command, PROBE_LIMIT).await?;
@@ -107,8 +109,8 @@ pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
     }
 }
 
-/// Where an interpreter lies: the folder above its `bin`, its prefixes, and links beside them that lead there. uv's own Pythons have
-/// such links, `cpython-3.11-...` for `cpython-3.11.9-...`, and environments may use them.
+/// The folders of an interpreter: the parent of its `bin`, its prefixes, and links next to them that point there. uv's
+/// Pythons have such links, e.g. `cpython-3.11-...` for `cpython-3.11.9-...`, and environments may use them.
 fn base_of(program: &Path, prefixes: [&Path; 2]) -> Vec<PathBuf> {
     let installed = program.parent().and_then(Path::parent);
     let mut found: BTreeSet<PathBuf> = installed.into_iter().chain(prefixes).map(Path::to_owned).collect();

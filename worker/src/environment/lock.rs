@@ -1,4 +1,4 @@
-//! File locks between processes. The kernel drops a dead process's, so none is ever stale.
+//! File locks between processes. The kernel releases those of a dead process, so no lock is ever stale.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use super::Error;
 
-/// How often a taken lock is tried again. Waiting inside the kernel instead would leave a thread behind when the caller goes away.
+/// Interval of attempts to get a lock. Waiting in the kernel would leave a thread behind if the caller is cancelled.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// Waits for the lock that no one shares. It ends when the file is dropped.
+/// Waits for an exclusive lock, which is released when the file is dropped.
 pub(crate) async fn exclusive(path: &Path, limit: Duration) -> Result<File, Error> {
     wait(path, limit, try_exclusive).await
 }
 
-/// Waits for the lock that no one shares, to make something that `is_made` finds. `None` once another process has made it: its users share the
-/// lock from then on, for as long as they use it, so it may never be free.
+/// Waits for an exclusive lock to create something that `is_made` detects. `None` if another process has created it:
+/// its users then share the lock for as long as they use it, so it may never become free.
 pub(crate) async fn to_make(path: &Path, limit: Duration, is_made: impl Fn() -> bool) -> Result<Option<File>, Error> {
     let waiting = async {
         while !is_made() {
             if let Some(file) = try_exclusive(path).map_err(Error::io(format!("lock {}", path.display())))? {
-                // It may have been made and its maker gone since.
+                // It may have been created in the meantime.
                 return Ok((!is_made()).then_some(file));
             }
             tokio::time::sleep(RETRY_EVERY).await;
@@ -32,17 +32,17 @@ pub(crate) async fn to_make(path: &Path, limit: Duration, is_made: impl Fn() -> 
     waited.unwrap_or_else(|_| Err(Error::Locked { path: path.to_owned(), limit }))
 }
 
-/// Waits for a lock that others may share.
+/// Waits for a shared lock.
 pub(crate) async fn shared(path: &Path, limit: Duration) -> Result<File, Error> {
     wait(path, limit, try_shared).await
 }
 
-/// A lock that others may share, if no one holds it alone.
+/// A shared lock, if no process holds it exclusively.
 pub(crate) fn try_shared(path: &Path) -> std::io::Result<Option<File>> {
     attempt(path, File::try_lock_shared)
 }
 
-/// The lock that no one shares, if it is free.
+/// An exclusive lock, if it is free.
 pub(crate) fn try_exclusive(path: &Path) -> std::io::Result<Option<File>> {
     attempt(path, File::try_lock)
 }
@@ -63,7 +63,7 @@ async fn wait(path: &Path, limit: Duration, once: fn(&Path) -> std::io::Result<O
 fn attempt(path: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> std::io::Result<Option<File>> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     match lock(&file) {
-        // Whoever removed the environment removed its lock file too, between our opening and locking it.
+        // The lock file was removed together with the environment, between opening and locking it.
         Ok(()) if file.metadata()?.nlink() == 0 => Ok(None),
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

@@ -1,4 +1,5 @@
-//! What an environment has of its own, which no package may change: the settings that name its Python, and the links to that.
+//! Protects the files of an environment that no package may change: the settings that name its Python, and the links to
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,16 +10,16 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use super::builds::each;
 
-/// Where Python reads which installation an environment points at.
+/// The file that names the environment's Python installation.
 const SETTINGS: &str = "pyvenv.cfg";
 
-/// Folders that packages install into.
+/// Folders that packages may install into.
 const FOLDERS: [&str; 10] = ["bin", "doc", "etc", "include", "lib", "libexec", "man", "opt", "sbin", "share"];
 
-/// Files that uv itself leaves in every environment.
+/// Files that uv creates in every environment.
 const OF_UV: [&str; 3] = [".gitignore", ".lock", "CACHEDIR.TAG"];
 
-/// An environment as uv has made it, before anything of a package was in it.
+/// The state of an environment as created by uv, before any package is installed.
 #[derive(Debug)]
 pub(super) struct Seal {
     settings: Vec<u8>,
@@ -26,7 +27,7 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// Of an empty environment. Blocks on the disk.
+    /// Records the state of an empty environment. Blocks on the disk.
     pub(super) fn of(environment: &Path) -> io::Result<Self> {
         let mut links = BTreeMap::new();
         each(environment, &mut |path, metadata| {
@@ -38,9 +39,10 @@ impl Seal {
         Ok(Self { settings: fs::read(environment.join(SETTINGS))?, links })
     }
 
-    /// Refuses an environment in which a package has changed what is not its own, or left what leads elsewhere. Blocks on the disk.
+    /// Rejects an environment in which a package has changed protected files or created links that point elsewhere.
+    /// Blocks on the disk.
     pub(super) fn check(&self, environment: &Path) -> Result<(), Error> {
-        let foreign = self.foreign(environment).map_err(Error::io("look at what was installed"))?;
+        let foreign = self.foreign(environment).map_err(Error::io("inspect the installed files"))?;
         match foreign {
             None => Ok(()),
             Some(path) => Err(Error::Foreign { path: path.strip_prefix(environment).unwrap_or(&path).to_owned() }),
@@ -71,7 +73,7 @@ impl Seal {
     }
 }
 
-/// Beside `bin` and `lib`: files may lie there, nobody reads them.
+/// Whether a package may create this next to `bin` and `lib`. Files there are never read.
 fn may_be_there(path: &Path, metadata: &fs::Metadata) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     if metadata.is_dir() {
@@ -81,13 +83,14 @@ fn may_be_there(path: &Path, metadata: &fs::Metadata) -> bool {
     }
 }
 
-/// Python looks for its settings there as well.
+/// Python also looks for its settings in `bin`.
 fn is_in_bin(path: &Path) -> bool {
     path.parent().and_then(Path::file_name).is_some_and(|name| name == "bin")
 }
 
-/// Makes a built environment the worker's own. Files that uv's cache has as well stay its builder's: as somebody else's, the next
-/// environment could not have them by a link. Nobody but builds of the same scope is that user. Blocks on the disk.
+/// Makes the worker the owner of a built environment. Files that uv's cache contains too stay the builder's: with
+/// another owner, the next environment could not hard-link them. Only builds of the same scope run as that user. Blocks
+/// on the disk.
 pub(super) fn take(environment: &Path) -> io::Result<()> {
     let own = |path: &Path, metadata: &fs::Metadata| {
         if metadata.is_dir() {

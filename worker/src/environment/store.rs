@@ -1,13 +1,13 @@
-//! Where built environments lie, who uses them, and which must go.
+//! Storage of built environments, their use, and their eviction.
 //!
 //! ```text
-//! envs/<hash>/                 complete: it came here by one rename, and leaves by one
+//! envs/<hash>/                 complete environment; created and removed by one rename
 //! envs/<hash>/.stokehold-bytes its size
-//! envs/<hash>.lock             shared by its users; exclusive while it is built or removed; its mtime is the last use
-//! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; left over if that process died
+//! envs/<hash>.lock             locked by its users (shared) or its builder or remover (exclusive); mtime: last use
+//! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; a leftover if that process died
 //! ```
 //!
-//! What tenants ask for is built in `builds/`, in a folder of the same name.
+//! Environments of tenants are built in `builds/`, in a folder of the same name.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,52 +23,52 @@ const PARTIAL: &str = ".partial-";
 /// The folder of all environments.
 pub(super) struct Store {
     folder: PathBuf,
-    /// The rooms that those of tenants are built in.
+    /// Folder of the rooms in which tenants' environments are built.
     builds: PathBuf,
 }
 
-/// An environment that is being built, with what its build needs beside it. It is removed on drop.
+/// An environment that is being built, with the other files of its build. Deleted on drop.
 #[derive(Debug)]
 pub(super) struct Partial(tempfile::TempDir);
 
 impl Partial {
-    /// All of it.
+    /// The folder of the build.
     pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// The environment.
+    /// The environment's folder.
     pub(super) fn environment(&self) -> PathBuf {
         self.path().join("environment")
     }
 
-    /// HOME and TMPDIR of what builds it.
+    /// HOME and TMPDIR of the build.
     pub(super) fn home(&self) -> PathBuf {
         self.path().join("home")
     }
 
-    /// Where a list of this name is for a program to read.
+    /// Path of a list for a program to read.
     pub(super) fn list(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 }
 
-/// What a folder holds.
+/// The size of a folder.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) all: u64,
-    /// Of which in files that have no other hard link.
+    /// The part in files that have no other hard link.
     pub(super) sole: u64,
 }
 
 impl Store {
-    /// Opens the store and removes what processes that died left half done.
+    /// Opens the store and removes incomplete environments of processes that died.
     pub(super) fn open(folder: PathBuf, builds: PathBuf) -> Result<Self, Error> {
         for folder in [&folder, &builds] {
             fs::create_dir_all(folder).map_err(Error::io(format!("create {}", folder.display())))?;
         }
         let store = Self { folder, builds };
-        store.sweep_all().map_err(Error::io(format!("tidy {}", store.folder.display())))?;
+        store.sweep_all().map_err(Error::io(format!("clean up {}", store.folder.display())))?;
         Ok(store)
     }
 
@@ -80,7 +80,7 @@ impl Store {
         self.folder.join(format!("{hash}.lock"))
     }
 
-    /// Complete, and its Python still exists: an environment only points at it.
+    /// Whether the environment is complete and its Python still exists, since an environment only refers to it.
     pub(super) fn is_usable(&self, hash: &str) -> bool {
         self.environment(hash).join("bin").join("python").exists()
     }
@@ -90,7 +90,7 @@ impl Store {
         &self.builds
     }
 
-    /// A new folder to build in, in a room if there is one. What is in it is removed on drop, unless it was published.
+    /// A new folder for a build, in a room if given. Deleted on drop, unless published.
     pub(super) fn partial(&self, hash: &str, room: Option<&Path>) -> Result<Partial, Error> {
         let folder = room.unwrap_or(&self.folder);
         let partial = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(folder);
@@ -99,15 +99,15 @@ impl Store {
         Ok(partial)
     }
 
-    /// Makes a built folder the environment. The caller holds the exclusive lock. Blocks on the disk.
+    /// Publishes a built environment. The caller holds the exclusive lock. Blocks on the disk.
     pub(super) fn publish(&self, partial: &Partial, hash: &str) -> io::Result<()> {
         let built = partial.environment();
-        // Other users may start runners from it.
+        // Runners of other users must be able to read it.
         fs::set_permissions(&built, fs::Permissions::from_mode(0o755))?;
         let bytes = protect(&built)?;
         fs::write(built.join(BYTES_FILE), bytes.all.to_string())?;
         flush(&built)?;
-        // One there now is not usable: its Python is gone.
+        // An existing environment is unusable because its Python is gone.
         self.discard(hash)?;
         fs::rename(&built, self.environment(hash))?;
         File::open(&self.folder)?.sync_all()
@@ -123,8 +123,8 @@ impl Store {
         text.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
-    /// Removes environments, the longest unused first, until at most `cap_bytes` are left. Those in use stay. Returns how many
-    /// went. Blocks on the disk.
+    /// Deletes environments, least recently used first, until at most `cap_bytes` are left. Those in use stay. Returns
+    /// the number of deleted environments. Blocks on the disk.
     pub(super) fn evict(&self, cap_bytes: u64) -> io::Result<usize> {
         let mut environments = Vec::new();
         for hash in self.hashes()? {
@@ -150,7 +150,8 @@ impl Store {
         Ok(evicted)
     }
 
-    /// Removes one environment, if it is there. Its lock is held. Renamed first, so that it is never seen half removed.
+    /// Deletes an environment if it exists. Its lock is held. Renames it first, so that it is never visible
+    /// half-deleted.
     fn discard(&self, hash: &str) -> io::Result<()> {
         let away = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(&self.folder)?;
         match fs::rename(self.environment(hash), away.path()) {
@@ -174,9 +175,9 @@ impl Store {
             let hash =
                 name.to_str().and_then(|name| name.strip_prefix(PARTIAL)).and_then(|name| name.split('-').next());
             let Some(hash) = hash else { continue };
-            // Taken: its builder lives.
+            // If the lock is taken, the build is still running.
             if let Some(_lock) = lock::try_exclusive(&self.lock_file(hash))? {
-                tracing::info!(environment.hash = hash, "removing a half-built environment");
+                tracing::info!(environment.hash = hash, "removing an incomplete environment");
                 fs::remove_dir_all(entry.path())?;
             }
         }
@@ -190,8 +191,9 @@ impl Store {
     }
 }
 
-/// Lets everybody read every file and nobody write it, so that a runner cannot change, through a hard link, what other environments and
-/// uv's cache share with it. Folders stay writable, so that they can be removed. Best effort: root is not held back.
+/// Makes every file readable by all and writable by none, so that a runner cannot change, through a hard link, files
+/// that it shares with other environments and uv's cache. Folders stay writable so that they can be deleted. Best
+/// effort: root is not restricted.
 fn protect(folder: &Path) -> io::Result<Bytes> {
     walk(folder, &mut |path, metadata| {
         let runs = if metadata.mode() & 0o111 == 0 { 0 } else { 0o111 };
@@ -203,18 +205,18 @@ fn protect(folder: &Path) -> io::Result<Bytes> {
     })
 }
 
-/// Writes what a program that another user runs is to read.
+/// Writes a file for a program that runs as another user.
 pub(super) async fn write_list(path: &Path, text: &str) -> io::Result<()> {
     tokio::fs::write(path, text).await?;
     tokio::fs::set_permissions(path, fs::Permissions::from_mode(0o644)).await
 }
 
-/// What a folder holds.
+/// Measures a folder.
 pub(super) fn measure(folder: &Path) -> io::Result<Bytes> {
     walk(folder, &mut |_, _| Ok(()))
 }
 
-/// Visits every regular file below `folder`; links are not followed.
+/// Visits every regular file below `folder`; links are not followed. Returns their size.
 pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>) -> io::Result<Bytes> {
     let (mut bytes, mut folders) = (Bytes::default(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -234,10 +236,10 @@ pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) ->
     Ok(bytes)
 }
 
-/// Brings the whole environment to the disk, so that after a power cut a published one is a whole one.
+/// Flushes the environment to disk, so that a published environment is complete after a power cut.
 fn flush(folder: &Path) -> io::Result<()> {
     let folder = File::open(folder)?;
-    // One call instead of one per file; most of it was written back while the rest was being downloaded.
+    // One call instead of one per file; most data was already written back during the download.
     #[cfg(target_os = "linux")]
     nix::unistd::syncfs(&folder)?;
     folder.sync_all()

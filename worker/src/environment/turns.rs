@@ -1,16 +1,16 @@
-//! One at a time for each key, within this process.
+//! Mutual exclusion by key, within this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Hands out turns by key. A key costs memory only while someone has or awaits its turn.
+/// Turns by key. A key uses memory only while a turn is held or awaited.
 #[derive(Default)]
 pub(crate) struct Turns(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
 
 impl Turns {
-    /// Waits for the turn, having called `waiting` if there is someone to wait for. Dropping the guard ends it.
+    /// Waits for the turn of a key; calls `waiting` first if it is taken. Dropping the guard ends the turn.
     pub(crate) async fn take(&self, key: &str, waiting: impl FnOnce()) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The runner's wheel, which every environment gets last.
+//! The runner wheel, which every environment contains.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,32 +10,33 @@ use tokio::task::spawn_blocking;
 use super::Error;
 use crate::transfer::measure;
 
-/// Where the runner package comes from.
+/// Source of the runner package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerWheel {
     /// A wheel on this machine.
     File(PathBuf),
-    /// A requirement that the package index answers, such as `stokehold==0.1.0`.
+    /// A requirement for the package index, e.g. `stokehold==0.1.0`.
     Requirement(String),
 }
 
 impl RunnerWheel {
-    /// The wheel to use: `explicit`, else the file that `STOKE_RUNNER_WHEEL` names, else the newest `stokehold-*.whl` in
-    /// `../wheels` as seen from this program (where a build and a release archive put it), else this version from the package index.
+    /// The wheel to use: `explicit`, else the file in `STOKE_RUNNER_WHEEL`, else the newest `stokehold-*.whl` in
+    /// `../wheels` relative to this program (where builds and release archives put it), else this version from the
+    /// package index.
     #[must_use]
     pub fn find(explicit: Option<&Path>) -> Self {
         let named = std::env::var_os("STOKE_RUNNER_WHEEL").filter(|name| !name.is_empty()).map(PathBuf::from);
         if let Some(path) = explicit.map(Path::to_owned).or(named) {
             return Self::File(std::path::absolute(&path).unwrap_or(path));
         }
-        // Two levels: a test's program lies in `deps/`, one below the others.
+        // Check two levels: test programs are in `deps/`, one level below others.
         let program = std::env::current_exe().ok();
         let above = program.iter().flat_map(|program| program.ancestors().skip(2).take(2));
         let found = above.filter_map(|folder| newest(&folder.join("wheels"))).next();
         found.map_or_else(|| Self::Requirement(format!("stokehold=={}", env!("CARGO_PKG_VERSION"))), Self::File)
     }
 
-    /// What makes two wheels the same: the bytes of a file, the text of a requirement.
+    /// The identity of a wheel: the hash of a file, or the text of a requirement.
     pub(super) async fn identity(&self) -> Result<String, Error> {
         match self {
             Self::File(path) => {
@@ -48,7 +49,7 @@ impl RunnerWheel {
         }
     }
 
-    /// As uv takes it.
+    /// The argument for uv.
     pub(super) fn as_argument(&self) -> &OsStr {
         match self {
             Self::File(path) => path.as_os_str(),

@@ -1,8 +1,8 @@
-//! The worker's bearer token. A heartbeat's answer or a new join replaces it while other calls are under way.
+//! The worker's bearer token. The response to a heartbeat, or a new join, may replace it during other calls.
 
 use tokio::sync::watch;
 
-use crate::config::Secret;
+use crate::secret::Secret;
 
 /// The token that calls carry. Each token has a number, so that a late answer to an old token changes nothing.
 pub(super) struct WorkerToken(watch::Sender<State>);

@@ -1,4 +1,4 @@
-//! What there is. Every look is bounded in time; what cannot be found out is absent.
+//! Facts about this machine. Every check has a timeout; unknown facts are absent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,63 +12,64 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Finding, judge};
-use crate::cards::{self, nvml};
 use crate::environment::interpreter::{self, PYTHON_MIN, serves};
 use crate::environment::{Error, child};
+use crate::gpus::{self, nvml};
 use crate::uv::Uv;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A driver that hangs must not keep a worker from starting; one that is cold takes seconds without its persistence daemon.
+/// Timeout of NVML. A driver that hangs must not prevent a worker from starting; without its persistence daemon, a
+/// driver needs seconds to start.
 const NVML_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where NVIDIA's libraries lie when the loader's cache does not know them.
+/// Folders of NVIDIA's libraries that may be missing from the loader's cache.
 const LIBRARIES: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib"];
 
-/// The Pythons that runners could use.
+/// The Python interpreters that runners could use.
 pub(super) struct Pythons {
-    /// The version of the `python3` on PATH.
+    /// Version of the `python3` on PATH.
     pub(super) on_path: Option<String>,
-    /// Why uv cannot build on that.
+    /// Why uv cannot use it.
     pub(super) trouble: Option<String>,
-    /// Where `on_path` will not do: what uv found instead.
+    /// The interpreter that uv found instead, if `on_path` is not usable.
     pub(super) other: Option<PathBuf>,
 }
 
-/// What the system says of NVIDIA's cards.
+/// Facts about NVIDIA GPUs.
 pub(super) struct Gpus {
-    /// Device files of cards are there.
+    /// Whether device files of GPUs exist.
     pub(super) has_devices: bool,
-    /// The version of the driver in the kernel.
+    /// Version of the driver in the kernel.
     pub(super) kernel: Option<String>,
-    /// What the driver's library says.
+    /// Result of the driver's library.
     pub(super) nvml: Result<Driver, Trouble>,
-    /// CUDA's own library, which jobs call, is there as well.
+    /// Whether CUDA's library, which jobs use, exists.
     pub(super) has_cuda_library: bool,
-    /// The CUDA that this container image brings, as NVIDIA's images say.
+    /// CUDA version of this container image, as declared by NVIDIA's images.
     pub(super) image_cuda: Option<String>,
 }
 
-/// A driver that answers.
+/// A working driver.
 pub(super) struct Driver {
     pub(super) version: Option<String>,
-    /// The newest CUDA that it serves, as `12.8`.
+    /// The newest supported CUDA version, e.g. `12.8`.
     pub(super) cuda: Option<String>,
-    /// Their names.
-    pub(super) cards: Vec<String>,
+    /// Names of the GPUs.
+    pub(super) gpus: Vec<String>,
 }
 
-/// Why it does not.
+/// Why the driver does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// No library to ask.
+    /// The library is missing.
     NoLibrary,
-    /// The library is of another version than the driver in the kernel.
+    /// The library and the driver in the kernel have different versions.
     Mismatch,
-    /// The library is there, the driver in the kernel is not.
+    /// The library exists, but no driver is loaded in the kernel.
     NotLoaded,
-    /// Something else, in NVML's words.
+    /// Another error of NVML.
     Other(String),
 }
 
@@ -83,16 +84,16 @@ impl From<NvmlError> for Trouble {
     }
 }
 
-/// The version of the C library, as `2.31`.
+/// Version of the C library, e.g. `2.31`.
 pub(super) async fn glibc() -> Option<String> {
     let mut command = Command::new("getconf");
     command.arg("GNU_LIBC_VERSION");
-    let answer = child::run("asking for glibc's version", command, LIMIT).await.ok()?;
+    let answer = child::run("querying the glibc version", command, LIMIT).await.ok()?;
     answer.trim().strip_prefix("glibc ").map(str::to_owned)
 }
 
 pub(super) async fn python(uv: Option<&Uv>) -> Pythons {
-    let on_path = interpreter::on_path().await.ok();
+    let on_path = interpreter::default().await.ok();
     let version = on_path.as_ref().and_then(|found| found.identity.split_whitespace().next()).map(str::to_owned);
     let trouble = match (uv, &on_path) {
         (Some(uv), Some(found)) if serves(&found.identity) => {
@@ -113,13 +114,13 @@ pub(super) async fn uv(found: Result<Uv, Error>) -> Finding {
         let uv = found?;
         let mut command = Command::new(uv.path());
         command.arg("--version");
-        let version = child::run("asking uv for its version", command, LIMIT).await?;
+        let version = child::run("querying the uv version", command, LIMIT).await?;
         Ok::<_, Error>(format!("{}, {}", version.trim(), uv.path().display()))
     };
     judge::uv(found.await.map_err(|error| error.to_string()))
 }
 
-/// Room on the disk where a folder is or would be.
+/// Free space of the disk on which a folder is or would be.
 #[expect(clippy::useless_conversion, reason = "the fields' types differ between systems")]
 pub(super) fn free_bytes(folder: &Path) -> Result<u64, String> {
     let absolute = std::path::absolute(folder).map_err(|error| error.to_string())?;
@@ -132,21 +133,21 @@ pub(super) async fn gpus(library: Option<PathBuf>) -> Gpus {
     let asked = spawn_blocking(move || {
         let nvml = nvml::open(library.as_deref())?;
         let (version, cuda) = nvml::versions(&nvml);
-        Ok(Driver { version, cuda, cards: nvml::cards(&nvml).into_iter().map(|card| card.name).collect() })
+        Ok(Driver { version, cuda, gpus: nvml::gpus(&nvml).into_iter().map(|gpu| gpu.name).collect() })
     });
     let nvml = match timeout(NVML_LIMIT, asked).await {
         Ok(Ok(answer)) => answer.map_err(|error: NvmlError| Trouble::from(error)),
         Ok(Err(panic)) => Err(Trouble::Other(panic.to_string())),
-        Err(_) => Err(Trouble::Other(format!("it does not answer within {} s", NVML_LIMIT.as_secs()))),
+        Err(_) => Err(Trouble::Other(format!("no response within {} s", NVML_LIMIT.as_secs()))),
     };
     let kernel = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| kernel_version(&text));
-    // Nobody needs it where there is no driver, and looking takes a process.
+    // Checked only with a driver, because it starts a process.
     let has_cuda_library = nvml.is_ok() && has_library("libcuda.so.1").await;
     let image_cuda = std::env::var("CUDA_VERSION").ok();
-    Gpus { has_devices: cards::have_devices(), kernel, nvml, has_cuda_library, image_cuda }
+    Gpus { has_devices: gpus::have_devices(), kernel, nvml, has_cuda_library, image_cuda }
 }
 
-/// Of the first line of `/proc/driver/nvidia/version`: the one word that is numbers and dots.
+/// Parses the first line of `/proc/driver/nvidia/version`: the only word of digits and dots.
 fn kernel_version(text: &str) -> Option<String> {
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
@@ -160,10 +161,10 @@ async fn has_library(name: &str) -> bool {
     }
     let mut command = Command::new("/sbin/ldconfig");
     command.arg("-p");
-    child::run("asking for the libraries", command, LIMIT).await.is_ok_and(|known| known.contains(name))
+    child::run("listing the libraries", command, LIMIT).await.is_ok_and(|known| known.contains(name))
 }
 
-/// The part of `/healthz` that matters here.
+/// The relevant part of `/healthz`.
 #[derive(Deserialize)]
 struct Health {
     release: String,

@@ -1,4 +1,4 @@
-//! What is to be thought of the facts. Pure.
+//! Judges the facts. Pure.
 
 use std::path::Path;
 
@@ -8,34 +8,35 @@ use crate::environment::RunnerWheel;
 use crate::environment::interpreter::serves;
 use crate::sandbox::Level;
 
-/// As `what` of the finding about cards.
+/// Name of the finding about GPUs.
 pub(super) const GPUS: &str = "GPUs";
 
-/// What worker archives are built for; a `stoke` that was built elsewhere may need more, and would not have started.
+/// Minimum glibc of worker archives. A `stoke` that was built elsewhere may require more, but then would not have
+/// started.
 const GLIBC_MIN: (u32, u32) = (2, 28);
 
-/// The oldest CUDA that current builds of PyTorch, vLLM and the like still run on, by minor version compatibility.
+/// The oldest CUDA that current builds of PyTorch, vLLM and similar frameworks run on, by minor version compatibility.
 const CUDA_MIN: (u32, u32) = (12, 0);
 
-/// A GPU framework's environment is about 5 GB.
+/// Less free space causes a warning: the environment of a GPU framework is about 5 GB.
 const DISK_COMFORT: u64 = 10 << 30;
 
-/// Below this a worker takes no jobs: `disk.rs`.
+/// A worker with less free space takes no jobs; see `disk.rs`.
 const DISK_MIN: u64 = 64 << 20;
 
-const CONTAINER: &str = "Start the container with the cards and the driver's libraries: docker run --gpus all \
-    (needs nvidia-container-toolkit on the host), or install the driver here if this is no container.";
+const CONTAINER: &str = "In a container, pass in the GPUs and the driver's libraries: docker run --gpus all (requires \
+    nvidia-container-toolkit on the host). Outside a container, install the NVIDIA driver.";
 
 pub(super) fn glibc(version: Option<&str>) -> Finding {
     const WHAT: &str = "glibc";
     match version.map(|version| (version, pair(version))) {
         Some((version, Some(numbers))) if numbers < GLIBC_MIN => Finding::fail(
             WHAT,
-            format!("{version}, and archives of the worker are for 2.28 and newer"),
+            format!("{version}, but worker archives require 2.28 or newer"),
             "Use a newer distribution or container image: Debian 10, Ubuntu 20.04, RHEL 8, or newer.",
         ),
         Some((version, _)) => Finding::ok(WHAT, version),
-        None => Finding::ok(WHAT, "of unknown version (no getconf here); this program runs on it"),
+        None => Finding::ok(WHAT, "unknown version (getconf is not installed); this program runs on it"),
     }
 }
 
@@ -46,14 +47,14 @@ pub(super) fn python(found: &Pythons) -> Finding {
         (_, Some(other)) => Finding::ok(WHAT, other.display().to_string()),
         (old, None) => {
             let has = match (old, &found.trouble) {
-                (None, _) => "none here".to_owned(),
+                (None, _) => "not found".to_owned(),
                 (Some(version), None) => format!("{version}, which is too old"),
-                (Some(version), Some(why)) => format!("{version}, which will not do: {why}"),
+                (Some(version), Some(why)) => format!("{version}, which uv cannot use: {why}"),
             };
             Finding::warn(
                 WHAT,
-                format!("{has}: uv downloads one for the first job that needs it"),
-                "Install Python 3.9 or newer, with the name python3 on PATH, where the download's host cannot be reached (Debian and Ubuntu before 3.12: python3-distutils too).",
+                format!("{has}; uv downloads one for the first job that needs it"),
+                "If this machine cannot reach the download host, install Python 3.9 or newer as python3 on PATH (Debian and Ubuntu before Python 3.12: also python3-distutils).",
             )
         }
     }
@@ -73,33 +74,35 @@ pub(super) fn wheel(wheel: &RunnerWheel) -> Finding {
         RunnerWheel::File(path) if path.is_file() => Finding::ok(WHAT, path.display().to_string()),
         RunnerWheel::File(path) => Finding::fail(
             WHAT,
-            format!("{} is not there", path.display()),
+            format!("{} does not exist", path.display()),
             "Set STOKE_RUNNER_WHEEL to a stokehold wheel.",
         ),
         RunnerWheel::Requirement(requirement) => Finding::warn(
             WHAT,
-            format!("none beside this program: {requirement} will be asked of the package index"),
-            "In a checkout, `make wheel` builds it; elsewhere set STOKE_RUNNER_WHEEL.",
+            format!("none next to this program; {requirement} will be installed from the package index"),
+            "In a checkout, run `make wheel`; otherwise set STOKE_RUNNER_WHEEL.",
         ),
     }
 }
 
-/// The level that handlers are shut in at, what they can do all the same, and why it is not a higher one.
+/// Judges the sandbox level, what handlers can still do, and why no higher level is available.
 pub(super) fn sandbox(found: Result<(Level, &str, &str), &str>) -> Finding {
     const WHAT: &str = "sandbox";
     match found {
         Ok((Level::L0, remains, lacks)) => Finding::warn(
             WHAT,
             format!("L0; {remains}{}", because(lacks)),
-            "Run only handlers that you trust, or give it Linux 5.13 or newer and leave STOKE_SANDBOX unset.",
+            "Run only handlers that you trust, or use Linux 5.13 or newer and leave STOKE_SANDBOX unset.",
         ),
         Ok((level, remains, lacks)) => Finding::ok(WHAT, format!("{level}; {remains}{}", because(lacks))),
-        Err(why) => Finding::fail(WHAT, why, "Unset STOKE_SANDBOX for the best that this machine can give."),
+        Err(why) => {
+            Finding::fail(WHAT, why, "Unset STOKE_SANDBOX to use the highest level that this machine supports.")
+        }
     }
 }
 
 fn because(lacks: &str) -> String {
-    if lacks.is_empty() { String::new() } else { format!("; no further, because of {lacks}") }
+    if lacks.is_empty() { String::new() } else { format!("; no higher level is available: {lacks}") }
 }
 
 pub(super) fn gpus(found: &Gpus) -> Finding {
@@ -111,75 +114,79 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
     let cuda = driver.cuda.as_deref();
     let version = driver.version.as_deref().unwrap_or("unknown");
     let serves = cuda.map_or(String::new(), |cuda| format!(", CUDA {cuda}"));
-    if driver.cards.is_empty() {
+    if driver.gpus.is_empty() {
         return Finding::warn(
             GPUS,
-            format!("driver {version} is there, and shows no card"),
-            "In a container, start it with --gpus all and look at NVIDIA_VISIBLE_DEVICES; else `nvidia-smi` must list them.",
+            format!("driver {version} is loaded but reports no GPU"),
+            "In a container, start it with --gpus all and check NVIDIA_VISIBLE_DEVICES; otherwise make sure that `nvidia-smi` lists the GPUs.",
         );
     }
-    let cards = format!("{} (driver {version}{serves})", driver.cards.join(", "));
+    let gpus = format!("{} (driver {version}{serves})", driver.gpus.join(", "));
     if !found.has_cuda_library {
         return Finding::fail(
             GPUS,
-            format!("{cards}, and libcuda.so.1 is missing: nothing can compute on them"),
-            "In a container, let NVIDIA_DRIVER_CAPABILITIES have `compute` as well as `utility`; else install the driver's libcuda.",
+            format!("{gpus}, but libcuda.so.1 is missing: no program can compute on them"),
+            "In a container, set NVIDIA_DRIVER_CAPABILITIES to `compute,utility`; otherwise install the driver's libcuda.",
         );
     }
     let newest = cuda.and_then(pair);
     if newest.is_some_and(|newest| newest < CUDA_MIN) {
         return Finding::warn(
             GPUS,
-            format!("{cards}: this driver is too old for current builds of PyTorch and the like, which need CUDA 12"),
+            format!(
+                "{gpus}: this driver is too old for current builds of PyTorch and similar frameworks, which need CUDA 12"
+            ),
             "Install driver 525 or newer.",
         );
     }
     match (found.image_cuda.as_deref().and_then(pair), newest) {
-        // Within a major version newer programs run on older drivers.
+        // Within a major version, newer programs run on older drivers.
         (Some(image), Some(newest)) if image.0 > newest.0 => Finding::warn(
             GPUS,
-            format!("{cards}: this image brings CUDA {}.{}, which this driver does not serve", image.0, image.1),
-            format!("Install a newer driver, or use an image of CUDA {} or older.", newest.0),
+            format!("{gpus}: this image contains CUDA {}.{}, which this driver does not support", image.0, image.1),
+            format!("Install a newer driver, or use an image with CUDA {} or older.", newest.0),
         ),
-        _ => Finding::ok(GPUS, cards),
+        _ => Finding::ok(GPUS, gpus),
     }
 }
 
 fn without_driver(trouble: &Trouble, has_devices: bool, kernel: Option<&str>) -> Finding {
-    let in_kernel = kernel.map_or(String::new(), |version| format!(" (the kernel has driver {version})"));
+    let in_kernel = kernel.map_or(String::new(), |version| format!(" (loaded driver: {version})"));
     match trouble {
         Trouble::Mismatch => Finding::fail(
             GPUS,
             format!(
-                "the driver's library is of another version than the driver in the kernel{in_kernel}: it was updated, and the old one still runs"
+                "the driver's library and the driver loaded in the kernel have different versions{in_kernel}: the driver was updated but not reloaded"
             ),
-            "Reboot, or end all that uses the cards and reload the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia.",
+            "Reboot, or stop every process that uses the GPUs and reload the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia.",
         ),
-        Trouble::NoLibrary if has_devices => {
-            Finding::fail(GPUS, format!("there are cards, and libnvidia-ml.so.1 is not here{in_kernel}"), CONTAINER)
-        }
+        Trouble::NoLibrary if has_devices => Finding::fail(
+            GPUS,
+            format!("this machine has GPUs, but libnvidia-ml.so.1 is missing{in_kernel}"),
+            CONTAINER,
+        ),
         Trouble::NotLoaded if has_devices => Finding::fail(
             GPUS,
-            "there are device files of cards, and no driver runs in the kernel",
-            "Load it with `modprobe nvidia`; `dmesg` says why it does not load.",
+            "GPU device files exist, but no driver is loaded in the kernel",
+            "Load it with `modprobe nvidia`; if that fails, see `dmesg`.",
         ),
         Trouble::Other(why) if has_devices => Finding::fail(
             GPUS,
-            format!("there are cards, and NVML fails: {why}{in_kernel}"),
-            "`nvidia-smi` must work first.",
+            format!("this machine has GPUs, but NVML fails: {why}{in_kernel}"),
+            "Make sure that `nvidia-smi` works.",
         ),
         _ if kernel.is_some() => Finding::warn(
             GPUS,
-            format!("none here, and the host has an NVIDIA driver{in_kernel}: this will be a worker for CPU jobs"),
+            format!("none visible, but the host has an NVIDIA driver{in_kernel}: this worker would run CPU jobs only"),
             CONTAINER,
         ),
-        _ => Finding::ok(GPUS, "none: this machine runs CPU endpoints"),
+        _ => Finding::ok(GPUS, "none; this machine runs CPU endpoints only"),
     }
 }
 
 pub(super) fn disk(folder: &Path, free_bytes: Result<u64, String>) -> Finding {
     const WHAT: &str = "disk";
-    const FIX: &str = "A GPU environment takes 5 GB; STOKE_CACHE_DIR names another place for them.";
+    const FIX: &str = "A GPU environment takes about 5 GB; set STOKE_CACHE_DIR to a folder with more space.";
     match free_bytes {
         Ok(free) => {
             let found =
@@ -190,28 +197,30 @@ pub(super) fn disk(folder: &Path, free_bytes: Result<u64, String>) -> Finding {
                 _ => Finding::ok(WHAT, found),
             }
         }
-        Err(why) => Finding::warn(WHAT, why, "Set STOKE_CACHE_DIR to a folder that can be written."),
+        Err(why) => Finding::warn(WHAT, why, "Set STOKE_CACHE_DIR to a writable folder."),
     }
 }
 
 pub(super) fn gateway(url: &str, release: Result<String, String>) -> Finding {
     const WHAT: &str = "gateway";
     match release {
-        Ok(release) if release == env!("CARGO_PKG_VERSION") => Finding::ok(WHAT, format!("{url} of release {release}")),
+        Ok(release) if release == env!("CARGO_PKG_VERSION") => {
+            Finding::ok(WHAT, format!("{url} runs release {release}"))
+        }
         Ok(release) => Finding::warn(
             WHAT,
-            format!("{url} is of release {release}, and this worker of {}", env!("CARGO_PKG_VERSION")),
-            "Install the worker that this gateway serves: its /v1/worker/install.sh does.",
+            format!("{url} runs release {release}, but this worker is release {}", env!("CARGO_PKG_VERSION")),
+            "Install the worker release that this gateway provides, with its /v1/worker/install.sh.",
         ),
         Err(why) => Finding::fail(
             WHAT,
             why,
-            "Look at the address, at firewalls, and with https at this machine's clock and certificates (package ca-certificates).",
+            "Check the address and firewalls; with https, also check this machine's clock and certificates (package ca-certificates).",
         ),
     }
 }
 
-/// `12.8` and `12.8.1` as numbers.
+/// Parses the first two numbers of e.g. `12.8` or `12.8.1`.
 fn pair(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
@@ -228,9 +237,9 @@ mod tests {
         told(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
     }
 
-    fn driver(cuda: &str, cards: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
-        let cards = cards.iter().map(|card| (*card).to_owned()).collect();
-        let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), cards });
+    fn driver(cuda: &str, names: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), gpus: names });
         let image_cuda = image_cuda.map(str::to_owned);
         told(gpus(&Gpus { has_devices: true, kernel: None, nvml, has_cuda_library, image_cuda }))
     }
@@ -247,16 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_cards_runs_cpu_jobs() {
+    fn a_machine_without_gpus_runs_cpu_jobs() {
         says(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
         says(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
     }
 
     #[test]
-    fn a_container_that_was_not_given_the_cards_says_how() {
+    fn a_container_that_was_not_given_the_gpus_says_how() {
         says(no_driver(Trouble::NoLibrary, true, Some("550.54")), Fail, &["libnvidia-ml.so.1", "550.54", "--gpus all"]);
         says(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
-        says(driver("12.8", &[], true, None), Warn, &["no card", "NVIDIA_VISIBLE_DEVICES"]);
+        says(driver("12.8", &[], true, None), Warn, &["no GPU", "NVIDIA_VISIBLE_DEVICES"]);
         says(driver("12.8", &["RTX 4090"], false, None), Fail, &["libcuda.so.1", "compute"]);
     }
 
@@ -288,7 +297,7 @@ mod tests {
         says(found(Some("3.9.2"), None), Good, &["3.9.2"]);
         says(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
         says(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
-        says(found(None, None), Warn, &["none here"]);
+        says(found(None, None), Warn, &["not found"]);
         let trouble = Some("it is missing `distutils`".to_owned());
         let bare = Pythons { on_path: Some("3.9.2".to_owned()), trouble, other: None };
         says(told(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);

@@ -1,11 +1,11 @@
-//! Where packages lie, who uses them, and which must go.
+//! Storage of packages, their use, and their eviction.
 //!
 //! ```text
-//! packages/<name>/                 complete: it came here by one rename, and leaves by one. The name is its SHA-256 and its tenant
-//! packages/<name>.lock             shared by its users; exclusive while it is fetched or removed; its mtime is the last use, its text
-//!                                  what it takes on the disk
-//! packages/.partial-<name>-<nonce> being made or removed under the exclusive lock; left over if that process died
-//! packages/.room.lock              held while room is made and taken
+//! packages/<name>/                 complete package; created and removed by one rename. Name: its SHA-256 and tenant
+//! packages/<name>.lock             locked by its users (shared) or its creator or remover (exclusive); mtime: last
+//!                                  use; content: its size on disk
+//! packages/.partial-<name>-<nonce> being created or removed under the exclusive lock; a leftover if that process died
+//! packages/.room.lock              held while evicting and publishing packages
 //! ```
 
 use std::fs::{self, File, FileTimes};
@@ -20,10 +20,11 @@ use tempfile::TempDir;
 use super::Error;
 use crate::environment::lock;
 
-/// Packages unused for this long are removed when a worker starts. Far longer than a runner stays loaded without a job.
+/// Packages unused for this long are deleted when a worker starts. Much longer than a runner stays loaded without a
+/// job.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The same for packages of releases that did not lock them, and for what these left half done.
+/// The same for packages of older releases without lock files, and for their incomplete packages.
 const UNLOCKED_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 const PARTIAL: &str = ".partial-";
@@ -31,15 +32,15 @@ const LOCK: &str = ".lock";
 
 const SHA256_DIGITS: usize = 64;
 
-/// Hex digits of a tenant's hash: no two tenants share 128 bits.
+/// Hex digits of a tenant's hash: 128 bits are unique.
 const TENANT_DIGITS: usize = 32;
 
-/// What a package of a tenant is called.
+/// The name of a tenant's package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name(String);
 
 impl Name {
-    /// `None`: that is no SHA-256.
+    /// `None` if `sha256` is not a SHA-256 digest.
     pub(super) fn new(tenant: &str, sha256: &str) -> Option<Self> {
         Self::parse(&format!("{sha256}-{}", &hex::encode(Sha256::digest(tenant))[..TENANT_DIGITS]))
     }
@@ -61,13 +62,13 @@ impl Name {
     }
 }
 
-/// The shared lock of a package.
+/// The shared lock of a package in use.
 #[derive(Debug)]
 pub(super) struct InUse(File);
 
 impl InUse {
     fn touch(&self) {
-        // Only the order of eviction suffers if it fails.
+        // A failure affects only the order of eviction.
         let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
     }
 }
@@ -78,7 +79,7 @@ impl Drop for InUse {
     }
 }
 
-/// A package that is being made. What is not published goes, and so does the lock file then.
+/// A package that is being created. Deleted on drop together with its lock file, unless published.
 pub(super) struct Making {
     name: Name,
     scratch: TempDir,
@@ -88,12 +89,12 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Where it is to be fetched to.
+    /// Path for the download.
     pub(super) fn archive(&self) -> PathBuf {
         self.scratch.path().join("package.tar.gz")
     }
 
-    /// Where it is to be unpacked.
+    /// Folder for the unpacked content.
     pub(super) fn content(&self) -> PathBuf {
         self.scratch.path().join("content")
     }
@@ -101,14 +102,14 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // Nothing is left for it to guard, and nothing would ever evict it.
+        // The lock file guards nothing any more, and no eviction would remove it.
         if !self.place.exists() {
             let _ = fs::remove_file(&self.lock_file);
         }
     }
 }
 
-/// A package that is here.
+/// A stored package.
 struct Held {
     name: Name,
     used: SystemTime,
@@ -122,13 +123,14 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens `<dir>/packages`, removing what has long been unused, is half done or does not fit. Blocks on the disk.
+    /// Opens `<dir>/packages`, and deletes packages that are long unused, incomplete or exceed the limit. Blocks on the
+    /// disk.
     pub(super) fn open(dir: &Path, cap_bytes: u64) -> Result<Self, Error> {
         let folder = std::path::absolute(dir)?.join("packages");
         fs::create_dir_all(&folder)?;
         let store = Self { folder, cap_bytes };
         store.sweep()?;
-        // Less may be kept than before; what is in use goes later.
+        // The limit may be lower than before; packages in use are evicted later.
         match store.make_room(0, None) {
             Ok(()) | Err(Error::InUse { .. }) => Ok(store),
             Err(error) => Err(error),
@@ -147,7 +149,7 @@ impl Store {
         self.folder.join(".room.lock")
     }
 
-    /// Holds the package by its shared lock, if it is there.
+    /// Marks the package as in use by its shared lock, if it exists.
     pub(super) fn in_use(&self, name: &Name, shared: File) -> Option<InUse> {
         self.place(name).is_dir().then(|| {
             let in_use = InUse(shared);
@@ -156,29 +158,29 @@ impl Store {
         })
     }
 
-    /// A place to make a package in.
+    /// A folder to create a package in.
     pub(super) fn make(&self, name: &Name, exclusive: Arc<File>) -> io::Result<Making> {
         let (place, lock_file) = (self.place(name), self.lock_file(name));
         let scratch = tempfile::Builder::new().prefix(&format!("{PARTIAL}{}-", name.as_str())).tempdir_in(&self.folder);
         Ok(Making { name: name.clone(), scratch: scratch?, place, lock_file, exclusive })
     }
 
-    /// Makes room for a package and moves it into place, whole. The lock of the room is held. Blocks on the disk.
+    /// Evicts others for a package and publishes it atomically. The room lock is held. Blocks on the disk.
     pub(super) fn publish(&self, making: Making, bytes: u64) -> Result<(), Error> {
         self.make_room(bytes, Some(making.name.tenant()))?;
         let mut lock = &*making.exclusive;
         lock.set_len(0)?;
         lock.rewind()?;
         lock.write_all(bytes.to_string().as_bytes())?;
-        // A power cut must not leave a package under its name with half its files, or without its size.
+        // After a power cut, no package may exist under its name with missing files or without its size.
         #[cfg(target_os = "linux")]
         nix::unistd::syncfs(File::open(making.content())?).map_err(io::Error::from)?;
         fs::rename(making.content(), &making.place)?;
         Ok(File::open(&self.folder)?.sync_all()?)
     }
 
-    /// Removes what has been unused the longest until `need` more bytes fit: of that tenant until it has no more than its share, then of
-    /// all. Removes nothing if they cannot. Blocks on the disk.
+    /// Deletes packages, least recently used first, until `need` more bytes fit: first those of the tenant until it is
+    /// within its share, then any. Deletes nothing if the bytes cannot fit. Blocks on the disk.
     fn make_room(&self, need: u64, tenant: Option<&str>) -> Result<(), Error> {
         let mut held = self.held()?;
         held.sort_by_key(|held| held.used);
@@ -200,10 +202,10 @@ impl Store {
             }
         }
         if tenant.is_some() && own + need > share {
-            return Err(Error::InUse { need, in_use: own, cap: share, whose: "those of one tenant" });
+            return Err(Error::InUse { need, in_use: own, cap: share, whose: "the packages of one tenant" });
         }
         if total + need > self.cap_bytes {
-            return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all of them" });
+            return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all packages" });
         }
         for (held, _lock) in leaving {
             self.discard(&held.name)?;
@@ -212,7 +214,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a package and its lock file; the exclusive lock is held. Renamed first, so that it is never seen half removed.
+    /// Deletes a package and its lock file; the exclusive lock is held. Renames it first, so that it is never visible
+    /// half-deleted.
     fn discard(&self, name: &Name) -> io::Result<()> {
         let away = tempfile::Builder::new().prefix(&format!("{PARTIAL}{}-", name.as_str())).tempdir_in(&self.folder)?;
         match fs::rename(self.place(name), away.path()) {
@@ -238,7 +241,7 @@ impl Store {
     fn sweep(&self) -> io::Result<()> {
         for item in fs::read_dir(&self.folder)?.flatten() {
             if let Err(error) = self.sweep_one(&item) {
-                tracing::warn!(%error, path = %item.path().display(), "an unused package could not be removed");
+                tracing::warn!(%error, path = %item.path().display(), "cannot remove an unused package");
             }
         }
         Ok(())
@@ -256,7 +259,7 @@ impl Store {
         if partial.is_none() && place.exists() && !is_unused(&lock_file, KEPT) {
             return Ok(());
         }
-        // Taken: somebody uses it or makes it.
+        // If the lock is taken, the package is in use or being created.
         let Some(_lock) = lock::try_exclusive(&lock_file)? else { return Ok(()) };
         if partial.is_some() {
             fs::remove_dir_all(item.path())?;
@@ -265,7 +268,7 @@ impl Store {
     }
 }
 
-/// Whether it was last used longer ago than that.
+/// Whether the last use is longer ago than `kept`.
 fn is_unused(path: &Path, kept: Duration) -> bool {
     let used = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     used.and_then(|used| used.elapsed().ok()).is_some_and(|unused| unused > kept)

@@ -82,7 +82,7 @@ fn what_leads_outside_is_refused() {
     for parts in wicked {
         let (folder, outcome) = unpacked(parts, &LIMITS);
         let error = outcome.expect_err(&format!("{parts:?}")).to_string();
-        assert!(error.contains("leads outside of it"), "{parts:?}: {error}");
+        assert!(error.contains("points outside the package"), "{parts:?}: {error}");
         assert!(!folder.path().join("evil").exists());
     }
 }
@@ -92,7 +92,7 @@ fn devices_are_refused() {
     for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo] {
         let (_folder, outcome) = unpacked(&[(kind, "device", "")], &LIMITS);
         let error = outcome.unwrap_err().to_string();
-        assert!(error.contains("neither a file"), "{error}");
+        assert!(error.contains("not a file, a folder or a link"), "{error}");
     }
 }
 
@@ -347,7 +347,7 @@ async fn the_longest_unused_make_room_and_those_in_use_stay() {
     let error = get(&packages, "one", &all[1]).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the package needs 12.3 kB, and 24.6 kB of the 32.8 kB that those of one tenant may take on this worker are in use; raise \
+        "the package needs 12.3 kB, but 24.6 kB of the 32.8 kB for the packages of one tenant on this worker are in use; raise \
          STOKE_PACKAGES_BYTES"
     );
     assert!(!error.is_the_deployers());

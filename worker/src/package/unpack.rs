@@ -1,4 +1,5 @@
-//! Unpacks what a tenant packed: nothing of it may lead outside, and it is bounded however it is packed.
+//! Unpacks packages of tenants: no entry may point outside the package, and the size is limited regardless of the
+//! compression.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -11,19 +12,19 @@ use tar::{Archive, Entry, EntryType};
 
 use super::{Error, chain};
 
-/// What a file system takes for each file or folder, at the least.
+/// Minimum disk space of a file or folder.
 const BLOCK: u64 = 4_096;
 
-/// What one package may be.
+/// Limits of one package.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Files, links and folders, also those that are named by what is in them alone.
+    /// Maximum number of files, links and folders, including implicit parent folders.
     pub(super) entries: usize,
-    /// On the disk.
+    /// Maximum disk space.
     pub(super) bytes: u64,
 }
 
-/// What has been unpacked.
+/// Counts the unpacked entries.
 struct Count<'a> {
     limits: &'a Limits,
     entries: usize,
@@ -32,7 +33,7 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    /// Counts an entry and the folders on its way that are new.
+    /// Counts an entry and its new parent folders.
     fn add(&mut self, entry: &Entry<'_, impl Read>, path: &Path) -> Result<(), Error> {
         let plain: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
         let is_folder = entry.header().entry_type().is_dir();
@@ -62,12 +63,13 @@ impl Count<'_> {
     }
 }
 
-/// Unpacks a `.tar.gz` into the new folder `into`. Whatever could reach outside of it, or is not a file, a folder or a link, is
-/// refused, not skipped: a package is ours to make, so an odd one was tampered with. Returns what it takes on the disk.
+/// Unpacks a `.tar.gz` into the new folder `into`. Entries that could reach outside it, or are not a file, folder or
+/// link, are rejected, not skipped: our tools create packages, so an unusual one was tampered with. Returns the disk
+/// space used.
 pub(super) fn unpack(archive: impl Read, into: &Path, limits: &Limits) -> Result<u64, Error> {
     fs::create_dir(into)?;
-    // Bounds what is read however it is packed: contents, headers and padding, which are at most 3 KiB an entry for the names
-    // that a file system takes.
+    // Limits the uncompressed data: contents, headers and padding, which are at most 3 KiB per entry for the longest
+    // names that a file system accepts.
     let bytes_max = limits.bytes.saturating_add(3 * 1024 * limits.entries as u64);
     let mut archive = Archive::new(GzDecoder::new(archive).take(bytes_max));
     archive.set_overwrite(false);
@@ -78,14 +80,14 @@ pub(super) fn unpack(archive: impl Read, into: &Path, limits: &Limits) -> Result
         let path = entry.path().map_err(bad)?.into_owned();
         count.add(&entry, &path)?;
         if !entry.unpack_in(into).map_err(bad)? {
-            return Err(Error::Unpack("an entry leads outside of it".to_owned()));
+            return Err(Error::Unpack("an entry points outside the package".to_owned()));
         }
         protect(&entry, into).map_err(bad)?;
     }
     Ok(count.bytes)
 }
 
-/// Whose fault it is: the disk's, or that of what was deployed.
+/// Classifies an error as the disk's or the package's.
 fn bad(error: io::Error) -> Error {
     use nix::errno::Errno;
     let machines =
@@ -102,22 +104,22 @@ fn check(entry: &Entry<'_, impl Read>) -> Result<(), Error> {
     let path = entry.path().map_err(bad)?;
     let refuse = |why: &str| Err(Error::Unpack(format!("{} {why}", path.display())));
     if depth(Path::new(""), &path).is_none() {
-        return refuse("leads outside of it");
+        return refuse("points outside the package");
     }
     match entry.header().entry_type() {
         EntryType::Regular | EntryType::Continuous | EntryType::Directory => Ok(()),
         kind @ (EntryType::Symlink | EntryType::Link) => {
-            let Some(target) = entry.link_name().map_err(bad)? else { return refuse("is a link to nothing") };
-            // A symbolic link counts from its own folder, a hard link from the top.
+            let Some(target) = entry.link_name().map_err(bad)? else { return refuse("is a link without a target") };
+            // A symbolic link is relative to its folder, a hard link to the top.
             let from = if kind == EntryType::Symlink { path.parent().unwrap_or(Path::new("")) } else { Path::new("") };
-            if depth(from, &target).is_none() { refuse("is a link that leads outside of it") } else { Ok(()) }
+            if depth(from, &target).is_none() { refuse("is a link that points outside the package") } else { Ok(()) }
         }
-        _ => refuse("is neither a file, a folder nor a link"),
+        _ => refuse("is not a file, a folder or a link"),
     }
 }
 
-/// How many folders below the top `path` ends, seen from the folder `from`; `None` if it leaves the top on its way. Every `..`
-/// that follows a name is refused as well: the name could be a link, and then `..` leads elsewhere than it seems.
+/// The depth below the top at which `path` ends, relative to the folder `from`; `None` if it leaves the top on the way.
+/// A `..` after a name is rejected too: the name may be a link, so that `..` leads elsewhere.
 fn depth(from: &Path, path: &Path) -> Option<usize> {
     let mut depth = from.components().filter(|part| matches!(part, Component::Normal(_))).count();
     let mut named = false;
@@ -132,7 +134,8 @@ fn depth(from: &Path, path: &Path) -> Option<usize> {
     Some(depth)
 }
 
-/// Files cannot be written by runners, best effort: root is not held back. Folders stay writable, so that they can be removed.
+/// Makes files read-only for runners. Best effort: root is not restricted. Folders stay writable so that they can be
+/// deleted.
 fn protect(entry: &Entry<'_, impl Read>, into: &Path) -> io::Result<()> {
     if entry.header().entry_type().is_file() {
         let executable = entry.header().mode()? & 0o111 != 0;

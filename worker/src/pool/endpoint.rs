@@ -1,5 +1,6 @@
-//! Endpoint versions as this worker knows them, and their models: each is a process of its own. While the jobs that wait here and in the queue
-//! would wait for longer than another model takes to load, more are loaded beside those that run, as far as there are free slots and room.
+//! Endpoint versions and their models; each model is a process. While the jobs that wait here and in the queue would
+//! wait longer than another model takes to load, additional models are loaded, as far as there are free slots and
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -12,53 +13,53 @@ use stokehold_queue::now_ms;
 use tokio::sync::Notify;
 
 use super::{Loaded, lock};
-use crate::cards::Cards;
+use crate::gpus::Gpus;
 use crate::latency::Latency;
 use crate::scratch::EndpointFolder;
 use crate::turns::{Slots, Turns};
 
-/// After a model for which there was no room, the next one is tried this much later.
+/// Pause after there was no room for an additional model.
 const GROW_AGAIN: Duration = Duration::from_secs(5);
 
-/// What loading and a run are taken to be before one was seen.
+/// Assumed load and run times before the first measurement.
 const LOAD_PRIOR: Duration = Duration::from_secs(10);
 const RUN_PRIOR: Duration = Duration::from_secs(1);
 
-/// For how long the number of jobs in the queue is used that came with the last leases.
+/// How long the number of queued jobs, which leases report, is used.
 const BEHIND_FOR: Duration = Duration::from_secs(60);
 
 /// One endpoint version.
 pub(crate) struct Endpoint {
     pub(super) tenant: String,
     pub(super) spec: RunnerSpec,
-    /// What its runners write and read beside their code.
+    /// Folders that its runners read and write.
     pub(super) folder: EndpointFolder,
-    /// The cards here that it may have, by index.
-    pub(super) cards: Vec<u32>,
+    /// Indices of the GPUs that it may use.
+    pub(super) usable_gpus: Vec<u32>,
     /// All GPUs of this worker.
-    gpus: Cards,
+    gpus: Gpus,
     slots: Arc<Slots>,
-    /// The gateway wants it loaded here, jobs or not.
+    /// Whether the gateway wants it to stay loaded even without jobs.
     pub(super) kept: AtomicBool,
-    /// Its environment and its package were fetched ahead.
+    /// Whether its environment and package were fetched ahead.
     pub(super) is_fetched: AtomicBool,
     pub(super) latency: Mutex<Latency>,
-    /// What it was seen to need here or elsewhere, MiB, by GPU model.
+    /// Measured memory need in MiB, here or on other workers, by GPU model.
     pub(super) learned_mib: Mutex<BTreeMap<String, u64>>,
-    /// Of that, what the gateway knows.
+    /// The part of it that the gateway has.
     pub(super) told_mib: Mutex<BTreeMap<String, u64>>,
-    /// When the gateway last had it forgotten, unix milliseconds.
+    /// When the gateway last reset the measured needs, in unix milliseconds.
     forgotten_ms: AtomicU64,
     models: Mutex<Vec<Arc<Model>>>,
-    /// What loading took the last time.
+    /// The last load time.
     load: Mutex<Option<Duration>>,
-    /// When there was no room for another model.
+    /// When there was no room for an additional model.
     crowded: Mutex<Option<Instant>>,
-    /// Jobs in the queue that could start, as the last leases said, and when.
+    /// Number of queued jobs that could start, as reported with the last leases, and when.
     behind: Mutex<Option<(u64, Instant)>>,
-    /// A model can begin one job more; a job that waits at another one moves there.
+    /// Notified when a model can start one more job; a job that waits at another model moves there.
     freed: Notify,
-    /// How often one could.
+    /// Number of such notifications.
     frees: AtomicU64,
 }
 
@@ -66,19 +67,20 @@ pub(crate) struct Endpoint {
 pub(crate) struct Model {
     endpoint: Arc<Endpoint>,
     pub(crate) turns: Arc<Turns>,
-    /// Attempts that need it now; while there are any it is not evicted.
+    /// Number of attempts that need it. It is evicted only if there are none.
     pub(super) users: AtomicUsize,
     pub(super) used: Mutex<Instant>,
-    /// When a run last ended, or a job came while there was none, or the model was loaded.
+    /// When a run last ended, the first job arrived, or the model was loaded.
     moved: Mutex<Instant>,
-    /// It is loaded beside others, and takes no jobs before it is ready.
+    /// Whether it is an additional model that is not ready yet and takes no jobs.
     growing: AtomicBool,
-    /// It is being loaded, by whomever.
+    /// Whether it is being loaded.
     loading: AtomicBool,
-    /// It ran out of memory beside others: it is to have a card for itself.
+    /// Whether it needs a GPU for itself because it ran out of memory next to others.
     pub(super) alone: AtomicBool,
     pub(super) loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Its cards while it is loaded, and the runs on them: who wants one of these for itself waits until there are none.
+    /// Its GPUs while it is loaded, and the number of runs on them: a claim of one of these GPUs waits until there are
+    /// none.
     pub(super) on: Mutex<Vec<u32>>,
     pub(super) runs: AtomicUsize,
 }
@@ -91,10 +93,10 @@ impl Deref for Model {
     }
 }
 
-/// An attempt's hold on a model.
-pub(crate) struct Using(pub(super) Arc<Model>);
+/// An attempt's use of a model, which prevents its eviction.
+pub(crate) struct ModelGuard(pub(super) Arc<Model>);
 
-impl Deref for Using {
+impl Deref for ModelGuard {
     type Target = Model;
 
     fn deref(&self) -> &Model {
@@ -102,14 +104,14 @@ impl Deref for Using {
     }
 }
 
-impl Using {
-    /// The model, without a hold on it.
+impl ModelGuard {
+    /// The model, without preventing its eviction.
     pub(crate) fn here(&self) -> Arc<Model> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Using {
+impl Drop for ModelGuard {
     fn drop(&mut self) {
         *lock(&self.0.used) = Instant::now();
         let left = self.0.users.fetch_sub(1, Ordering::SeqCst) - 1;
@@ -120,8 +122,8 @@ impl Drop for Using {
     }
 }
 
-/// A model that is to be loaded beside others, until dropped. A slot is set aside for it meanwhile.
-pub(super) struct Growing(pub(super) Using);
+/// An additional model that is being loaded, until dropped. A slot is set aside for it.
+pub(super) struct Growing(pub(super) ModelGuard);
 
 impl Drop for Growing {
     fn drop(&mut self) {
@@ -130,7 +132,7 @@ impl Drop for Growing {
     }
 }
 
-/// A model is being loaded, until dropped.
+/// Marks a model as being loaded, until dropped.
 pub(super) struct Loading<'a>(&'a Model);
 
 impl Drop for Loading<'_> {
@@ -145,7 +147,7 @@ impl Endpoint {
         tenant: String,
         spec: RunnerSpec,
         folder: EndpointFolder,
-        (cards, gpus): (Vec<u32>, Cards),
+        (usable_gpus, gpus): (Vec<u32>, Gpus),
         slots: Arc<Slots>,
     ) -> Arc<Self> {
         let learned_mib = spec.needs_mib.clone();
@@ -153,7 +155,7 @@ impl Endpoint {
             tenant,
             spec,
             folder,
-            cards,
+            usable_gpus,
             gpus,
             slots,
             kept: AtomicBool::new(false),
@@ -171,7 +173,7 @@ impl Endpoint {
         })
     }
 
-    /// Takes note of what it was seen to need of a GPU of this model. Whether that is more than was known.
+    /// Records a measured memory need on this GPU model. Returns whether it exceeds the known one.
     pub(super) fn learn(&self, gpu: &str, need_mib: u64) -> bool {
         let mut learned = lock(&self.learned_mib);
         let known = learned.entry(gpu.to_owned()).or_default();
@@ -180,7 +182,7 @@ impl Endpoint {
         is_more
     }
 
-    /// Forgets what it was seen to need before `at_ms`, once.
+    /// Resets the needs that were measured before `at_ms`, once.
     pub(super) fn forget_needs(&self, at_ms: u64) {
         if self.forgotten_ms.fetch_max(at_ms, Ordering::SeqCst) >= at_ms {
             return;
@@ -202,14 +204,14 @@ impl Endpoint {
         lock(&self.models).clone()
     }
 
-    /// Lets its models go.
+    /// Removes its models.
     pub(super) fn forget(&self) {
         lock(&self.models).clear();
     }
 
-    /// A model for one job more: one that can begin it at once, else of those that are ready, or being loaded, the one with the fewest jobs,
-    /// and a new one where there is none. Never one on a GPU where nothing may begin, nor one that is loaded beside others and not ready.
-    pub(super) fn model(self: &Arc<Self>) -> Using {
+    /// A model for one more job: preferably one that can start it at once, else the ready or loading one with the
+    /// fewest jobs, else a new one. Never one on a GPU that accepts no runs, or an additional one that is not ready.
+    pub(super) fn model(self: &Arc<Self>) -> ModelGuard {
         let mut models = lock(&self.models);
         models.retain(|model| model.users() > 0 || model.is_loaded());
         let usable = models.iter().filter(|model| model.may_begin() && !model.is_growing());
@@ -217,7 +219,7 @@ impl Endpoint {
             Some(best) => Arc::clone(best),
             None => self.another(&mut models),
         };
-        // Counted under the lock: of two jobs at once, each gets a model that can begin it.
+        // Count under the lock, so that two concurrent jobs each get a model that can start them.
         let users = model.users.fetch_add(1, Ordering::SeqCst) + 1;
         if users == 1 {
             *lock(&model.moved) = Instant::now();
@@ -225,7 +227,7 @@ impl Endpoint {
         if users < self.at_once() && model.is_free() {
             self.freed.notify_one();
         }
-        Using(model)
+        ModelGuard(model)
     }
 
     fn another(self: &Arc<Self>, models: &mut Vec<Arc<Model>>) -> Arc<Model> {
@@ -234,31 +236,32 @@ impl Endpoint {
         new
     }
 
-    /// So many jobs wait in the queue behind those that were leased.
+    /// Records the number of queued jobs behind the leased ones.
     pub(super) fn has_behind(&self, jobs: u64) {
         *lock(&self.behind) = Some((jobs, Instant::now()));
     }
 
-    /// Models that are worth loading beside those that there are. Each is to be loaded at once.
+    /// Additional models that are worth loading now.
     pub(super) fn grow(self: &Arc<Self>) -> Vec<Growing> {
         if lock(&self.crowded).is_some_and(|since| since.elapsed() < GROW_AGAIN) {
             return Vec::new();
         }
         let mut models = lock(&self.models);
         let missing = self.worth(&models).min(self.slots.count()).saturating_sub(models.len());
-        // A model that is not ready is nobody's to use: this counts as its user.
+        // The load counts as a user of the model, because no job uses it before it is ready.
         let grow = |_| {
             let model = self.another(&mut models);
             model.users.store(1, Ordering::SeqCst);
             model.growing.store(true, Ordering::SeqCst);
-            Growing(Using(model))
+            Growing(ModelGuard(model))
         };
         (0..self.slots.plan(missing)).map(grow).collect()
     }
 
-    /// How many models the jobs are worth that are here or in the queue: with so many, all of them have begun after the time that
-    /// loading a model takes. With n models of k places, n * k jobs begin at once and each of the others waits for a run per n * k jobs
-    /// before it, so `(jobs - n * k) * run / (n * k) <= load`. 400 jobs of 0.1 s, one at a time, with a load of 3 s: 13 models.
+    /// The number of models that the jobs here and in the queue justify: with that many, all jobs have started after
+    /// the time to load a model. With n models that run k jobs at once, n * k jobs start immediately, and each other
+    /// job waits for one run per n * k jobs before it, so `(jobs - n * k) * run / (n * k) <= load`. Example: 400 jobs
+    /// of 0.1 s, one at a time, with a load of 3 s: 13 models.
     fn worth(&self, models: &[Arc<Model>]) -> usize {
         let behind = *lock(&self.behind);
         let behind = behind.filter(|(_, since)| since.elapsed() < BEHIND_FOR).map_or(0, |(jobs, _)| jobs);
@@ -266,7 +269,7 @@ impl Endpoint {
         let jobs = at_work.iter().map(|model| model.users() as u64).sum::<u64>() + behind;
         let load_s = lock(&self.load).unwrap_or(LOAD_PRIOR).as_secs_f64();
         let mean = lock(&self.latency).mean_ms().map(Duration::from_millis);
-        // Runs are at least as long as none has ended.
+        // Runs take at least as long as no run has ended.
         let is_busy = |model: &&&Arc<Model>| model.users() > 0 && !model.is_loading();
         let still = at_work.iter().filter(is_busy).map(|model| lock(&model.moved).elapsed()).min();
         let run_s = mean.unwrap_or(RUN_PRIOR).max(still.unwrap_or_default()).as_secs_f64();
@@ -276,7 +279,7 @@ impl Endpoint {
         worth
     }
 
-    /// Jobs that one model runs at once.
+    /// Number of jobs that one model runs concurrently.
     pub(crate) fn jobs_at_once(&self) -> u32 {
         u32::try_from(self.at_once()).unwrap_or(u32::MAX)
     }
@@ -286,33 +289,33 @@ impl Endpoint {
         spec.max_concurrency.max(1) as usize * spec.max_batch_size.max(1) as usize
     }
 
-    /// A model was loaded in so long.
+    /// Records the load time of a model.
     pub(super) fn loaded_in(&self, took: Duration) {
         *lock(&self.load) = Some(took);
     }
 
-    /// There was no room for another model.
+    /// Records that there was no room for an additional model.
     pub(crate) fn cannot_grow(&self) {
         *lock(&self.crowded) = Some(Instant::now());
     }
 
-    /// Where a run's files lie, and those of its input.
+    /// The folders of runs and their inputs.
     pub(crate) fn folder(&self) -> &EndpointFolder {
         &self.folder
     }
 
-    /// Jobs that one call of its handler takes.
+    /// Maximum number of jobs in one call of the handler.
     pub(crate) fn max_batch_size(&self) -> u32 {
         self.spec.version.spec.max_batch_size
     }
 
-    pub(super) fn gpus(&self) -> usize {
+    pub(super) fn gpu_count(&self) -> usize {
         self.spec.version.spec.demands.gpus as usize
     }
 
-    /// It never shares a card.
-    pub(super) fn has_whole_cards(&self) -> bool {
-        self.gpus() > 1
+    /// Whether it never shares a GPU.
+    pub(super) fn has_whole_gpus(&self) -> bool {
+        self.gpu_count() > 1
     }
 }
 
@@ -334,7 +337,7 @@ impl Model {
         }
     }
 
-    /// A run took so long, and ended well or not.
+    /// Records the duration and outcome of a run.
     pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
@@ -349,7 +352,7 @@ impl Model {
         &self.endpoint
     }
 
-    /// Whether it is loaded beside others, and not ready.
+    /// Whether it is an additional model that is not ready.
     pub(super) fn is_growing(&self) -> bool {
         self.growing.load(Ordering::SeqCst)
     }
@@ -359,18 +362,18 @@ impl Model {
         self.loading.load(Ordering::SeqCst)
     }
 
-    /// It is being loaded from now on.
+    /// Marks it as being loaded.
     pub(super) fn begins_to_load(&self) -> Loading<'_> {
         self.loading.store(true, Ordering::SeqCst);
         Loading(self)
     }
 
-    /// Whether its runner is there.
+    /// Whether its runner is running.
     pub(crate) fn is_ready(&self) -> bool {
         self.loaded.try_lock().is_ok_and(|loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
     }
 
-    /// 0: its runner is there; 1: it is being loaded; 2: neither.
+    /// 0: its runner is running; 1: it is being loaded; 2: neither.
     fn readiness(&self) -> u8 {
         match (self.is_loading(), self.is_loaded()) {
             (true, _) => 1,
@@ -379,13 +382,13 @@ impl Model {
         }
     }
 
-    /// Whether it can begin one job more at once.
+    /// Whether it can start one more job immediately.
     fn is_free(&self) -> bool {
         let is_ready = !self.is_growing() && !self.is_loading() && self.is_loaded();
         is_ready && self.users() < self.at_once() && self.may_begin()
     }
 
-    /// Whether it has been unused for longer than it took to load: another model may have its room though that one only helps others.
+    /// Whether it has been idle for longer than its load time, so that an additional model may replace it.
     pub(super) fn is_long_unused(&self) -> bool {
         self.took_loading().is_none_or(|took| lock(&self.used).elapsed() > took)
     }
@@ -395,18 +398,18 @@ impl Model {
         lock(&self.models).first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
     }
 
-    /// Whether a run may begin on the GPUs that it is on: none of them is hot, failed or being tested. `true` where it is on none.
+    /// Whether a run may start on its GPUs: none of them is hot, faulty or being tested. `true` without GPUs.
     pub(crate) fn may_begin(&self) -> bool {
         self.gpus.ledger().are_open(&lock(&self.on))
     }
 
-    /// Whether there are others of its endpoint that are ready and may begin a run.
+    /// Whether other models of the endpoint are ready and may start a run.
     pub(crate) fn has_siblings(&self) -> bool {
         let is_other = |model: &Arc<Model>| !std::ptr::eq(model.as_ref(), self);
         self.models().iter().any(|model| is_other(model) && model.readiness() == 0 && model.may_begin())
     }
 
-    /// Completes when another model can begin a job that waits at this one.
+    /// Completes when another model can start a job that waits at this one.
     pub(crate) async fn better_elsewhere(&self) {
         let mut passed_on = 0;
         loop {
@@ -414,7 +417,7 @@ impl Model {
             if self.is_better_elsewhere() {
                 return;
             }
-            // A job that stays where it is passes the wake on to the next one, once: no two of them are to wake each other for ever.
+            // A job that stays passes the notification on, once, so that two jobs do not wake each other forever.
             let frees = self.frees.load(Ordering::SeqCst);
             if frees != passed_on && self.has_free_sibling() {
                 passed_on = frees;
@@ -423,7 +426,7 @@ impl Model {
         }
     }
 
-    /// Whether a job that waits here had better go to another model: this one cannot begin it now, and that one can.
+    /// Whether a job that waits here should move to another model: this one cannot start it now, and another can.
     pub(crate) fn is_better_elsewhere(&self) -> bool {
         let begins_here = self.users() <= self.at_once() && !self.is_loading() && self.may_begin();
         !begins_here && self.has_free_sibling()
@@ -433,7 +436,7 @@ impl Model {
         self.models().iter().any(|other| !std::ptr::eq(other.as_ref(), self) && other.is_free())
     }
 
-    /// A model that is being loaded holds its lock and counts as loaded.
+    /// Whether it is loaded. A model that is being loaded holds its lock and counts as loaded.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.try_lock().map_or(true, |loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
     }

@@ -1,4 +1,4 @@
-//! What a model is loaded from: its environment, its package and its weights, from the caches or fetched now.
+//! Fetches the parts of a model: its environment, package and weights, from the caches or the network.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::runner::environment as process_variables;
 use crate::sandbox::Reach;
 use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan};
 
-/// Presigned URLs are asked for anew so often during one download: each lives for hours.
+/// Maximum number of URL renewals during one download; presigned URLs are valid for hours.
 const RENEWALS_MAX: u32 = 10;
 
-/// A download that takes longer is told of in the log, this often.
+/// Interval of log messages about a long download.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// The secret that the model hub's own library takes as well.
+/// Name of the secret with the model hub's token, as its library expects it.
 const HUB_TOKEN: &str = "HF_TOKEN";
 
-/// What a model is loaded from. It stays while this is held.
+/// The parts of a model. They are kept while this value exists.
 pub(super) struct Fetched {
     pub(super) secrets: Secrets,
     pub(super) environment: Environment,
     pub(super) package: Package,
     pub(super) weights: Option<WeightSet>,
-    /// What environment and package took, and what the weights took beyond that.
+    /// Time for environment and package, and the additional time for the weights.
     pub(super) took: (Duration, Duration),
 }
 
 impl Pool {
-    /// What a model is loaded from. The job that wants it, if one does and waits for it, says how far a download is.
+    /// Fetches the parts of a model. If a job waits for them, reports the download progress for it.
     pub(super) async fn fetch_for(
         &self,
         model: &Endpoint,
@@ -57,7 +57,7 @@ impl Pool {
         fetched
     }
 
-    /// Its environment, its package and its weights. `told` hears how far a download is.
+    /// Fetches the environment, package and weights. Sends download progress to `told`.
     pub(super) async fn fetch(
         &self,
         model: &Endpoint,
@@ -80,8 +80,8 @@ impl Pool {
         let (((environment, package), others_took), weights) =
             tokio::join!(others, self.weights(model, &secrets, told));
         let environment = environment.map_err(|error| {
-            // What a tenant is not told, its operator is.
-            tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "an environment could not be built");
+            // Log the full error for the operator; the tenant gets a filtered one.
+            tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "cannot build an environment");
             failed(ErrorCode::EnvironmentFailed, error.for_tenants())
         })?;
         let took = (others_took, started.elapsed().saturating_sub(others_took));
@@ -95,19 +95,20 @@ impl Pool {
         match get(&model.spec.package_url).await {
             Ok(package) => Ok(package),
             Err(error) if error.is_the_deployers() => Err(failed(ErrorCode::EnvironmentFailed, error.to_string())),
-            // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
+            // The URL is valid for an hour, and the endpoint is known for longer: request a new URL before giving up.
             Err(first) => {
                 let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
-                let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
+                let url = fresh.map_err(|_| infra(format!("the package is not available: {first}")))?.package_url;
                 get(&url).await.map_err(|error| match error {
                     error if error.is_the_deployers() => failed(ErrorCode::EnvironmentFailed, error.to_string()),
-                    error => infra(format!("the package cannot be fetched: {error}")),
+                    error => infra(format!("the package is not available: {error}")),
                 })
             }
         }
     }
 
-    /// Its weights, if it has any; pickles among them only where they may be, and after a look at what they would run.
+    /// Fetches the weights, if any. Pickle files are allowed only if the endpoint permits them, in a sandbox, and after
+    /// a scan.
     async fn weights(
         &self,
         model: &Endpoint,
@@ -139,15 +140,19 @@ impl Pool {
             let files = files(model, &urls, secrets);
             match self.weights.get(&files, &progress).await {
                 Ok(set) => break set,
-                // Known for longer than its URLs live; or the download took longer. What has arrived is kept.
+                // The endpoint is known for longer than its URLs are valid, or the download took longer. The received
+                // data is kept.
                 Err(Error::Expired { .. } | Error::Refused { status: StatusCode::FORBIDDEN, .. })
                     if renewals < RENEWALS_MAX && has_signed(model) =>
                 {
                     renewals += 1;
                     let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
-                    let fresh = fresh.map_err(|error| infra(format!("the weights cannot be fetched: {error}")))?;
+                    let fresh = fresh.map_err(|error| infra(format!("cannot fetch the weights: {error}")))?;
                     if fresh.weight_urls == urls {
-                        return Err(failed(ErrorCode::WeightsFailed, "the store refuses the weights".to_owned()));
+                        return Err(failed(
+                            ErrorCode::WeightsFailed,
+                            "the object store rejects the requests for the weights".to_owned(),
+                        ));
                     }
                     urls = fresh.weight_urls;
                 }
@@ -155,8 +160,11 @@ impl Pool {
             }
         };
         if let (Some(told), true) = (told, is_told.into_inner()) {
-            // What the handler tells begins at nothing again.
-            told.take(JobMessage::Progress { fraction: 0.0, message: "weights are here; loading".to_owned() });
+            // The handler's own progress starts at zero again.
+            told.take(JobMessage::Progress {
+                fraction: 0.0,
+                message: "weights are ready; loading the model".to_owned(),
+            });
         }
         self.look_into(model, &set).await?;
         Ok(Some(set))
@@ -165,12 +173,12 @@ impl Pool {
     async fn look_into(&self, model: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
         let pickles = set.pickles().await.map_err(blamed)?;
         let Some(first) = pickles.first() else { return Ok(()) };
-        let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle, {why}")));
+        let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle file{why}")));
         if !model.spec.version.spec.allow_pickle {
-            return refuse("which runs what it says when it is read: use safetensors, or allow_pickle = true");
+            return refuse(", which can run code when it is loaded; use safetensors, or set allow_pickle = true");
         }
         if self.sandbox.level() < SandboxLevel::L1 {
-            return refuse("and this worker shuts nobody in (sandbox L0)");
+            return refuse("; this worker does not isolate handlers (sandbox L0) and therefore loads no pickle files");
         }
         let environment = EnvironmentSpec {
             tenant: String::new(),
@@ -178,14 +186,14 @@ impl Pool {
             python: scan::PICKLESCAN_PYTHON.to_owned(),
         };
         let scanner = self.environments.get(&environment, &|_| ()).await;
-        let scanner = scanner.map_err(|error| infra(format!("pickles cannot be scanned: {error}")))?;
-        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let scanner = scanner.map_err(|error| infra(format!("cannot scan pickle files: {error}")))?;
+        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let reads =
             [&scanner.folder, &set.folder].into_iter().chain(&scanner.base).chain(&set.blobs).cloned().collect();
         let reach = Reach {
             reads,
             writes: vec![home.path().to_owned()],
-            // Not its home: what starts it at L2 has no right to enter a folder of the handler's user.
+            // Not its home: at L2, the program that starts it cannot enter a folder of the handler's user.
             folder: scanner.folder.clone(),
             network: false,
             devices: Vec::new(),
@@ -196,7 +204,7 @@ impl Pool {
         scan::scan(&python, &set.folder, &pickles).await.map_err(blamed)
     }
 
-    /// The secrets that a model's version names.
+    /// Fetches the secrets that the endpoint version names.
     pub(super) async fn secrets(&self, model: &Endpoint, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
         if model.spec.version.spec.secrets.is_empty() {
             return Ok(Secrets::default());
@@ -206,18 +214,18 @@ impl Pool {
             GatewayError::Refused { code, detail } if code == "secret_missing" => {
                 failed(ErrorCode::SetupFailed, detail)
             }
-            error => infra(format!("its secrets are not known: {error}")),
+            error => infra(format!("cannot fetch the endpoint's secrets: {error}")),
         })
     }
 }
 
-/// Whether the gateway signs some of its URLs.
+/// Whether the gateway signs some of the URLs.
 fn has_signed(model: &Endpoint) -> bool {
     let is_signed = |url: &Option<String>| url.as_deref().is_none_or(|url| url.starts_with("s3://"));
     model.spec.version.spec.weights.iter().any(|weight| is_signed(&weight.url))
 }
 
-/// A model hub is told the endpoint's own token, if it has one.
+/// The files to fetch. Requests to a model hub carry the endpoint's token, if it has one.
 fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile> {
     let weights = model.spec.version.spec.weights.iter().zip(urls);
     let file = |(weight, url): (&stokehold_queue::endpoint::Weight, &String)| {
@@ -236,7 +244,7 @@ fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile
     weights.map(file).collect()
 }
 
-/// Whose fault it is: what another worker, or a later try, could fare better with is not the endpoint's.
+/// Attributes an error: errors that another worker or a later try might not have are not the endpoint's.
 fn blamed(error: Error) -> JobError {
     let code = match &error {
         Error::Fetch { .. }

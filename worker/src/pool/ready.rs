@@ -1,4 +1,4 @@
-//! What is to be ready before there is a job for it: models that stay loaded, and environments of models whose jobs wait.
+//! Prepares models before their jobs arrive: models that stay loaded, and environments of models with waiting jobs.
 
 use std::sync::atomic::Ordering;
 
@@ -8,14 +8,14 @@ use stokehold_queue::job::JobError;
 use super::{NotReady, Pool};
 
 impl Pool {
-    /// From now on these stay loaded, jobs or not, and no others.
+    /// Sets the models that stay loaded even without jobs.
     pub(crate) fn keep(&self, models: &[ModelRef]) {
         for endpoint in self.known_endpoints() {
             endpoint.kept.store(models.contains(&endpoint.named()), Ordering::SeqCst);
         }
     }
 
-    /// Loads a model that is to stay loaded, if there is room for it now.
+    /// Loads a model that should stay loaded, if there is room.
     pub(crate) async fn load(&self, which: &ModelRef) -> Result<(), JobError> {
         let endpoint = self.endpoint(which).await?;
         endpoint.kept.store(true, Ordering::SeqCst);
@@ -28,11 +28,11 @@ impl Pool {
         }
     }
 
-    /// Fetches a model's environment and package, so that only the model itself is left to load once it has room.
+    /// Fetches a model's environment and package, so that only the model itself remains to be loaded.
     pub(crate) async fn fetch_ahead(&self, which: &ModelRef) -> Result<(), JobError> {
         let endpoint = self.endpoint(which).await?;
         if endpoint.models().is_empty() && !endpoint.is_fetched.load(Ordering::SeqCst) {
-            // Without secrets: those are for whoever has a job of it.
+            // Without secrets, which require a lease of one of its jobs.
             self.fetch(&endpoint, Secrets::default(), None).await?;
             endpoint.is_fetched.store(true, Ordering::SeqCst);
         }

@@ -1,4 +1,4 @@
-//! Room on cards: what is reserved for a model, and who makes way for it.
+//! Room on GPUs: reservations for models, and evictions to make room.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,25 +8,29 @@ use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
-use super::{Loaded, Model, NotReady, Pool, Using, lock};
+use super::{Loaded, Model, ModelGuard, NotReady, Pool, lock};
 use crate::failure::{failed, infra};
 
-/// How long a claim waits for the runs on its card to end.
+/// Timeout of a claim that waits for runs on its GPU to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
-/// For how long a model that there was no room for keeps the jobs of its other versions away.
+/// How long a model without room keeps jobs of its other versions away.
 const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {
-    /// Reserves what the model needs, evicting idle runners until it fits. `None`: no card needed.
-    pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
-        let ledger = self.cards.ledger();
+    /// Reserves the memory that the model needs, and evicts idle runners until it fits. `None` if it needs no GPU.
+    pub(super) async fn make_room(
+        &self,
+        model: &ModelGuard,
+        claim: Option<Claim>,
+    ) -> Result<Option<Reservation>, NotReady> {
+        let ledger = self.gpus.ledger();
         let need = model.need();
         if !need.vram.is_of_gpu() {
             let mut idle = self.idle();
             if model.is_growing() {
                 idle.retain(|model| !model.is_kept_warm() && model.is_long_unused());
-                // As many as can run at once; this one counts already.
+                // Allow as many as can run concurrently; this model is already counted.
                 let most = self.max_loaded.max(self.slots.count());
                 while self.loaded() > most {
                     if idle.is_empty() || !self.evict(&idle.remove(0)).await {
@@ -35,32 +39,33 @@ impl Pool {
                 }
                 return Ok(None);
             }
-            // The longest unused first, and those last that are to stay.
+            // Least recently used first; models that should stay loaded come last.
             idle.sort_by_key(|model| model.is_kept_warm());
             while self.loaded() >= self.max_loaded && !idle.is_empty() {
                 self.evict(&idle.remove(0)).await;
             }
             return Ok(None);
         }
-        if !ledger.could_hold(&need, &model.cards) {
+        if !ledger.could_hold(&need, &model.usable_gpus) {
             let need_mib = need.vram.least_mib();
-            let message = format!("it needs {need_mib} MiB of a GPU, and the largest GPU of this worker has less");
+            let message =
+                format!("the model needs {need_mib} MiB of GPU memory, more than the largest GPU of this worker has");
             return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need_mib));
         }
         if model.alone.load(Ordering::SeqCst) {
             return self.make_empty(model, &need).await.map(Some);
         }
-        // It was held for the class that was known of it; if it needs more by now, it is as any other.
+        // The claim is for the VRAM class that was known; if the model needs more by now, it is handled like any other.
         if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, &need)) {
             return Ok(Some(reservation));
         }
         loop {
-            if let Some(reservation) = ledger.reserve(&need, &model.cards) {
+            if let Some(reservation) = ledger.reserve(&need, &model.usable_gpus) {
                 return Ok(Some(reservation));
             }
-            // Memory of a process that is gone counts as free when the card says so.
-            if ledger.is_about_to_fit(&need, &model.cards) {
-                if !self.cards.look_again().await {
+            // Memory of an exited process counts as free once a reading confirms it.
+            if ledger.is_about_to_fit(&need, &model.usable_gpus) {
+                if !self.gpus.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
                 continue;
@@ -70,14 +75,14 @@ impl Pool {
                 idle.retain(|model| model.is_long_unused());
             }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let Some(victims) = ledger.victims(&need, &model.cards, &values) else {
-                // What is being tried out may be free again in a moment.
-                if self.cards.tried(&model.cards).await {
+            let Some(victims) = ledger.victims(&need, &model.usable_gpus, &values) else {
+                // GPUs that are being tested may soon be available.
+                if self.gpus.tried(&model.usable_gpus).await {
                     continue;
                 }
-                // The queue knows a model by the least that it needs of any GPU. Where it needs more of these, a lease says nothing of the room
-                // that there is, and would be taken and given back again and again: it has its turn now, so room is made.
-                if ledger.needs_more_than_its_class(&need, &model.cards) {
+                // The queue knows the minimum need of a model over all GPUs. If it needs more on these, its leases do
+                // not reflect the room here, and jobs would be leased and released repeatedly: make room for it now.
+                if ledger.needs_more_than_its_class(&need, &model.usable_gpus) {
                     return self.make_empty(model, &need).await.map(Some);
                 }
                 return Err(NotReady::NoRoom);
@@ -88,23 +93,24 @@ impl Pool {
         }
     }
 
-    /// Claims a card for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
-    async fn make_empty(&self, model: &Using, need: &Need) -> Result<Reservation, NotReady> {
-        let claim = self.clear(need, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
-        self.cards.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
+    /// Claims a GPU for a model that needs it for itself: no new run starts there, running ones end, and idle models
+    /// are evicted.
+    async fn make_empty(&self, model: &ModelGuard, need: &Need) -> Result<Reservation, NotReady> {
+        let claim = self.clear(need, &model.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
+        self.gpus.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
-    /// Claims some of these cards and makes room there. `None` when they cannot be had.
+    /// Claims some of these GPUs and makes room there. `None` if that fails.
     pub(crate) async fn hold(&self, need: &Need, on: &[u32]) -> Option<Claim> {
         self.clear(need, on, None).await
     }
 
     async fn clear(&self, need: &Need, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
-        let ledger = self.cards.ledger();
+        let ledger = self.gpus.ledger();
         let claim = ledger.claim(need, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
-        // A card that has failed meanwhile will never be empty.
-        while Instant::now() < until && ledger.are_open(&claim.cards) {
+        // A GPU that has become faulty will never be empty.
+        while Instant::now() < until && ledger.are_open(&claim.gpus) {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
@@ -112,7 +118,7 @@ impl Pool {
                 return Some(claim);
             }
             let is_spared = |other: &Arc<Model>| spared.is_some_and(|spared| Arc::ptr_eq(other, spared));
-            let is_on = |other: &Model| lock(&other.on).iter().any(|card| claim.cards.contains(card));
+            let is_on = |other: &Model| lock(&other.on).iter().any(|gpu| claim.gpus.contains(gpu));
             let here = |other: &Arc<Model>| is_on(other) && !is_spared(other);
             let mut evicted = false;
             for other in self.known().into_iter().filter(here) {
@@ -121,8 +127,8 @@ impl Pool {
                     break;
                 }
             }
-            if evicted || ledger.is_clearing(&claim.cards) {
-                self.cards.look_again().await;
+            if evicted || ledger.is_clearing(&claim.gpus) {
+                self.gpus.look_again().await;
                 continue;
             }
             tokio::select! {
@@ -133,7 +139,7 @@ impl Pool {
         None
     }
 
-    /// Evicts what can still be. `false`: nothing could.
+    /// Evicts those victims that are still idle. `false` if none was.
     async fn evict_all(&self, idle: &[Arc<Model>], victims: &[Ticket]) -> bool {
         let mut evicted = false;
         for model in idle.iter().filter(|model| model.ticket().is_some_and(|ticket| victims.contains(&ticket))) {
@@ -142,12 +148,13 @@ impl Pool {
         evicted
     }
 
-    /// Gives memory back where cards are short of it, as far as idle runners hold any, and ends the runners on cards that have failed.
+    /// Frees memory on GPUs that are short of it, as far as idle runners hold any, and kills the runners on faulty
+    /// GPUs.
     pub(crate) async fn relieve(&self) {
-        if self.cards.are_fenced() {
+        if self.gpus.any_faulty() {
             for model in self.known() {
-                let failed = |loaded: &&Loaded| loaded.cards.iter().any(|card| self.cards.fenced(*card).is_some());
-                // One that is loading there fails by itself.
+                let failed = |loaded: &&Loaded| loaded.gpus.iter().any(|gpu| self.gpus.fault(*gpu).is_some());
+                // A model that is loading there fails by itself.
                 let runner = model
                     .loaded
                     .try_lock()
@@ -158,16 +165,16 @@ impl Pool {
                 }
             }
         }
-        for (card, short_mib) in self.cards.short() {
+        for (gpu, short_mib) in self.gpus.short() {
             let idle = self.idle();
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let victims = self.cards.ledger().relief(card, short_mib, &values);
-            tracing::warn!(gpu.index = card, short_mib, evicting = victims.len(), "a card is short of memory");
+            let victims = self.gpus.ledger().relief(gpu, short_mib, &values);
+            tracing::warn!(gpu.index = gpu, short_mib, evicting = victims.len(), "a GPU is short of memory");
             self.evict_all(&idle, &victims).await;
         }
     }
 
-    /// `false`: it is in use again, or gone already.
+    /// Evicts a model. `false` if it is in use again or already gone.
     async fn evict(&self, model: &Model) -> bool {
         self.evict_if(model, |model| model.users.load(Ordering::SeqCst) == 0).await
     }
@@ -184,7 +191,7 @@ impl Pool {
         true
     }
 
-    /// Loaded models that nobody uses, the longest unused first.
+    /// Idle loaded models, least recently used first.
     fn idle(&self) -> Vec<Arc<Model>> {
         let mut idle: Vec<Arc<Model>> = self.known();
         idle.retain(|model| model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
@@ -192,7 +199,7 @@ impl Pool {
         idle
     }
 
-    /// Of these, those that need not stay for what may come.
+    /// Idle models that need not stay loaded.
     fn evictable(&self) -> Vec<Arc<Model>> {
         let mut idle = self.idle();
         idle.retain(|model| !model.is_kept_warm());
@@ -203,25 +210,25 @@ impl Pool {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
-    /// The largest VRAM class that could be loaded now, by card.
+    /// The largest VRAM class that could be loaded now, for each GPU.
     pub(crate) fn reach(&self) -> Vec<CardReach> {
         let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
-        self.cards.ledger().reach(&idle)
+        self.gpus.ledger().reach(&idle)
     }
 
-    /// There was no room for this model.
+    /// Records that there was no room for this model.
     pub(super) fn crowd(&self, model: ModelRef) {
         let mut crowded = lock(&self.crowded);
         crowded.retain(|_, since| since.elapsed() < CROWDED);
         crowded.insert(model, Instant::now());
     }
 
-    /// Whether there was lately no room for some model.
+    /// Whether there was recently no room for some model.
     pub(super) fn is_short(&self) -> bool {
         lock(&self.crowded).values().any(|since| since.elapsed() < CROWDED)
     }
 
-    /// Whether there was lately no room for another version of this model.
+    /// Whether there was recently no room for another version of this model.
     pub(super) fn is_crowded(&self, model: &ModelRef) -> bool {
         let is_other = |other: &ModelRef| {
             (&other.tenant, &other.endpoint) == (&model.tenant, &model.endpoint) && other.version != model.version
@@ -229,11 +236,11 @@ impl Pool {
         lock(&self.crowded).iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
     }
 
-    /// What a job is told that failed on these cards: on one that has failed, it is the card's failure and not the model's.
-    pub(crate) fn blamed(&self, error: JobError, cards: &[u32]) -> JobError {
-        match cards.iter().find_map(|card| Some((card, self.cards.fenced(*card)?))) {
-            Some((card, why)) => {
-                JobError { stderr: error.stderr, ..infra(format!("card {card} has failed ({why}): {}", error.message)) }
+    /// Attributes the error of a job to a faulty GPU if it ran on one.
+    pub(crate) fn blamed(&self, error: JobError, gpus: &[u32]) -> JobError {
+        match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fault(*gpu)?))) {
+            Some((gpu, why)) => {
+                JobError { stderr: error.stderr, ..infra(format!("GPU {gpu} has failed ({why}): {}", error.message)) }
             }
             None => error,
         }

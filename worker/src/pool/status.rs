@@ -1,4 +1,4 @@
-//! What is told of the models, and what was learned of them.
+//! Status of the models, and their measured memory needs.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stokehold_queue::vram::sold_gib;
 
 use super::{Model, Pool, lock};
 
-/// Loaded models that the gateway is told of when it is asked for jobs.
+/// Maximum number of loaded models in a lease request.
 const WARM_MAX: usize = 32;
 
 impl Pool {
@@ -23,21 +23,22 @@ impl Pool {
         names
     }
 
-    /// What can be taken now.
+    /// The capacity to offer now.
     pub(crate) fn offer(&self) -> Offer {
-        let cards = self.reach();
-        let reach_gib = cards.iter().map(|card| card.reach_gib).max().unwrap_or(0);
+        let gpus = self.reach();
+        let reach_gib = gpus.iter().map(|gpu| gpu.reach_gib).max().unwrap_or(0);
         let (warm, cold_ms) = self.warm();
-        Offer { reach_gib, cards, warm, cold_ms }
+        Offer { reach_gib, cards: gpus, warm, cold_ms }
     }
 
-    /// The models that are loaded on GPUs where runs may begin and take more, the last used first, and what it took to load one, on average, milliseconds.
+    /// The loaded models that can take more jobs, most recently used first, and the average time to load one in
+    /// milliseconds.
     fn warm(&self) -> (Vec<WarmModel>, u64) {
         let mut took: Vec<Duration> = Vec::new();
         let mut warm: Vec<(Instant, WarmModel)> = Vec::new();
         for endpoint in self.known_endpoints() {
             let (mut takes, mut card_gib, mut used) = (0, 0, None);
-            // Of models that were loaded at the same time each took longer than one takes.
+            // Concurrent loads of an endpoint slow each other down, so the shortest counts.
             took.extend(endpoint.models().iter().filter_map(|model| model.took_loading()).min());
             for model in endpoint.models() {
                 let more = if model.is_loaded() && model.may_begin() { self.takes(&model) } else { 0 };
@@ -54,15 +55,15 @@ impl Pool {
         (warm.into_iter().map(|(_, warm)| warm).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
     }
 
-    /// The class of the smallest card that a model is on; 0 is the CPU.
+    /// VRAM class of the smallest GPU that a model is on; 0 on the CPU.
     fn card_gib(&self, model: &Model) -> u32 {
         let on = lock(&model.on);
-        let cards = self.cards.gpus().iter().filter(|gpu| on.contains(&gpu.index));
-        cards.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
+        let gpus = self.gpus.list().iter().filter(|gpu| on.contains(&gpu.index));
+        gpus.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
     }
 
-    /// How many jobs more a loaded model takes. None while there was lately no room for another version of it: its jobs come from the same
-    /// lane, and would be leased in vain again and again.
+    /// How many more jobs a loaded model can take. 0 while there was recently no room for another version of it: its
+    /// jobs come from the same lane and would be leased in vain.
     fn takes(&self, model: &Model) -> u32 {
         if self.is_crowded(&model.named()) {
             return 0;
@@ -71,7 +72,7 @@ impl Pool {
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 
-    /// Every model that is loaded, or is being, by name.
+    /// All models that are loaded or being loaded, by name.
     pub(crate) fn models(&self) -> Vec<ModelStatus> {
         let mut models: Vec<ModelStatus> = self.known().iter().filter_map(|model| self.model_status(model)).collect();
         models.sort_by(|a, b| a.name.cmp(&b.name));
@@ -95,21 +96,21 @@ impl Pool {
             tenant: model.tenant.clone(),
             name: format!("{}@{}", model.spec.version.name, model.spec.version.version),
             state,
-            cards: ticket.map_or_else(Vec::new, |ticket| self.cards.ledger().held(ticket)),
+            cards: ticket.map_or_else(Vec::new, |ticket| self.gpus.ledger().held(ticket)),
             succeeded_ms: latency.succeeded_ms,
             mean_ms: times.map(|(mean_ms, _)| mean_ms),
             p95_ms: times.map(|(_, p95_ms)| p95_ms),
         })
     }
 
-    /// What loaded models were seen to need more than the gateway knows, and takes note of it here.
+    /// Measured needs of loaded models that exceed those known to the gateway. Records them here too.
     pub(crate) fn learn(&self) -> Vec<LearnedNeed> {
         let learn = |model: &Arc<Model>| {
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
-            let (gpu, need_mib) = (self.gpu_of(&loaded.cards)?, self.cards.ledger().need_mib(loaded.ticket?)?);
+            let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);
             model.learn(&gpu.name, need_mib);
-            // Another MiB with every job is no news.
+            // Small increases are not reported.
             let told_mib = lock(&model.told_mib).get(&gpu.name).copied().unwrap_or(0);
             if need_mib <= told_mib + told_mib / 50 {
                 return None;
@@ -126,7 +127,7 @@ impl Pool {
         self.known().iter().filter_map(learn).collect()
     }
 
-    /// What these were seen to need is forgotten.
+    /// Resets the measured needs of these endpoints.
     pub(crate) fn forget(&self, forgotten: &[ForgottenNeeds]) {
         for ForgottenNeeds { tenant, endpoint: name, at_ms } in forgotten {
             for endpoint in self.known_endpoints() {
@@ -137,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// The gateway knows what these need.
+    /// Records the needs that the gateway has received.
     pub(crate) fn told(&self, learned: &[LearnedNeed]) {
         for need in learned {
             let LearnedNeed { tenant, endpoint, version, gpu, need_mib } = need.clone();

@@ -1,5 +1,5 @@
-//! The runs before the first job: what compiles on first use is compiled, and what the model takes of its card is seen. A handler whose calls
-//! take several jobs gets as many of each input as a call can have: that is what takes the most.
+//! Warm-up runs before the first job: code that is compiled on first use is compiled, and the peak GPU memory is
+//! measured. A batched handler gets as many copies of each input as a call can have, which needs the most memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,19 +12,19 @@ use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::cards::Cards;
 use crate::failure::{failed, infra, start_failure};
+use crate::gpus::Gpus;
 use crate::messages::Messages;
 use crate::runner::{RunEnd, RunRequest, Runner, StartError};
 
-/// Runs each input, the largest first, within `limit` altogether, and looks at the cards after each. What they give is thrown away; one
-/// that fails fails the load.
+/// Runs each input, largest first, within `limit` in total, and reads the GPUs after each. Results are discarded; a
+/// failure fails the load.
 pub(super) async fn run(
     runner: &Runner,
     spec: &EndpointSpec,
     home: &Path,
     limit: Duration,
-    cards: &Cards,
+    gpus: &Gpus,
 ) -> Result<(), JobError> {
     let until = Instant::now() + limit;
     let mut texts = spec
@@ -34,7 +34,7 @@ pub(super) async fn run(
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| infra(error.to_string()))?;
     texts.sort_by_key(|text| std::cmp::Reverse(text.get().len()));
-    // Above every number that a job's run can have.
+    // Larger than the number of any job's run.
     let mut number = u64::MAX;
     for input in texts {
         let mut ends = Vec::new();
@@ -58,8 +58,8 @@ pub(super) async fn run(
         for end in ends {
             warmed_up(end.unwrap_or(RunEnd::NotBegun))?;
         }
-        // Most frameworks hold what a run took; what this one gives back, the next look would miss.
-        cards.look_again().await;
+        // Read the GPUs now: most frameworks keep the memory of a run, but memory that is freed would be missed later.
+        gpus.look_again().await;
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ fn warmed_up(end: RunEnd) -> Result<(), JobError> {
     match end {
         RunEnd::Done { .. } => Ok(()),
         RunEnd::Failed { failure: raised, stderr, .. } => {
-            let message = format!("a warm-up input: {}", raised.message);
+            let message = format!("a warm-up input failed: {}", raised.message);
             let some = |text: String| Some(text).filter(|text| !text.is_empty());
             let (traceback, stderr) = (some(raised.traceback), some(stderr));
             Err(JobError { class: raised.class, traceback, stderr, ..failed(ErrorCode::SetupFailed, message) })

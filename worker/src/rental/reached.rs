@@ -1,4 +1,4 @@
-//! When the gateway was last reached.
+//! The time of the last contact with the gateway.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
-/// What the machine's start script looks at, in the data directory: another text each time.
+/// A file in the data directory that the instance's start script watches; its content changes each time.
 const FILE: &str = "reached";
 
-/// How often that is written at most.
+/// Minimum interval between writes of that file.
 const MARK_EVERY: Duration = Duration::from_secs(60);
 
-/// How often it is looked how long ago it was: a sleep does not count the time in which the machine was paused.
+/// Interval of checks: a sleep does not count the time in which the machine was suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Time that passes also while the machine is paused, from any beginning.
+/// A clock that advances while the machine is suspended, from any origin.
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// When that was; at first, when this was made.
+/// The time of the last contact; initially, the time of creation.
 pub(crate) struct Reached {
     clock: Clock,
     last_ms: AtomicU64,
@@ -29,9 +29,9 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// Nobody was reached yet, and the time for that begins.
+    /// Starts the time without contact.
     pub(crate) fn new(data_dir: &Path) -> Self {
-        // A kernel without this clock has none that is better than what it answers.
+        // If the kernel lacks this clock, no other one would be better.
         let boot = || clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
         Self::by(Arc::new(boot), data_dir)
     }
@@ -41,7 +41,7 @@ impl Reached {
         Self { clock, last_ms: AtomicU64::new(now), marked_ms: AtomicU64::new(0), mark: data_dir.join(FILE) }
     }
 
-    /// It was now.
+    /// Records a contact.
     pub(crate) fn now(&self) {
         let now = millis((self.clock)());
         self.last_ms.store(now, Ordering::Relaxed);
@@ -53,12 +53,12 @@ impl Reached {
         let mark = self.mark.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = std::fs::write(&mark, now.to_string()) {
-                tracing::warn!(%error, "that the gateway was reached cannot be noted");
+                tracing::warn!(%error, "cannot record the last contact with the gateway");
             }
         });
     }
 
-    /// Waits until it was `limit` ago.
+    /// Waits until the last contact is `limit` ago.
     pub(crate) async fn overdue(&self, limit: Duration) {
         loop {
             let left = self.left(limit);
@@ -69,7 +69,7 @@ impl Reached {
         }
     }
 
-    /// How long that is from now.
+    /// Time left until then.
     pub(super) fn left(&self, limit: Duration) -> Duration {
         let now = millis((self.clock)());
         limit.saturating_sub(Duration::from_millis(now.saturating_sub(self.last_ms.load(Ordering::Relaxed))))

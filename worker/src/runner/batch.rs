@@ -1,4 +1,4 @@
-//! Which runs become one call of the handler. Pure.
+//! Groups runs into batched calls of the handler. Pure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use stokehold_wire::Control;
 
-/// A run that waits for its call: the message that starts it and the input.
+/// A run that waits for its call: its number, its start message and its input.
 pub(super) type Waiting = (u64, Control, Box<RawValue>);
 
 /// Runs that wait for the next call.
@@ -30,7 +30,7 @@ impl Batch {
         self.waiting.push_back((run, now));
     }
 
-    /// Forgets a run. `false` when it does not wait here.
+    /// Removes a run. `false` if it does not wait here.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|((other, _, _), _)| *other != number);
@@ -41,13 +41,13 @@ impl Batch {
         self.waiting.len()
     }
 
-    /// When the next call is due: at once when it is full, else when its first run has waited long enough.
+    /// When the next call is due: immediately if it is full, else when its first run has waited long enough.
     pub(super) fn due(&self) -> Option<Instant> {
         let (_, since) = self.waiting.front()?;
         Some(if self.waiting.len() >= self.size_max { *since } else { *since + self.wait_max })
     }
 
-    /// The runs of the next call, once it is due; each knows how many of them follow.
+    /// The runs of the next call once it is due; each start message contains the number of runs that follow.
     pub(super) fn take(&mut self, now: Instant) -> Vec<Waiting> {
         if self.due().is_none_or(|due| now < due) {
             return Vec::new();

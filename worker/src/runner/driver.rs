@@ -1,4 +1,5 @@
-//! The task that owns a runner's process: the only reader and writer of its wire, the only one that waits for its end.
+//! The task that owns a runner's process: the only reader and writer of its socket, and the only task that waits for
+//! its exit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,22 +27,22 @@ use super::{fill, strays};
 use crate::mask::{Mask, Masked};
 use crate::messages::Messages;
 
-/// A job may write this much; more ends it.
+/// Maximum size of a job's logs; a job that writes more is stopped.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Of that, this much is passed on; then one line says that the rest is not.
+/// Size of the logs that are forwarded; the rest is replaced by one line.
 const LOG_BYTES_FORWARDED: u64 = 1024 * 1024;
 
-/// A larger output is only in the result: the gateway keeps none as an event.
+/// Maximum size of an output that is sent as an event; larger ones appear only in the result.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// A healthy runner beats once a second, whatever its handler does.
+/// Longest silence of a runner. A healthy one sends a heartbeat every second, whatever its handler does.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// After a process has ended, what it left in its pipes is read for so long: a grandchild may hold them open for ever.
+/// How long to read remaining output of an exited process: a grandchild may hold the pipes open forever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A runner that has had nothing to do for so long is rid of what its runs have left behind.
+/// Idle time after which processes that runs left behind are killed.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 const COMMANDS: usize = 1_024;
@@ -92,13 +93,14 @@ pub(super) async fn start(
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
         Ok(Ok(Err(error))) => Err(error),
-        Ok(Err(_)) => Err(StartError::Spawn("its driver has ended".to_owned())),
-        // Dropping the commands' sender ends the driver, which kills the process.
+        Ok(Err(_)) => Err(StartError::Spawn("the task that drives it has ended".to_owned())),
+        // Dropping the sender of commands ends the driver, which kills the process.
         Err(_) => Err(StartError::TooSlow(load_timeout)),
     }
 }
 
-/// The body of a `load`. Secrets come this way, and not as variables of the process: those can be read from outside it.
+/// The body of a `load` message. It contains the secrets, because environment variables of the process can be read by
+/// others.
 #[derive(Serialize)]
 struct Settings<'a> {
     #[serde(flatten)]
@@ -107,28 +109,28 @@ struct Settings<'a> {
     secrets: &'a Secrets,
 }
 
-/// A run under way, or one that waits for its call.
+/// A running run, or one that waits for its batched call.
 struct Running {
     end: oneshot::Sender<RunEnd>,
     messages: Arc<Messages>,
     begun: Arc<Begun>,
     log_bytes: u64,
     cut: bool,
-    /// Messages that found no room.
+    /// Number of dropped messages.
     unheard: u64,
     stderr: Tail,
-    /// What it prints, without secrets, by [`LogStream`].
+    /// Its masked output, by [`LogStream`].
     printed: [Masked; 2],
 }
 
-/// Why the driver ends the process.
+/// Why the driver kills the process.
 enum Fatal {
     Broken(String),
     Flooded(u64),
     Overfull(u64),
 }
 
-/// What a driver is given.
+/// The parts of a driver.
 struct Parts {
     process: Process,
     writer: OwnedWriteHalf,
@@ -146,28 +148,28 @@ struct Driver {
     inbox: mpsc::Receiver<Command>,
     loaded: Option<oneshot::Sender<Result<Duration, StartError>>>,
     decoder: Decoder,
-    /// In the order in which they were handed over, which is the order in which the runner takes them up.
+    /// In the order in which they were sent, which is the order in which the runner starts them.
     runs: BTreeMap<u64, Running>,
-    /// How many it takes at once.
+    /// Number of concurrent runs.
     max_concurrency: usize,
-    /// Of a handler whose calls take several: the runs of the next one, which are in `runs` as well.
+    /// For a batched handler: the runs of the next call, which are in `runs` too.
     batch: Batch,
     shared: Shared,
-    /// What came on stderr outside of any run.
+    /// Standard error outside any run.
     stderr: Tail,
-    /// What is printed outside of any run, without secrets, by [`LogStream`]; and who hears it.
+    /// Masked output outside any run, by [`LogStream`], and its receiver.
     printed: [Masked; 2],
     heard_by: Option<mpsc::UnboundedSender<JobMessage>>,
     mask: Mask,
     heard: tokio::time::Instant,
-    /// Whether what its runs leave behind is ended: a server's processes are its own business.
+    /// Whether to kill processes that runs leave behind; a server manages its own processes.
     is_tidied: bool,
-    /// What had gone away from it by the time it was loaded belongs to the model.
+    /// Detached processes that existed when the model was loaded; they belong to the model.
     spared: Arc<BTreeSet<u32>>,
-    /// When its last run has ended; `None` once it was tidied up after it.
+    /// End of the last run; `None` once its leftovers were killed.
     idle_since: Option<tokio::time::Instant>,
     stopping: Option<(tokio::time::Instant, Vec<oneshot::Sender<()>>)>,
-    /// How many processes the kernel had killed for memory when this one started, and whether it was we who killed this one.
+    /// The kernel's count of out-of-memory kills when the process started, and whether the worker killed the process.
     oom_kills: u64,
     is_killed: bool,
 }
@@ -211,7 +213,7 @@ impl Driver {
         self.bury(fatal).await;
     }
 
-    /// Serves until the process is gone, or must go.
+    /// Serves until the process has exited or must be killed.
     async fn serve(&mut self) -> Result<(), Fatal> {
         loop {
             let call_at = self.call().await?;
@@ -221,7 +223,7 @@ impl Driver {
             tokio::select! {
                 chunk = self.streams.next() => match chunk {
                     Some((source, Some(bytes))) => self.take(source, &bytes)?,
-                    // The wire's end, or everything's: the process is going; its exit says how.
+                    // The socket or all streams are closed: the process is exiting.
                     Some((Source::Wire, None)) | None => return Ok(()),
                     Some((_, None)) => {}
                 },
@@ -238,19 +240,20 @@ impl Driver {
                         self.stopping.get_or_insert((by, Vec::new())).1.push(stopped);
                         self.send(&Control::Shutdown, b"").await?;
                     }
-                    // Told to, or nobody is left who could ask for anything.
+                    // Killed on request, or because all handles of the runner were dropped.
                     Some(Command::Kill) | None => {
                         self.kill();
                         return Ok(());
                     }
                 },
                 () = sleep_until(silence) => {
-                    return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
+                    return Err(Fatal::Broken(format!("no heartbeat for {} s", SILENCE_MAX.as_secs())));
                 }
                 () = sleep_until(call_at.unwrap_or(silence)), if call_at.is_some() => {}
                 () = sleep_until(tidy_at.unwrap_or(silence)), if tidy_at.is_some() => {
                     self.idle_since = None;
-                    // A handler may have left thousands, and this thread has other runners to hear.
+                    // On another thread, because a handler may have left thousands and this thread serves other
+                    // runners.
                     let (pid, is_boxed, spared) = (self.process.pid, self.process.is_boxed, Arc::clone(&self.spared));
                     tokio::task::spawn_blocking(move || strays::end(pid, is_boxed, &spared));
                 }
@@ -286,8 +289,7 @@ impl Driver {
         self.send(&control, input.get().as_bytes()).await
     }
 
-    /// Hands the next call to a handler that takes several runs at a time, when none is under way. When to look again, if nothing else
-    /// happens until then.
+    /// Sends the next batched call if none is running. Returns when to check again if nothing else happens.
     async fn call(&mut self) -> Result<Option<tokio::time::Instant>, Fatal> {
         if self.runs.len() > self.batch.len() || self.stopping.is_some() {
             return Ok(None);
@@ -307,7 +309,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// A run has ended: the next one in the runner's inbox begins.
+    /// Handles the end of a run: the next one in the runner's inbox starts.
     fn ended(&mut self, run: u64) -> Option<Running> {
         let mut running = self.runs.remove(&run)?;
         running.ends();
@@ -329,10 +331,10 @@ impl Driver {
     async fn send(&mut self, control: &Control, body: &[u8]) -> Result<(), Fatal> {
         let mut frame = Vec::with_capacity(256 + body.len());
         encode(control, body, &mut frame).map_err(|error| Fatal::Broken(error.to_string()))?;
-        // A process that does not read is caught by its silence; one that is gone, by its exit.
+        // A process that does not read is detected by its silence, and one that has exited by its exit.
         match timeout(SILENCE_MAX, self.writer.write_all(&frame)).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(Fatal::Broken("it does not read its wire".to_owned())),
+            Err(_) => Err(Fatal::Broken("it does not read its socket".to_owned())),
         }
     }
 
@@ -348,7 +350,7 @@ impl Driver {
                 }
                 Ok(())
             }
-            // What C code and a dying interpreter print belongs to whatever runs.
+            // Output of C code and of a crashing interpreter belongs to all started runs.
             Source::Stdout | Source::Stderr => {
                 let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
                 if self.runs.is_empty() {
@@ -393,8 +395,9 @@ impl Driver {
             }
             Report::Output { run, index } => {
                 if body.len() > OUTPUT_BYTES_MAX {
-                    let text =
-                        format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and appears in the result only\n");
+                    let text = format!(
+                        "output {index} is larger than {OUTPUT_BYTES_MAX} bytes and appears only in the result\n"
+                    );
                     self.tell(run, JobMessage::Log { stream: LogStream::Stderr, text });
                     if let Some(running) = self.runs.get(&run) {
                         running.messages.leave_out(index);
@@ -421,7 +424,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What is printed outside of any run.
+    /// Handles output outside any run.
     fn heard_aside(&mut self, stream: LogStream, bytes: &[u8]) {
         if stream == LogStream::Stdout && self.heard_by.is_none() {
             return;
@@ -433,7 +436,7 @@ impl Driver {
         if let Some(heard_by) = &self.heard_by
             && !said.is_empty()
         {
-            // Nobody listens any more: nothing is lost by it.
+            // The receiver may be gone.
             let _ = heard_by.send(JobMessage::Log { stream, text: String::from_utf8_lossy(&said).into_owned() });
         }
     }
@@ -444,7 +447,7 @@ impl Driver {
         }
     }
 
-    /// The process has ended or is to: its last words are read, then every run under way ends with how it ended.
+    /// Ends the process if necessary, reads its remaining output, and ends all of its runs accordingly.
     async fn bury(mut self, fatal: Option<Fatal>) {
         if fatal.is_some() {
             self.kill();
@@ -452,7 +455,7 @@ impl Driver {
         let by = tokio::time::Instant::now() + STOP_GRACE;
         let status = match tokio::time::timeout_at(by, self.process.child.wait()).await {
             Ok(status) => status,
-            // It closed its wire and goes on: not with our work.
+            // It closed its socket but keeps running: kill it.
             Err(_) => {
                 self.kill();
                 self.process.child.wait().await
@@ -466,9 +469,9 @@ impl Driver {
                 break;
             }
         }
-        // What it has started dies with it.
+        // Kill the processes that it started.
         process::kill_group(self.process.pid);
-        // Its memory is free: whoever waits for the ends below may take it.
+        // Release its memory before the ends are sent, so that their receivers can use it.
         self.reservation = None;
         let is_boxed = self.process.is_boxed;
         let ending = status.map_or_else(|error| Err(error.to_string()), |status| process::ending(status, is_boxed));
@@ -495,23 +498,23 @@ impl Driver {
         for stopped in self.stopping.into_iter().flat_map(|(_, waiting)| waiting) {
             let _ = stopped.send(());
         }
-        // Runs that came too late lose their end's sender with the inbox.
+        // Dropping the inbox closes the receivers of runs that arrived too late.
     }
 }
 
 impl Running {
-    /// What it prints goes on without its secrets.
+    /// Forwards its output with secrets masked.
     fn log(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
         let bytes = self.printed[stream as usize].push(bytes);
         self.take(stream, &bytes)
     }
 
-    /// Nothing more of it comes: what was held back in case a secret began there is none.
+    /// Forwards output that was held back because it might have been the start of a secret.
     fn ends(&mut self) {
         for stream in [LogStream::Stdout, LogStream::Stderr] {
             let rest = self.printed[stream as usize].rest();
             if !rest.is_empty() {
-                // Too much of it ended the run before.
+                // Exceeding the limit now has no effect: the run has ended.
                 let _ = self.take(stream, &rest);
             }
         }
@@ -534,17 +537,17 @@ impl Running {
             return Ok(());
         } else {
             self.cut = true;
-            format!("(more than {LOG_BYTES_FORWARDED} bytes of log: the rest is not kept)\n")
+            format!("(more than {LOG_BYTES_FORWARDED} bytes of logs: the rest is dropped)\n")
         };
         self.tell(JobMessage::Log { stream, text });
         Ok(())
     }
 
-    /// A slow gateway costs messages, never the run. Where some are missing, a line says so.
+    /// Sends a message. A slow gateway may cause dropped messages, which a line reports, but never delays the run.
     fn tell(&mut self, message: JobMessage) {
         if self.unheard > 0 {
             let text = format!(
-                "({} messages of the job were lost here: they came faster than they could be told)\n",
+                "({} messages of the job were dropped here: they arrived faster than they could be sent)\n",
                 self.unheard
             );
             if self.messages.take(JobMessage::Log { stream: LogStream::Stderr, text }) {
@@ -557,7 +560,7 @@ impl Running {
     }
 }
 
-/// What a handler raised, without its secrets.
+/// Masks secrets in an exception of the handler.
 fn masked(mask: &Mask, failure: Failure) -> Failure {
     let (message, traceback) = (mask.text(failure.message), mask.text(failure.traceback));
     Failure { message, traceback, ..failure }

@@ -1,4 +1,4 @@
-//! How much a runner's handlers leave on the disk: looked at now and then, since no file system here counts it for us.
+//! Limits the scratch space of a runner by polling, because the file system does not account for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::scratch::open_folder_below;
 
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Tells the driver when its scratch space takes more than `most` bytes. Ends with the driver.
+/// Notifies the driver when its scratch space exceeds `most` bytes. Ends with the driver.
 pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command>) {
     loop {
         sleep(EVERY).await;
@@ -34,8 +34,8 @@ pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command
     }
 }
 
-/// What lies below a folder takes of the disk; what is gone by the time it is looked at takes nothing. Its handlers change it meanwhile: no link
-/// is followed.
+/// Disk space of everything below a folder; files that disappear meanwhile count as 0. Handlers change the folder
+/// concurrently, so no link is followed.
 fn bytes(folder: &Path) -> u64 {
     let Ok(held) = File::open(folder) else { return 0 };
     let mut taken = 0;
@@ -44,7 +44,7 @@ fn bytes(folder: &Path) -> u64 {
         let Ok(opened) = open_folder_below(&held, &below) else { continue };
         let look = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
-            // Of a link itself, not of what it leads to.
+            // The metadata of a link itself, not of its target.
             Some((entry.file_name(), entry.metadata().ok()?))
         };
         let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()));

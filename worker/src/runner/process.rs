@@ -1,4 +1,4 @@
-//! Starting and ending a runner's process.
+//! Starts and kills runner processes.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -23,20 +23,21 @@ use super::streams::Streams;
 use crate::metrics;
 use crate::sandbox::{Reach, Sandbox};
 
-/// The wire's descriptor in the child: the first after the standard three.
+/// File descriptor of the socket in the child: the first after the standard streams.
 const WIRE_FD: i32 = 3;
 
-/// Where the runner is told of it.
+/// The variable with this descriptor.
 const WIRE: &str = "STOKE_WIRE_FD";
 
-/// Where a handler is told of its weights.
+/// The variable with the folder of the weights.
 const WEIGHTS: &str = "STOKE_WEIGHTS";
 
-/// What it may use of each of its GPUs: MiB, and the same as a part of the GPU's memory.
+/// The variables with the memory that a handler may use on each of its GPUs: in MiB, and as a fraction of the GPU's
+/// memory.
 const VRAM_MIB: &str = "STOKE_VRAM_MIB";
 const VRAM_FRACTION: &str = "STOKE_VRAM_FRACTION";
 
-/// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
+/// Variables of the worker's environment that are passed to handlers. No others are, above all no tokens.
 const PASSED_ON: [&str; 14] = [
     "LANG",
     "LC_ALL",
@@ -54,83 +55,83 @@ const PASSED_ON: [&str; 14] = [
     "OMP_NUM_THREADS",
 ];
 
-/// What to start.
+/// The parameters of a runner process.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    /// The environment's Python.
+    /// Python of the environment.
     pub(crate) python: PathBuf,
-    /// That of an environment with nothing but the runner.
+    /// Python of an environment that has only the runner.
     pub(crate) ours: PathBuf,
-    /// What it may reach, its working directory among it: the unpacked package.
+    /// The sandbox and the access that it allows, including the working directory: the unpacked package.
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) reach: Reach,
-    /// HOME and TMPDIR: a directory of this runner's own.
+    /// HOME and TMPDIR: a directory for this runner only.
     pub(crate) home: PathBuf,
-    /// Where it and its runs leave files, and how much that may be, bytes.
+    /// Scratch space of the process and its runs, and its limit in bytes.
     pub(crate) scratch: PathBuf,
     pub(crate) scratch_bytes: u64,
-    /// What it starts, and where that is in the package.
+    /// Kind of the endpoint, and its entry point within the package.
     pub(crate) runner: RunnerKind,
     pub(crate) entry: String,
-    /// Variables of the endpoint's own.
+    /// Environment variables of the endpoint.
     pub(crate) env: BTreeMap<String, String>,
-    /// What it gets through its wire, and what it is not to print.
+    /// Secrets, which are sent over the socket and masked in its output.
     pub(crate) secrets: Secrets,
-    /// Where its weights are.
+    /// Folder of its weights.
     pub(crate) weights: Option<PathBuf>,
-    /// Who hears what is printed outside of any run, as by `setup()`.
+    /// Receiver of output outside any run, e.g. in `setup()`.
     pub(crate) heard_by: Option<UnboundedSender<JobMessage>>,
-    /// Runs at once.
+    /// Number of concurrent runs.
     pub(crate) max_concurrency: u32,
-    /// Jobs that one call of the handler takes, and how long the first of them waits for others.
+    /// Maximum number of jobs in one call of the handler, and how long the first waits for others.
     pub(crate) max_batch_size: u32,
     pub(crate) max_wait: Duration,
-    /// The cards that it may use, as CUDA is told; none hides all of them.
+    /// Value of `CUDA_VISIBLE_DEVICES`; empty hides all GPUs.
     pub(crate) visible: Vec<String>,
-    /// What it may use of each of them; `None` on the CPU.
+    /// Memory that it may use on each of them; `None` on the CPU.
     pub(crate) vram: Option<Vram>,
 }
 
-/// What a runner may use of each of its GPUs, MiB.
+/// Memory that a runner may use on each of its GPUs, in MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Vram {
-    /// What is reserved for it.
+    /// The reserved memory.
     pub(crate) held_mib: u64,
-    /// All that the GPU has.
+    /// The GPU's total memory.
     pub(crate) total_mib: u64,
 }
 
 impl Vram {
-    /// The part of the GPU that is reserved, rounded down to a thousandth, as engines take it: `0.9`.
+    /// The reserved fraction of the GPU, rounded down to a thousandth, in the format that engines accept: `0.9`.
     #[expect(clippy::cast_precision_loss, reason = "a thousandth is enough")]
     fn fraction(self) -> String {
         let thousandths = self.held_mib * 1_000 / self.total_mib.max(1);
         (thousandths as f64 / 1_000.0).to_string()
     }
 
-    /// A text in which `{vram_mib}` and `{vram_fraction}` stand for what is reserved.
+    /// Replaces `{vram_mib}` and `{vram_fraction}` in a text by the reserved memory.
     fn fill(self, text: &str) -> String {
         text.replace("{vram_mib}", &self.held_mib.to_string()).replace("{vram_fraction}", &self.fraction())
     }
 }
 
-/// A started process: its own group, its standard streams captured.
+/// A started process in its own process group, with captured standard streams.
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) pid: u32,
-    /// It is in namespaces of its own, and what is started is what keeps them.
+    /// Whether it has its own namespaces; then `child` is the program that keeps them.
     pub(super) is_boxed: bool,
 }
 
 impl Process {
-    /// Starts it, with our end of its wire and of its standard streams.
+    /// Starts a process. Returns it with our ends of its socket and standard streams.
     pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.env);
         variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
         if let Some(vram) = launch.vram {
-            // Only what the endpoint wrote itself: the worker's own variables have no placeholders.
+            // Only the endpoint's variables may contain placeholders, not the worker's.
             for name in launch.env.keys() {
                 variables.entry(name.clone()).and_modify(|value| *value = vram.fill(value));
             }
@@ -152,9 +153,10 @@ impl Process {
             .map_err(std::io::Error::other)?;
         let mut child = command.spawn()?;
         metrics::runner_started();
-        // The command still holds the child's end: while it lives, the wire would never say that the child is gone.
+        // The command still holds the child's end of the socket; while it exists, the socket would not be closed when
+        // the child exits.
         drop(command);
-        let gone = || std::io::Error::other("the process ended while it was started");
+        let gone = || std::io::Error::other("the process exited while it was being started");
         let pid = child.id().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?.into_owned_fd()?;
         let stderr = child.stderr.take().ok_or_else(gone)?.into_owned_fd()?;
@@ -165,28 +167,29 @@ impl Process {
     }
 }
 
-/// Kills everything the runner has started as well. The group's id is the runner's process id; a group that is gone is fine.
+/// Kills the runner and everything that it has started. The group id is the runner's process id; a group that has
+/// exited is ignored.
 pub(crate) fn kill_group(pid: u32) {
     let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
-/// Tells everything the runner has started to end.
+/// Sends SIGTERM to the runner and everything that it has started.
 pub(super) fn terminate_group(pid: u32) {
     let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
 }
 
-/// How many processes the kernel has killed for memory since it started, in whatever group; 0 where it does not tell.
+/// The kernel's count of out-of-memory kills since boot, in any group; 0 if unknown.
 pub(super) fn oom_kills() -> u64 {
     let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What a process sees of this worker's environment; over that its `own` variables; over these what it is told: where it lives, and which
-/// cards it may use.
+/// The environment of a process: variables of this worker, overridden by its `own` variables, overridden by its folders
+/// and GPUs.
 pub(crate) fn environment(
     python: &Path,
     home: &Path,
-    cards: &[String],
+    gpus: &[String],
     own: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
@@ -199,25 +202,25 @@ pub(crate) fn environment(
         ("TMPDIR", home),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
-        // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
+        // NVML orders GPUs by bus id; CUDA's default puts the fastest first.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ("CUDA_VISIBLE_DEVICES", cards.join(",")),
+        ("CUDA_VISIBLE_DEVICES", gpus.join(",")),
     ];
     variables.extend(own.clone());
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));
     variables
 }
 
-/// How a process ended: its exit code, or the name of the signal that ended it.
+/// The exit code of a process, or the name of the signal that killed it.
 pub(super) fn ending(status: ExitStatus, is_boxed: bool) -> Result<i32, String> {
     const SIGNALS: i32 = 128;
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
-        // What a process in namespaces of its own died of is told so, as by a shell.
+        // The program that keeps the namespaces reports signals as a shell does.
         (Some(code), _) if is_boxed && code > SIGNALS => Err(signal_name(code - SIGNALS)),
         (Some(code), _) => Ok(code),
         (None, Some(signal)) => Err(signal_name(signal)),
-        (None, None) => Err("an unknown end".to_owned()),
+        (None, None) => Err("an unknown signal".to_owned()),
     }
 }
 

@@ -1,14 +1,14 @@
-//! How runs share the time of their process: each moment is parted equally among those under way. Pure.
+//! Divides the time of a process among its concurrent runs equally. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The runs under way.
+/// The running runs.
 pub(super) struct Shared {
     now: Instant,
-    /// What a run has had that was there from the beginning, seconds.
+    /// Time share, in seconds, of a hypothetical run that started at the beginning.
     part_s: f64,
-    /// By run: when it began, and `part_s` then.
+    /// Start time of each run, and `part_s` at that time.
     began: BTreeMap<u64, (Instant, f64)>,
 }
 
@@ -17,19 +17,20 @@ impl Shared {
         Self { now, part_s: 0.0, began: BTreeMap::new() }
     }
 
-    /// A run begins.
+    /// Starts a run.
     pub(super) fn begin(&mut self, run: u64, now: Instant) {
         self.pass(now);
-        // One that has begun is not begun again.
+        // A started run is not started again.
         self.began.entry(run).or_insert((now, self.part_s));
     }
 
-    /// A run has ended: with how many it has shared its time on average, itself among them, thousandths. `None` of one that has not begun.
+    /// Ends a run. Returns the average number of runs that shared its time, including itself, in thousandths. `None` if
+    /// it has not started.
     pub(super) fn end(&mut self, run: u64, now: Instant) -> Option<u32> {
         self.pass(now);
         let (began, part_s) = self.began.remove(&run)?;
         let (took, part_s) = (now.saturating_duration_since(began), self.part_s - part_s);
-        // Too short to be told: it had the process for itself.
+        // Too short to measure: count it as alone.
         if took < Duration::from_micros(1) || part_s <= 0.0 {
             return Some(1_000);
         }

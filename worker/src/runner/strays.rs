@@ -1,4 +1,4 @@
-//! Processes that a run has left behind: a runner that has nothing to do needs none that has gone away from it.
+//! Detached processes that runs left behind: an idle runner does not need them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +6,13 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The processes of a runner that have gone away from it: those in sessions of their own, and orphans. Those that a framework keeps beside
-/// it, its children, are none of them. `pid` is the process that was started for the runner; where it `is_boxed`, that keeps its namespaces.
-/// Blocks for some reads of `/proc`.
+/// The detached processes of a runner: those in other sessions, and orphans. Child processes, which frameworks keep, do
+/// not count. `pid` is the process that was started for the runner; if it `is_boxed`, that process keeps its
+/// namespaces. Blocks for some reads of `/proc`.
 pub(super) fn of(pid: u32, is_boxed: bool) -> BTreeSet<u32> {
     let (runner, orphans) = if is_boxed {
-        // It has one child, the first process in there, to which orphans go; that one's first child is the runner.
+        // Its only child is the first process in the namespace, which adopts orphans; the first child of that is the
+        // runner.
         let mut below = children(pid).first().map(|first| children(*first)).unwrap_or_default().into_iter();
         (below.next(), below.collect())
     } else {
@@ -24,11 +25,11 @@ pub(super) fn of(pid: u32, is_boxed: bool) -> BTreeSet<u32> {
     away.chain(left).chain(orphans.iter().copied()).collect()
 }
 
-/// Ends those that have gone away from a runner, but for these.
+/// Kills the detached processes of a runner, except `spared`.
 pub(super) fn end(pid: u32, is_boxed: bool, spared: &BTreeSet<u32>) {
     for process in of(pid, is_boxed).difference(spared) {
         tracing::debug!(process, "left behind by a run");
-        // Gone already is as good.
+        // The process may already have exited.
         let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
     }
 }
@@ -43,7 +44,7 @@ fn descendants(process: u32) -> Vec<u32> {
     found
 }
 
-/// Of all its threads, the oldest first.
+/// The children of all its threads, oldest first.
 fn children(process: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -53,7 +54,8 @@ fn children(process: u32) -> Vec<u32> {
     found
 }
 
-/// See proc_pid_stat(5); the name in it may hold anything, and ends with the last bracket.
+/// A field of /proc/PID/stat; see proc_pid_stat(5). The process name may contain any character and ends at the last
+/// bracket.
 fn field(process: u32, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

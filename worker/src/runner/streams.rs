@@ -1,4 +1,4 @@
-//! What comes out of a runner's process: its wire and its two standard streams.
+//! Reads a runner's socket and its two standard streams.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -9,7 +9,7 @@ use tokio::net::unix::pipe::Receiver;
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// Where bytes came from.
+/// Source of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Wire,
@@ -17,10 +17,10 @@ pub(super) enum Source {
     Stderr,
 }
 
-/// Bytes by where they came from. `None`: that source has ended.
+/// Bytes and their source. `None` at the end of the source.
 pub(super) type Chunk = (Source, Option<Vec<u8>>);
 
-/// All that is still open.
+/// The open sources.
 pub(super) struct Streams {
     wire: Option<OwnedReadHalf>,
     stdout: Option<Receiver>,
@@ -35,7 +35,7 @@ impl Streams {
         Self { wire: Some(wire), stdout, stderr, waiting: VecDeque::new(), buffer: vec![0; READ_BYTES] }
     }
 
-    /// The next bytes; `None` when every source has ended. Dropping the future loses nothing.
+    /// The next bytes; `None` when all sources have ended. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Chunk> {
         loop {
             if let Some(chunk) = self.waiting.pop_front() {
@@ -50,7 +50,8 @@ impl Streams {
                 () = said(self.wire.as_ref()) => {
                     let said = self.wire.as_ref().map(|wire| wire.try_read(&mut self.buffer));
                     let said = self.bytes(said);
-                    // What a run printed before it said that it is done belongs to it. The runtime may not know of it yet.
+                    // Output that was printed before the end of a run belongs to the run. The runtime may not have
+                    // noticed it yet.
                     self.take(Source::Stdout, false);
                     self.take(Source::Stderr, false);
                     self.keep(Source::Wire, said);
@@ -59,7 +60,7 @@ impl Streams {
         }
     }
 
-    /// Reads what is in a pipe now: when the runtime says that there is something, or whether it knows or not.
+    /// Reads the bytes that are in a pipe now, after the runtime reported them or without waiting for it.
     fn take(&mut self, source: Source, is_known: bool) {
         let pipe = if source == Source::Stdout { self.stdout.as_ref() } else { self.stderr.as_ref() };
         let buffer = &mut self.buffer;
@@ -68,7 +69,7 @@ impl Streams {
         self.keep(source, bytes);
     }
 
-    /// What a read gave, `None` at the end; nothing at all when there was nothing to read.
+    /// The result of a read: `None` if there was nothing to read, `Some(None)` at the end.
     fn bytes(&self, read: Option<io::Result<usize>>) -> Option<Option<Vec<u8>>> {
         match read? {
             Ok(count @ 1..) => Some(Some(self.buffer[..count].to_vec())),
@@ -90,7 +91,7 @@ impl Streams {
     }
 }
 
-/// An error shows again when it is read.
+/// Waits until a pipe is readable. Errors are handled by the read.
 async fn printed(pipe: Option<&Receiver>) {
     match pipe {
         Some(pipe) => ignore(pipe.readable().await),

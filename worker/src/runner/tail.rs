@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// As much of stderr as an error carries.
+/// Maximum size of standard error in an error.
 const TAIL_BYTES: usize = 8 * 1024;
 
-/// Keeps the last [`TAIL_BYTES`] of what is pushed.
+/// Keeps the last [`TAIL_BYTES`] of the pushed bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Tail(VecDeque<u8>);
 
@@ -17,7 +17,7 @@ impl Tail {
         self.0.extend(bytes);
     }
 
-    /// The text, from its first whole line on when the beginning was cut.
+    /// The text; if its beginning was cut, from the first complete line.
     pub(crate) fn text(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);

@@ -1,4 +1,5 @@
-//! L1, and the last steps of L2: what a process does to itself before it becomes a runner. Nothing of it can be undone.
+//! L1, and the last steps of L2: a process restricts itself before it becomes a runner. The restrictions cannot be
+//! undone.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
@@ -24,38 +25,37 @@ use seccompiler::{
 use super::system::{SYSTEM, etc};
 use super::{KEPT, Policy, ways};
 
-/// Processes and threads of one user: more than any framework starts, fewer than a machine minds.
+/// Maximum number of processes and threads of one user: more than any framework needs, fewer than a machine can handle.
 const PROCESSES: u64 = 4_096;
 
-/// The largest file that a runner may write.
+/// Maximum size of a file that a runner writes.
 const FILE_BYTES: u64 = 64 << 30;
 
-/// What every program reads besides [`SYSTEM`].
+/// Readable paths of every program in addition to [`SYSTEM`].
 const ASIDE: [&str; 2] = ["/proc", "/run/stoke"];
 
-/// What every program writes: devices that hold nothing.
+/// Writable devices of every program.
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/tty"];
 
-/// In namespaces of its own, what is there is its own.
+/// Writable folders in separate namespaces, where their content is private.
 const ALONE: [&str; 3] = ["/dev", "/tmp", "/proc"];
 
-/// Newest Landlock that is asked for; an older kernel does what it can.
+/// Newest Landlock version to use; an older kernel enforces what it supports.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Shuts this process in as `policy` (JSON) says, then becomes `program`.
+/// Restricts this process by `policy` (JSON), then becomes `program`.
 ///
-/// # Errors
-/// When it could not be shut in as far as the kernel can, or the program does not exist. Returns in no other case.
+/// If the restrictions could not be applied, or the program does not exist. Otherwise, it does not return.
 pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
-    let policy: Policy = serde_json::from_str(policy).context("the policy is not one")?;
+    let policy: Policy = serde_json::from_str(policy).context("invalid sandbox policy")?;
     let (name, arguments) = program.split_first().context("no program given")?;
     limit(policy.is_alone || policy.uid.is_some())?;
     if let Some(uid) = policy.uid.filter(|_| !policy.is_alone) {
         ways::open_to(uid, &[policy.reads.as_slice(), &policy.writes].concat())?;
     }
     drop_privileges(policy.uid, &policy.groups)?;
-    set_no_new_privs().context("cannot give up privileges")?;
+    set_no_new_privs().context("cannot set no_new_privs")?;
     if policy.is_restricted {
         restrict_files(&policy)?;
         restrict_calls(&policy)?;
@@ -75,14 +75,14 @@ fn limit(is_own_user: bool) -> Result<()> {
     };
     at_most(Resource::RLIMIT_CORE, 0).context("cannot turn off core dumps")?;
     at_most(Resource::RLIMIT_FSIZE, FILE_BYTES).context("cannot limit the size of files")?;
-    // Counted per user: where that is not its own, others count as well.
+    // The limit counts all processes of the user, so it is set only for a separate user.
     if is_own_user {
         at_most(Resource::RLIMIT_NPROC, PROCESSES).context("cannot limit processes")?;
     }
     Ok(())
 }
 
-/// Becomes a user of its own, in these groups; a root that stays one is left without any capability.
+/// Switches to a separate user with these groups; a process that stays root loses all capabilities.
 fn drop_privileges(uid: Option<u32>, groups: &[u32]) -> Result<()> {
     if Uid::effective().is_root() {
         let bounds = caps::read(None, CapSet::Bounding).context("cannot read capabilities")?;
@@ -93,9 +93,9 @@ fn drop_privileges(uid: Option<u32>, groups: &[u32]) -> Result<()> {
     if let Some(uid) = uid {
         let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
         let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
-        setgroups(&groups).context("cannot leave root's groups")?;
-        setresgid(group, group, group).context("cannot take a group of its own")?;
-        setresuid(user, user, user).context("cannot take a user of its own")?;
+        setgroups(&groups).context("cannot drop root's groups")?;
+        setresgid(group, group, group).context("cannot switch to its own group")?;
+        setresuid(user, user, user).context("cannot switch to its own user")?;
     }
     for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         caps::clear(None, set).context("cannot drop capabilities")?;
@@ -126,12 +126,12 @@ fn restrict_files(policy: &Policy) -> Result<()> {
         .restrict_self()?;
     ensure!(
         policy.is_alone || status.ruleset != RulesetStatus::NotEnforced,
-        "this kernel has no Landlock: files cannot be restricted"
+        "this kernel does not support Landlock, so file access cannot be restricted"
     );
     Ok(())
 }
 
-/// Refused with EPERM: what only an operator, a debugger or an exploit has use for.
+/// Calls that fail with EPERM: only operators, debuggers and exploits use them.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -178,8 +178,9 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Refused at L1, where files of others are visible: Landlock does not check changes of extended attributes. `EPERM` is
-/// what programs that copy files expect of a file system without attributes. The last two are `setxattrat` and `removexattrat`.
+/// Calls that fail at L1, where files of other users are visible: Landlock does not check changes of extended
+/// attributes. `EPERM` is what programs that copy files expect from a file system without attributes. The last two are
+/// `setxattrat` and `removexattrat`.
 const ATTRIBUTES: &[libc::c_long] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -191,7 +192,8 @@ const ATTRIBUTES: &[libc::c_long] = &[
     466,
 ];
 
-/// Answered with ENOSYS, so that programs do without: the arguments of `clone3` cannot be looked at, and io_uring goes past this filter.
+/// Calls that fail with ENOSYS, so that programs use alternatives: the filter cannot inspect the arguments of `clone3`,
+/// and io_uring bypasses it.
 const UNKNOWN: &[libc::c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
@@ -214,7 +216,7 @@ fn restrict_calls(policy: &Policy) -> Result<()> {
     Ok(())
 }
 
-/// The same calls have other numbers for x32 programs, of the same architecture: all of these are answered with ENOSYS.
+/// x32 programs use other numbers for the same calls on the same architecture; all of these fail with ENOSYS.
 #[cfg(target_arch = "x86_64")]
 const X32: [sock_filter; 4] = {
     const LOAD_NUMBER: u16 = 0x20;
@@ -234,15 +236,16 @@ const X32: [sock_filter; 4] = {
 
 fn refusals(policy: &Policy) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-    // Threads and processes, but no new namespaces.
+    // Allow threads and processes but no new namespaces.
     let flags = NAMESPACES.iter().map(|flag| {
         let flag = u64::from(flag.cast_unsigned());
         rule(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
     });
     rules.insert(libc::SYS_clone, flags.collect::<Result<_>>()?);
-    // Without a network and without namespaces, whatever it could connect to is outside.
+    // Without network access and namespaces, all connections would leave the sandbox.
     let is_unconnected = !policy.network && !policy.is_alone;
-    // Everything but these families: a virtual machine's host answers on one of the others, and no namespace keeps it away.
+    // Refuse all other families: a virtual machine's host is reachable by one of them, and namespaces do not isolate
+    // it.
     let mut families = vec![libc::AF_UNIX, libc::AF_NETLINK];
     if !is_unconnected {
         families.extend([libc::AF_INET, libc::AF_INET6]);
@@ -255,7 +258,7 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
     if is_unconnected {
         refuse_unix_peers(&mut rules)?;
     }
-    // What types into the terminal that a worker was started from.
+    // Calls that inject input into the worker's terminal.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX]
         .into_iter()
         .map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)?]));
@@ -263,15 +266,16 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
     filter(rules, libc::EPERM)
 }
 
-/// Refuses what reaches a Unix socket by its name: Landlock looks at none, and a server may listen there that asks nobody who they are. What is
-/// connected already, a socketpair or one that was inherited, goes on working.
+/// Refuses connections to Unix sockets by name: Landlock does not check them, and a server may listen there without
+/// authentication. Connected sockets (socketpairs and inherited ones) continue to work.
 fn refuse_unix_peers(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> Result<()> {
-    /// Of a socket's type; the rest are flags.
+    /// Mask of a socket's type; the other bits are flags.
     const TYPE: u64 = 0xf;
     rules.insert(libc::SYS_connect, Vec::new());
-    // With an address.
+    // `sendto` with an address.
     rules.insert(libc::SYS_sendto, vec![rule(vec![wide(4, SeccompCmpOp::Ne, 0)?])?]);
-    // Addresses of a message cannot be looked at: no socket may be of a type that takes them. A raw one becomes one of these.
+    // The filter cannot inspect addresses in messages, so socket types that accept them are refused. A raw Unix socket
+    // becomes a datagram socket.
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         let unix = || condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.cast_unsigned()));
         let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW].into_iter().map(|kind| {
@@ -287,7 +291,7 @@ fn unknowns() -> Result<BpfProgram> {
 }
 
 fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int) -> Result<BpfProgram> {
-    let arch = std::env::consts::ARCH.try_into().context("this machine's system calls are not known")?;
+    let arch = std::env::consts::ARCH.try_into().context("the system calls of this architecture are not known")?;
     let refuse = SeccompAction::Errno(error.cast_unsigned());
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?)
 }
@@ -300,7 +304,7 @@ fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<Seccomp
     Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?)
 }
 
-/// The same of an argument of 64 bits.
+/// A condition on a 64-bit argument.
 fn wide(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
     Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)?)
 }

@@ -1,5 +1,5 @@
-//! The seam between levels and what gives them: an enclosure makes of a program a command that is shut in. Each level is one implementation, and
-//! one probe proves all of them.
+//! Enclosures: each sandbox level is one implementation that turns a program into a sandboxed command, and one test
+//! program verifies all of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,22 +15,23 @@ use tokio::time::timeout;
 
 use super::{KEPT, Level, Reach, policy};
 
-/// A probe starts one small program.
+/// Timeout of the test program.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// One way to shut a process in.
+/// One way to sandbox a process.
 pub(super) trait Enclosure: Debug + Send + Sync {
-    /// The level that it gives.
+    /// The level that it provides.
     fn level(&self) -> Level;
 
-    /// Whether what it starts is alone: with processes, mounts and a loopback of its own, all of which end with it.
+    /// Whether its processes have their own process, mount and network namespaces, and end together.
     fn is_alone(&self) -> bool;
 
-    /// A command that becomes `program`, shut in, with exactly these variables. The program's arguments and descriptors are added to it.
+    /// A command that becomes `program` in the sandbox, with exactly these variables. The caller adds the program's
+    /// arguments and descriptors.
     fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command>;
 }
 
-/// L0 with the worker's own rights: the program as it is.
+/// L0 with the worker's own rights: starts the program directly.
 #[derive(Debug)]
 pub(super) struct Bare;
 
@@ -50,12 +51,13 @@ impl Enclosure for Bare {
     }
 }
 
-/// What a process does to itself, by our own program: at L0 it gives up the worker's rights, at L1 it restricts itself as well.
+/// A process that restricts itself through our own program: at L0 it drops the worker's rights, at L1 it also restricts
+/// files and system calls.
 #[derive(Debug)]
 pub(super) struct Confined {
-    /// Our own program, which shuts a process in and becomes another.
+    /// Our own program, which restricts the process and then becomes the runner.
     pub(super) stoke: PathBuf,
-    /// Whether Landlock and the filter of system calls restrict it.
+    /// Whether Landlock and the system call filter apply.
     pub(super) is_restricted: bool,
 }
 
@@ -76,16 +78,15 @@ impl Enclosure for Confined {
     }
 }
 
-/// The variables are part of what is not trusted, and some - `LD_PRELOAD` - are orders to whatever program has them: those that shut it in have them
-/// under names that mean nothing.
+/// Renames variables for the programs that create the sandbox: the variables are not trusted, and some, e.g.
+/// `LD_PRELOAD`, affect every program.
 pub(super) fn kept(variables: BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
     variables.into_iter().map(|(name, value)| (format!("{KEPT}{name}"), value))
 }
 
-/// Starts a program as a runner would be started, as this user, and looks whether it wrote a file below each of these folders.
+/// Starts a test program like a runner, as this user, and checks that it wrote a file below each of these folders.
 ///
-/// # Errors
-/// Why it did not.
+/// Why it failed.
 pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: &[&Path]) -> Result<(), String> {
     let made = |folder: &Path| {
         let made = tempfile::tempdir_in(folder)?;
@@ -119,17 +120,17 @@ pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: 
         Ok(Ok(output)) if output.status.success() => writes.iter().try_for_each(|folder| written(folder, uid)),
         Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it takes too long".to_owned()),
+        Err(_) => Err("the test program did not finish in time".to_owned()),
     }
 }
 
-/// Whether this user wrote there. What only says that it did is no proof.
+/// Checks that this user wrote the file; the exit code alone proves nothing.
 fn written(folder: &Path, uid: Option<u32>) -> Result<(), String> {
     let owner = uid.unwrap_or_else(|| Uid::effective().as_raw());
     match folder.join("file").metadata() {
         Ok(file) if file.uid() == owner => Ok(()),
-        Ok(file) => Err(format!("what it starts has the user {} in the place of {owner}", file.uid())),
-        Err(_) => Err("what it starts writes nothing, or elsewhere".to_owned()),
+        Ok(file) => Err(format!("the test program ran as user {} instead of {owner}", file.uid())),
+        Err(_) => Err("the test program did not write the expected file".to_owned()),
     }
 }
 
@@ -163,10 +164,10 @@ mod tests {
         prove(&Bare, None, &[data.path()]).await.unwrap();
         let nothing = Confined { stoke: "/bin/true".into(), is_restricted: false };
         let why = prove(&nothing, None, &[data.path()]).await.unwrap_err();
-        assert!(why.contains("writes nothing"), "{why}");
+        assert!(why.contains("did not write"), "{why}");
         if Uid::effective().is_root() {
             let why = prove(&Bare, Some(50_123), &[data.path()]).await.unwrap_err();
-            assert!(why.contains("has the user 0 in the place of 50123"), "{why}");
+            assert!(why.contains("ran as user 0 instead of 50123"), "{why}");
         }
     }
 }

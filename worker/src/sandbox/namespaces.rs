@@ -1,4 +1,4 @@
-//! L2: the file system, processes and network that a runner finds, by bubblewrap.
+//! L2: file system, process and network namespaces, created by bubblewrap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -10,17 +10,17 @@ use super::enclosure::{Enclosure, kept};
 use super::system::{SYSTEM, etc, named};
 use super::{Level, Reach, policy};
 
-/// Where our own program is in there.
+/// Path of our own program in the sandbox.
 const STOKE: &str = "/run/stoke";
 
-/// Memory that `/tmp` and `/dev/shm` may take each.
+/// Maximum memory of `/tmp` and of `/dev/shm`.
 const TMP_BYTES: u64 = 1 << 30;
 
-/// Namespaces, and in there what a process does to itself at L1.
+/// Separate namespaces, in which the process also restricts itself as at L1.
 #[derive(Debug)]
 pub(super) struct Bubblewrap {
     pub(super) bwrap: PathBuf,
-    /// Our own program, which shuts a process in and becomes another.
+    /// Our own program, which restricts the process and then becomes the runner.
     pub(super) stoke: PathBuf,
 }
 
@@ -42,12 +42,13 @@ impl Enclosure for Bubblewrap {
     }
 }
 
-/// The arguments of `bwrap`, up to the program that it is to start.
+/// The arguments of `bwrap`, up to the program to start.
 fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     let mut arguments = Arguments::default();
     arguments.flags(&["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
     if reach.uid.is_some() {
-        // The worker is root, and what it starts takes a user of its own in there; it may nothing else on the way.
+        // The worker runs as root, and the process switches to a separate user inside; it keeps only the capabilities
+        // for that.
         arguments.flags(&["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
         arguments.flags(&["--cap-add", "CAP_SETPCAP"]);
     } else {
@@ -72,7 +73,7 @@ fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     for path in &reads {
         arguments.bind("--ro-bind-try", path);
     }
-    // Last: nothing that is read lies over what is written.
+    // Writable folders last, so that no read-only mount covers them.
     for path in &reach.writes {
         arguments.bind("--bind", path);
     }
@@ -98,7 +99,7 @@ impl Arguments {
         self.pair(flag, path.as_os_str(), path.as_os_str());
     }
 
-    /// The folders that lead to these: those that bubblewrap makes on the way are for root alone.
+    /// Creates the parent folders of these paths: those that bubblewrap creates by itself are accessible to root only.
     fn parents<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
         let parents: BTreeSet<&Path> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
         let is_system =
@@ -109,7 +110,7 @@ impl Arguments {
         }
     }
 
-    /// As the machine has it: `/lib` may be a link into `/usr`, `/etc/resolv.conf` one to somewhere else.
+    /// Maps a system path as on the machine: `/lib` may be a link into `/usr`, `/etc/resolv.conf` a link elsewhere.
     fn system(&mut self, path: &Path) -> std::io::Result<()> {
         let Ok(found) = path.symlink_metadata() else { return Ok(()) };
         if !found.is_symlink() {

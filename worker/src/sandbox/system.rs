@@ -1,11 +1,11 @@
-//! What a runner reads of the machine itself: the same at L1 and L2.
+//! System files that a runner can read, at L1 and L2.
 
 use std::path::PathBuf;
 
-/// What every program needs: read only, and only where it is there.
+/// Folders that every program needs: read-only, if they exist.
 pub(super) const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/sys"];
 
-/// Of `/etc`, what programs look up; nothing that could hold a secret.
+/// Files in `/etc` that programs need; none of them contains secrets.
 const ETC: [&str; 24] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -33,22 +33,22 @@ const ETC: [&str; 24] = [
     "/etc/vulkan",
 ];
 
-/// Below `/etc/pki` and `/etc/ssl`, keys are root's alone and others cannot read them; a distribution's Python keeps parts of itself in a folder
-/// of this name and its version.
+/// Prefix of folders in which a distribution keeps parts of its Python. (Keys below `/etc/pki` and `/etc/ssl` are
+/// readable by root only.)
 const PYTHON: &str = "python3";
 
-/// Of the worker's variables that a runner gets, those that name files or folders.
+/// Variables passed to runners that name files or folders.
 const NAMED: [&str; 7] =
     ["LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CUDA_HOME", "CUDA_PATH", "HF_HOME"];
 
-/// What is readable of `/etc`.
+/// The readable paths in `/etc`.
 pub(super) fn etc() -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     let pythons = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PYTHON));
     ETC.iter().map(PathBuf::from).chain(pythons.map(|entry| entry.path()))
 }
 
-/// What the worker's variables name.
+/// The paths that the worker's variables name.
 pub(super) fn named() -> Vec<PathBuf> {
     let values = NAMED.iter().filter_map(std::env::var_os);
     let paths = values.flat_map(|value| std::env::split_paths(&value).collect::<Vec<_>>());

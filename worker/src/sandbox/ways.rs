@@ -1,5 +1,6 @@
-//! L0 and L1 as root: a runner's user must be able to come to what it is to reach, and folders on the way may be closed to all but root, such as
-//! `/root`. In a mount namespace of its own, the runner finds these folders open, with nothing in them but what it is to reach.
+//! L0 and L1 as root: a runner's user must be able to reach its files, although parent folders such as `/root` may be
+//! accessible to root only. In a separate mount namespace, the runner finds these folders accessible, with only its own
+//! files in them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ use nix::sys::stat::{Mode, umask};
 const OWNER_ENTERS: u32 = 0o100;
 const OTHERS_ENTER: u32 = 0o001;
 
-/// Opens the way of this user to these files and folders. As root, before the user is taken.
+/// Makes these files and folders accessible to this user. Must run as root, before switching to the user.
 pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     let mut wanted = named_twice(wanted);
     let closed = closed_to(uid, &wanted);
@@ -24,16 +25,16 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     wanted.retain(|path| closed.iter().any(|closed| path.starts_with(closed)));
     let why = || {
         format!(
-            "users other than root cannot enter {}: allow it (`chmod o+x`), keep the worker's data elsewhere, or give the worker CAP_SYS_ADMIN",
+            "users other than root cannot enter {}: run `chmod o+x` on it, move the worker's data elsewhere, or give the worker CAP_SYS_ADMIN",
             first.display()
         )
     };
     unshare(CloneFlags::CLONE_NEWNS).with_context(why)?;
-    // What is mounted on the machine later is seen in there, and nothing of this is seen outside.
+    // Later mounts of the machine propagate into the namespace, but not the other way round.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>).with_context(why)?;
-    // Once they are covered, there is no way to them but these. Opened outside, they could not be mounted in here.
+    // Open the paths before they are covered. Descriptors opened outside the namespace could not be mounted inside it.
     let held = wanted.iter().map(|path| Ok((path.as_path(), held(path)?))).collect::<Result<Vec<_>>>()?;
-    let here = std::env::current_dir().context("the working directory is gone")?;
+    let here = std::env::current_dir().context("the working directory does not exist")?;
     let mask = umask(Mode::from_bits_truncate(0o022));
     for folder in &closed {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -47,18 +48,18 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
         mount(None::<&str>, folder.as_path(), None::<&str>, flags, None::<&str>).with_context(why)?;
     }
     umask(mask);
-    // It is still the one that was covered.
-    std::env::set_current_dir(&here).with_context(|| format!("{} is not reachable", here.display()))
+    // The working directory still refers to the covered folder.
+    std::env::set_current_dir(&here).with_context(|| format!("cannot enter {}", here.display()))
 }
 
-/// By the names that they are called by, and by what these lead to. Sorted: what holds others comes before them.
+/// The paths as given and with links resolved. Sorted, so that parents come first.
 fn named_twice(wanted: &[PathBuf]) -> Vec<PathBuf> {
     let real = wanted.iter().filter_map(|path| fs::canonicalize(path).ok());
     let both: BTreeSet<PathBuf> = wanted.iter().filter(|path| path.exists()).cloned().chain(real).collect();
     both.into_iter().collect()
 }
 
-/// The folders on the way that this user cannot enter, but for those that lie in others of them.
+/// The outermost parent folders that this user cannot enter.
 fn closed_to(uid: u32, wanted: &[PathBuf]) -> Vec<PathBuf> {
     let is_closed = |folder: &&Path| {
         let Ok(folder) = fs::metadata(folder) else { return false };
@@ -66,7 +67,7 @@ fn closed_to(uid: u32, wanted: &[PathBuf]) -> Vec<PathBuf> {
         folder.mode() & enters == 0
     };
     let ways = wanted.iter().flat_map(|path| path.ancestors().skip(1)).filter(is_closed);
-    // What it is called may be a link, and that is what is covered.
+    // The name may be a link; its target is what must be covered.
     let all: BTreeSet<PathBuf> = ways.filter_map(|folder| fs::canonicalize(folder).ok()).collect();
     let mut closed: Vec<PathBuf> = Vec::new();
     for folder in all {
@@ -88,7 +89,7 @@ fn uncover(path: &Path, held: &OwnedFd) -> Result<()> {
         if fs::metadata(&source)?.is_dir() {
             fs::create_dir_all(path)?;
         } else {
-            fs::create_dir_all(path.parent().context("it has no folder")?)?;
+            fs::create_dir_all(path.parent().context("it has no parent folder")?)?;
             File::create(path)?;
         }
     }

@@ -1,5 +1,4 @@
-//! Fetches one file: in ranges that run beside each other and go on where they were cut off, or, where the server knows no ranges,
-//! as one stream.
+//! Downloads one file: in parallel ranges that can be resumed or, if the server does not support ranges, as one stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,50 +15,53 @@ use tokio::time::timeout;
 use super::WeightFile;
 use super::error::Error;
 use super::partial::Partial;
+use crate::backoff::Tries;
 use crate::metrics;
-use crate::transfer::Tries;
+use crate::transfer::RETRY;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 10;
 
-/// How often a file may change under a download before it is fetched in one stream: servers behind one name may disagree for ever.
+/// Number of changes of a file during a download after which it is downloaded in one stream: servers behind one name
+/// may permanently disagree.
 const CHANGES_MAX: u32 = 3;
 
-/// The most of a refusal that is read to learn why.
+/// Maximum number of bytes to read of an error response.
 const REFUSAL_BYTES_MAX: usize = 8 * 1024;
 
-/// The measures of downloads.
+/// Limits of downloads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// The largest range asked for at once.
+    /// Maximum size of a requested range.
     pub(super) piece_bytes: u64,
-    /// What is gathered before it is written; what a killed process loses of each range.
+    /// Size of the write buffer, which is also the maximum loss per range if the process is killed.
     pub(super) write_bytes: usize,
-    /// Ranges of all files at once.
+    /// Maximum number of concurrent ranges of all files.
     pub(super) parallel: usize,
-    /// Longest silence of a server.
+    /// Timeout of a server that sends nothing.
     pub(super) idle: Duration,
-    /// How long a range is tried without one new byte.
-    pub(super) patience: Duration,
+    /// Timeout of the retries of a range without any new byte.
+    pub(super) stall_timeout: Duration,
 }
 
-/// 32 MiB take a fast line about a third of a second, against which a request counts little, and eight of them fill it.
+/// A 32 MiB range takes about a third of a second on a fast connection, so the overhead of a request is small, and
+/// eight ranges saturate it.
 pub(super) const LIMITS: Limits = Limits {
     piece_bytes: 32 << 20,
     write_bytes: 4 << 20,
     parallel: 8,
     idle: Duration::from_secs(60),
-    patience: Duration::from_secs(2 * 60),
+    stall_timeout: Duration::from_secs(2 * 60),
 };
 
-/// Fetches files, a bounded number of ranges at once.
+/// Downloads files with a limited number of concurrent ranges.
 pub(super) struct Downloads {
     http: Client,
     permits: Semaphore,
     limits: Limits,
 }
 
-/// Where a file comes from.
+/// Source of a file.
 struct Source<'a> {
     path: &'a str,
     size_bytes: u64,
@@ -67,13 +69,13 @@ struct Source<'a> {
     headers: HeaderMap,
 }
 
-/// Why a range was not fetched.
+/// Why a range was not downloaded.
 enum Stop {
-    /// Another try may end differently.
+    /// A transient error.
     Passing(String),
-    /// Not the version that the first ranges are of.
+    /// The file's version differs from that of the first ranges.
     Changed,
-    /// This answer is the whole file.
+    /// The response contains the whole file.
     Whole(Box<Response>),
     Final(Error),
 }
@@ -84,7 +86,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Without the URL, which may be a secret.
+/// Converts an error without its URL, which may be secret.
 fn passing(error: reqwest::Error) -> Stop {
     let error = error.without_url();
     let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
@@ -93,16 +95,16 @@ fn passing(error: reqwest::Error) -> Stop {
 
 impl<'a> Source<'a> {
     fn new(file: &'a WeightFile) -> Result<Self, Error> {
-        let bad = |what: &str| Error::List(format!("{what} of {} cannot be used", file.path));
+        let bad = |what: &str| Error::List(format!("{what} for {}", file.path));
         let url = Url::parse(&file.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let mut headers = HeaderMap::new();
         for (name, value) in &file.headers {
-            let name: HeaderName = name.parse().map_err(|_| bad("the headers"))?;
-            let mut value = HeaderValue::from_str(value).map_err(|_| bad("the headers"))?;
+            let name: HeaderName = name.parse().map_err(|_| bad("invalid headers"))?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad("invalid headers"))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("the address"))?, headers })
+        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("invalid URL"))?, headers })
     }
 
     fn size_differs(&self, got: u64) -> Stop {
@@ -116,14 +118,15 @@ impl<'a> Source<'a> {
 
 impl Downloads {
     pub(super) fn new(limits: Limits) -> Result<Self, Error> {
-        // Redirects are followed by ourselves: the client would strip only the headers that it knows to be secret, and tell the
-        // next host, signature and all, where it came from. Ranges beside each other on one connection would share its window.
+        // Follow redirects manually: the client would remove only known secret headers, and would send the signed URL
+        // to the next host as referrer. Ranges that share one connection would share its flow control window.
         let http = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).http1_only();
         let http = http.build().map_err(|error| Error::io("set up downloads")(std::io::Error::other(error)))?;
         Ok(Self { http, permits: Semaphore::new(limits.parallel), limits })
     }
 
-    /// Fetches what lacks of a file and compares its hash. On an error, what has arrived is kept, unless it is wrong.
+    /// Downloads the missing parts of a file and verifies its hash. On an error, the received data is kept unless it is
+    /// wrong.
     pub(super) async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<(), Error> {
         let source = Source::new(file)?;
         let mut is_resumed = partial.is_resumed();
@@ -138,8 +141,12 @@ impl Downloads {
             if !is_resumed {
                 return Err(Error::Differs { path: file.path.clone(), expected: file.sha256.clone(), got });
             }
-            // A power cut may have kept the journal and lost the bytes; or the server's file changed between two processes.
-            tracing::warn!(weights.path = file.path, "a resumed download is not what was pinned: beginning anew");
+            // After a power cut, the journal may be ahead of the data; or the server's file changed between two
+            // processes.
+            tracing::warn!(
+                weights.path = file.path,
+                "a resumed download does not match the pinned hash; restarting it"
+            );
             is_resumed = false;
         }
     }
@@ -152,7 +159,11 @@ impl Downloads {
                 Err(Stop::Whole(answer)) => Some(*answer),
                 Err(Stop::Changed) => {
                     changes += 1;
-                    tracing::debug!(weights.path = source.path, changes, "the file has changed: beginning anew");
+                    tracing::debug!(
+                        weights.path = source.path,
+                        changes,
+                        "the file has changed on the server; restarting the download"
+                    );
                     partial.restart().await.map_err(Error::write(source.path))?;
                     if changes < CHANGES_MAX {
                         continue;
@@ -169,9 +180,9 @@ impl Downloads {
     async fn in_ranges(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), Stop> {
         let gaps = partial.gaps(self.limits.piece_bytes).await.map_err(|error| source.write(error))?;
         let Some(first) = gaps.first() else { return Ok(()) };
-        // Shows, before many ask at once, whether the server knows ranges and which version it has.
+        // Determines, before the parallel requests, whether the server supports ranges and which version it has.
         let permit = self.permit().await;
-        let mut tries = Tries::within(self.limits.patience);
+        let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         let answer = loop {
             match self.open(source, partial, Some(first)).await {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -183,7 +194,7 @@ impl Downloads {
         pieces.buffer_unordered(self.limits.parallel).try_collect().await
     }
 
-    /// One range, from where it was cut off.
+    /// Downloads one range, resuming it after interruptions.
     async fn piece(
         &self,
         source: &Source<'_>,
@@ -196,7 +207,7 @@ impl Downloads {
             Some((permit, answer)) => (permit, Some(answer)),
             None => (self.permit().await, None),
         };
-        let mut tries = Tries::within(self.limits.patience);
+        let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         while !range.is_empty() {
             let before = range.start;
             let outcome = match opened.take() {
@@ -207,7 +218,7 @@ impl Downloads {
                 },
             };
             if range.start > before {
-                tries = Tries::within(self.limits.patience);
+                tries = Tries::within(&RETRY, self.limits.stall_timeout);
             }
             match outcome {
                 Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
@@ -217,7 +228,8 @@ impl Downloads {
         Ok(())
     }
 
-    /// The whole file at once. Cut off, it begins anew, for as long as each beginning but a few comes further than all before.
+    /// Downloads the whole file in one stream. Restarts after interruptions, as long as each of the tries, except a
+    /// few, gets further than before.
     async fn as_stream(
         &self,
         source: &Source<'_>,
@@ -225,7 +237,7 @@ impl Downloads {
         mut opened: Option<Response>,
     ) -> Result<(), Error> {
         let _permit = self.permit().await;
-        let (mut tries, mut furthest) = (Tries::within(self.limits.patience), 0);
+        let (mut tries, mut furthest) = (Tries::within(&RETRY, self.limits.stall_timeout), 0);
         loop {
             partial.restart().await.map_err(Error::write(source.path))?;
             let mut range = 0..source.size_bytes;
@@ -237,13 +249,13 @@ impl Downloads {
                 },
             };
             if range.start > furthest {
-                (tries, furthest) = (Tries::within(self.limits.patience), range.start);
+                (tries, furthest) = (Tries::within(&RETRY, self.limits.stall_timeout), range.start);
             }
             let why = match outcome {
                 Ok(()) => return Ok(()),
                 Err(Stop::Passing(why)) => why,
                 Err(Stop::Final(error)) => return Err(error),
-                Err(Stop::Changed | Stop::Whole(_)) => "the server answers one way and then another".to_owned(),
+                Err(Stop::Changed | Stop::Whole(_)) => "the server's responses are inconsistent".to_owned(),
             };
             if let Err(Stop::Passing(why)) = self.again(&mut tries, why).await {
                 return Err(Error::Fetch { path: source.path.to_owned(), why });
@@ -251,22 +263,22 @@ impl Downloads {
         }
     }
 
-    /// The right to hold a connection; `None` only of a semaphore that is closed, as this one never is.
+    /// A permit for a connection; `None` only if the semaphore is closed, which never happens.
     async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.acquire().await.ok()
     }
 
-    /// Waits before another try, if there is time for one.
+    /// Waits before another try, if there is time.
     async fn again(&self, tries: &mut Tries, why: String) -> Result<(), Stop> {
         if !tries.are_left() {
             return Err(Stop::Passing(why));
         }
-        tracing::debug!(why, "a range of weights was cut off, trying again");
+        tracing::debug!(why, "the download of a range of weights failed; retrying");
         tries.pause().await;
         Ok(())
     }
 
-    /// Asks for a range, or all of it, and looks at how the answer begins.
+    /// Requests a range, or the whole file, and checks the headers of the response.
     async fn open(
         &self,
         source: &Source<'_>,
@@ -278,7 +290,7 @@ impl Downloads {
         if let Some(range) = range {
             let text = format!("bytes={}-{}", range.start, range.end - 1);
             asked.extend(HeaderValue::from_str(&text).map(|value| (RANGE, value)));
-            // A weak one says nothing of bytes, and may not be asked for.
+            // A weak ETag does not identify bytes and is not allowed in If-Range.
             let strong = etag.as_deref().filter(|etag| !etag.starts_with("W/"));
             asked.extend(strong.and_then(|etag| HeaderValue::from_str(etag).ok()).map(|value| (IF_RANGE, value)));
         }
@@ -288,7 +300,7 @@ impl Downloads {
                 self.check_part(source, partial, &answer, range, etag.as_deref()).await?;
                 Ok(answer)
             }
-            // Asked for under a condition: it no longer holds. Or the server knows no ranges: then the next answer is the same.
+            // The If-Range condition failed, or the server does not support ranges; then the next response is the same.
             (StatusCode::OK, Some(_)) if etag.is_some() => Err(Stop::Changed),
             (StatusCode::OK, range) => match length(&answer, CONTENT_LENGTH) {
                 Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
@@ -297,13 +309,13 @@ impl Downloads {
             },
             (StatusCode::RANGE_NOT_SATISFIABLE, _) => match total(&answer) {
                 Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
-                _ => Err(Stop::Passing("the server does not have the range".to_owned())),
+                _ => Err(Stop::Passing("the server does not have the requested range".to_owned())),
             },
             (status, _) => Err(refusal(source, partial, status, answer).await),
         }
     }
 
-    /// Sends a request, to the host that the first one names with the file's headers, and to others without.
+    /// Sends a request and follows redirects. Only the original host gets the file's headers.
     async fn follow(&self, source: &Source<'_>, asked: HeaderMap) -> Result<Response, Stop> {
         let mut url = source.url.clone();
         for _ in 0..=REDIRECTS_MAX {
@@ -319,13 +331,13 @@ impl Downloads {
             let next = answer.headers().get(LOCATION).and_then(|to| url.join(to.to_str().ok()?).ok());
             match next.filter(|next| matches!(next.scheme(), "http" | "https")) {
                 Some(next) => url = next,
-                None => return Err(Stop::Passing("the server leads nowhere".to_owned())),
+                None => return Err(Stop::Passing("redirect without a valid Location".to_owned())),
             }
         }
-        Err(Stop::Passing("the server leads around in circles".to_owned()))
+        Err(Stop::Passing("too many redirects".to_owned()))
     }
 
-    /// Whether a part is the one asked for, of the version that the others are of.
+    /// Checks that a partial response is the requested range of the expected version.
     async fn check_part(
         &self,
         source: &Source<'_>,
@@ -341,7 +353,7 @@ impl Downloads {
         let told = answer.headers().get(CONTENT_RANGE).and_then(|told| told.to_str().ok());
         let is_asked = told.is_some_and(|told| told.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
         if !is_asked {
-            return Err(Stop::Passing("the server sent another range than it was asked for".to_owned()));
+            return Err(Stop::Passing("the server sent a different range than requested".to_owned()));
         }
         let etag = answer.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
         match (etag, known) {
@@ -351,7 +363,7 @@ impl Downloads {
         }
     }
 
-    /// Writes the bytes of an answer, moving the start of `range` with them.
+    /// Writes the bytes of a response, and advances the start of `range`.
     async fn read(
         &self,
         source: &Source<'_>,
@@ -374,15 +386,15 @@ impl Downloads {
                 buffer.extend_from_slice(bytes);
                 let left = range.end - range.start;
                 if buffer.len() as u64 > left {
-                    // Of a whole file the length is what is wrong with it.
+                    // For a whole file, its size is wrong.
                     return Err(if is_whole {
                         source.size_differs(range.start + buffer.len() as u64)
                     } else {
-                        Stop::Passing("the server sent more than it was asked for".to_owned())
+                        Stop::Passing("the server sent more bytes than requested".to_owned())
                     });
                 }
             }
-            // What arrived before a cut counts as well.
+            // Write the bytes that arrived before an interruption too.
             if buffer.len() >= self.limits.write_bytes || (is_over && !buffer.is_empty()) {
                 let (at, count) = (range.start, buffer.len() as u64);
                 buffer = partial.write(generation, at, buffer).await.map_err(|error| source.write(error))?;
@@ -392,7 +404,7 @@ impl Downloads {
                 Ok(Some(_)) => {}
                 Ok(None) if range.is_empty() => return Ok(()),
                 Ok(None) if is_whole => return Err(source.size_differs(range.start)),
-                Ok(None) => return Err(Stop::Passing("the server sent less than it was asked for".to_owned())),
+                Ok(None) => return Err(Stop::Passing("the server sent fewer bytes than requested".to_owned())),
                 Err(stop) => return Err(stop),
             }
         }
@@ -400,23 +412,23 @@ impl Downloads {
 }
 
 fn silent() -> Stop {
-    Stop::Passing("the server fell silent".to_owned())
+    Stop::Passing("the server stopped sending data".to_owned())
 }
 
 fn length(answer: &Response, name: HeaderName) -> Option<u64> {
     answer.headers().get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// The size of the file of which an answer is, or would be, a part.
+/// The total size in a Content-Range header.
 fn total(answer: &Response) -> Option<u64> {
     answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
 }
 
-/// Why a server refused. An address that has expired says so in its store's own words, or worked before.
+/// Classifies an error response. An expired URL is detected by the store's message, or because it worked before.
 async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode, answer: Response) -> Stop {
     let path = source.path.to_owned();
     if !status.is_client_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
-        return Stop::Passing(format!("the server answered {status}"));
+        return Stop::Passing(format!("the server responded with {status}"));
     }
     let is_denial = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let has_worked = status == StatusCode::FORBIDDEN && partial.has_grown();
@@ -426,7 +438,7 @@ async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode
     Stop::Final(Error::Refused { path, status })
 }
 
-/// The beginning of what a server said.
+/// The beginning of a response body.
 async fn said(answer: Response) -> String {
     const LIMIT: Duration = Duration::from_secs(5);
     let (mut text, mut body) = (Vec::new(), answer.bytes_stream());

@@ -1,4 +1,4 @@
-//! Why weights are not there.
+//! Errors of weights.
 
 use std::path::Path;
 
@@ -7,60 +7,62 @@ use reqwest::StatusCode;
 use super::progress::Size;
 use crate::environment;
 
-/// Why weights are not there. None of these holds a URL or a header: both may be secrets.
+/// Why weights are not available. No variant contains a URL or a header, which may be secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The list is one that no gateway of ours makes.
-    #[error("the list of weights cannot be used: {0}")]
+    /// The list of weights is invalid, which our gateway never sends.
+    #[error("invalid list of weights: {0}")]
     List(String),
-    /// The patience ended; what has arrived is kept, and another call goes on from there.
-    #[error("{path} cannot be fetched: {why}")]
+    /// No new bytes arrived within the timeout. The bytes so far are kept; another call resumes the download.
+    #[error("cannot fetch {path}: {why}")]
     Fetch { path: String, why: String },
-    /// Another try would only repeat it.
-    #[error("{path} cannot be fetched: the server refused with {status}")]
+    /// The server rejected the request permanently.
+    #[error("cannot fetch {path}: the server responded with {status}")]
     Refused { path: String, status: StatusCode },
-    /// Ask for new URLs and call again: what has arrived is kept.
-    #[error("{path} cannot be fetched: its address has expired")]
+    /// New URLs and another call are needed; the received data is kept.
+    #[error("cannot fetch {path}: its URL has expired")]
     Expired { path: String },
     #[error(
-        "{path} is not what was pinned: expected {expected} bytes, got {got}; deploy again to pin what is there now"
+        "{path} does not match the pinned size: expected {expected} bytes, got {got}; deploy again to pin the current file"
     )]
     Size { path: String, expected: u64, got: u64 },
-    #[error("{path} is not what was pinned: expected {expected}, got {got}; deploy again to pin what is there now")]
+    #[error(
+        "{path} does not match the pinned hash: expected {expected}, got {got}; deploy again to pin the current file"
+    )]
     Differs { path: String, expected: String, got: String },
-    /// Its file on this machine was changed, and cannot be replaced while it is in use.
+    /// Its file on this machine was changed and cannot be replaced while it is in use.
     #[error("{path} was changed on this machine after it was verified, and is in use; restart the worker")]
     Changed { path: String },
     #[error(
-        "the weights are {need}, more than the {cap} that this worker keeps; raise STOKE_WEIGHTS_BYTES",
+        "the weights need {need}, more than this worker's limit of {cap}; raise STOKE_WEIGHTS_BYTES",
         need = Size(*need),
         cap = Size(*cap)
     )]
     TooLarge { need: u64, cap: u64 },
     #[error(
-        "the weights need {need} more, and {in_use} of the {cap} that this worker keeps are in use; raise STOKE_WEIGHTS_BYTES",
+        "the weights need {need} more, but {in_use} of this worker's limit of {cap} are in use; raise STOKE_WEIGHTS_BYTES",
         need = Size(*need),
         in_use = Size(*in_use),
         cap = Size(*cap)
     )]
     InUse { need: u64, in_use: u64, cap: u64 },
     #[error(
-        "the weights need {need} more, and this worker's disk has {free} left; make room or lower STOKE_WEIGHTS_BYTES",
+        "the weights need {need} more, but this worker's disk has {free} free; free disk space or lower STOKE_WEIGHTS_BYTES",
         need = Size(*need),
         free = Size(*free)
     )]
     Disk { need: u64, free: u64 },
-    /// Said in the system's words, by which a full disk is known elsewhere.
-    #[error("{path} cannot be kept, this worker's disk is full: {source}")]
+    /// Contains the system's message, by which a full disk is detected elsewhere.
+    #[error("cannot write {path}, this worker's disk is full: {source}")]
     NoSpace { path: String, source: std::io::Error },
-    #[error("{path} is not in the safetensors format: {why}")]
+    #[error("{path} is not a valid safetensors file: {why}")]
     Safetensors { path: String, why: String },
-    #[error("{path} is a pickle that would run code: it uses {globals}; use weights as safetensors")]
+    #[error("{path} is a pickle file that would run code: it uses {globals}; use safetensors instead")]
     Dangerous { path: String, globals: String },
-    /// What cannot be scanned is not taken for clean.
-    #[error("{path} is a pickle that cannot be scanned: {why}; use weights as safetensors")]
+    /// A file that cannot be scanned counts as dangerous.
+    #[error("{path} is a pickle file that cannot be scanned: {why}; use safetensors instead")]
     Unscanned { path: String, why: String },
-    /// Locks, and programs that were run.
+    /// Errors of locks and helper programs.
     #[error(transparent)]
     Shared(#[from] environment::Error),
     #[error("cannot {what}")]
@@ -77,7 +79,7 @@ impl Error {
         |source| Self::Io { what, source }
     }
 
-    /// The disk refused bytes of `path`.
+    /// An error while writing `path`.
     pub(super) fn write(path: &str) -> impl FnOnce(std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let path = path.to_owned();
@@ -88,7 +90,7 @@ impl Error {
     }
 }
 
-/// Where a file of the cache could not be used.
+/// An error with a file of the cache.
 pub(super) fn at(verb: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     Error::io(format!("{verb} {}", path.display()))
 }

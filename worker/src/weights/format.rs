@@ -1,4 +1,4 @@
-//! Which kind of file weights are: those that would run code when they are loaded, and those that claim not to.
+//! Detects file formats of weights: those that may run code when loaded, and those that must not.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,26 +9,26 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Names under which pickles are loaded, by `torch.load`, `pickle.load` or `joblib.load`.
+/// Extensions of pickle files, which are loaded by `torch.load`, `pickle.load` or `joblib.load`.
 const PICKLES: [&str; 9] = ["pt", "pth", "bin", "ckpt", "pkl", "pickle", "joblib", "dill", "sav"];
 
-/// How the programs that compress pickles begin a file: zlib, gzip, bzip2, xz, lzma, lz4.
+/// First bytes of compressed pickle files: zlib, gzip, bzip2, xz, lzma, lz4.
 const COMPRESSED: [&[u8]; 6] = [b"x", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x04\x22\x4d\x18"];
 
-/// Opcodes that a pickle without a protocol's number may begin with: those that need nothing on the stack.
+/// Possible first opcodes of a pickle without a protocol number: those that need an empty stack.
 const FIRST_OPCODES: &[u8] = b"(FGIJKLMNPSTUVXBCc})].";
 
-/// The library refuses larger ones.
+/// Maximum header size; the library rejects larger ones.
 const SAFETENSORS_HEADER_MAX: u64 = 100_000_000;
 
-/// A list of a zip's files larger than this is not read.
+/// Maximum size of a zip's central directory.
 const ZIP_LIST_MAX: u64 = 64 << 20;
 
-/// Whether loading this file may run code that is in it: a pickle, or a zip as `torch.save` writes it. What only could be one is
-/// taken for one when its name says so, and a zip that cannot be read always.
+/// Whether loading this file may run code in it: a pickle, or a zip as written by `torch.save`. An ambiguous file
+/// counts as a pickle if its extension says so; an unreadable zip always does.
 ///
-/// numpy's arrays of objects count, those in an `.npz` do not: numpy loads neither unless the handler insists. Tar archives are not
-/// looked into.
+/// numpy's object arrays count, but not those in an `.npz`: numpy loads neither unless the handler insists. Tar
+/// archives are not inspected.
 pub(crate) fn is_pickle(file: &Path, name: &str) -> io::Result<bool> {
     let file = File::open(file)?;
     let mut head = [0; 512];
@@ -37,7 +37,7 @@ pub(crate) fn is_pickle(file: &Path, name: &str) -> io::Result<bool> {
     let extension = Path::new(name).extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     let extension = extension.as_deref().unwrap_or_default();
     Ok(match head {
-        // The length of its header may look like the beginning of a pickle.
+        // The length of its header may look like the start of a pickle.
         _ if extension == "safetensors" && safetensors_header(&file).is_ok() => false,
         [0x80, 0..=5, ..] => true,
         [b'P', b'K', 3, 4, ..] => zip_names(&file).is_none_or(|names| names.iter().any(|name| is_named_pickle(name))),
@@ -51,7 +51,7 @@ pub(crate) fn is_pickle(file: &Path, name: &str) -> io::Result<bool> {
     })
 }
 
-/// Whether a file that is called safetensors is one.
+/// Validates a safetensors file.
 pub(super) fn check_safetensors(path: &Path) -> Result<(), String> {
     safetensors_header(&File::open(path).map_err(|error| error.to_string())?)
 }
@@ -72,27 +72,27 @@ enum Described {
     Other(IgnoredAny),
 }
 
-/// The length of a JSON object, the object, and data as long as it says.
+/// Validates the header: the length of a JSON object, the object, and data of the described size.
 fn safetensors_header(file: &File) -> Result<(), String> {
     let told = |error: io::Error| error.to_string();
     let size = file.metadata().map_err(told)?.len();
     let mut length = [0; 8];
-    file.read_exact_at(&mut length, 0).map_err(|_| "it is too short".to_owned())?;
+    file.read_exact_at(&mut length, 0).map_err(|_| "the file is too short".to_owned())?;
     let length = u64::from_le_bytes(length);
     if length > size - 8 || length > SAFETENSORS_HEADER_MAX {
-        return Err(format!("its header would be {length} bytes long"));
+        return Err(format!("its header claims to be {length} bytes long"));
     }
     let mut header = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
     file.read_exact_at(&mut header, 8).map_err(told)?;
     let described: BTreeMap<String, Described> =
-        serde_json::from_slice(&header).map_err(|error| format!("its header cannot be read: {error}"))?;
+        serde_json::from_slice(&header).map_err(|error| format!("invalid header: {error}"))?;
     let data_bytes = size - 8 - length;
     for (name, described) in described {
         match described {
             Described::Tensor(Tensor { data_offsets: [start, end], .. }) if start <= end && end <= data_bytes => {}
             Described::Other(_) if name == "__metadata__" => {}
             _ => {
-                return Err(format!("{:?} is not a tensor inside of it", name.chars().take(80).collect::<String>()));
+                return Err(format!("{:?} is not a tensor within the file", name.chars().take(80).collect::<String>()));
             }
         }
     }
@@ -108,9 +108,9 @@ fn is_named_pickle(name: &[u8]) -> bool {
     PICKLES.iter().any(|pickle| pickle.as_bytes() == extension)
 }
 
-/// The names in a zip, if its list is where its end says and reads in one way only.
+/// The file names in a zip, if its central directory is unambiguous.
 fn zip_names(file: &File) -> Option<Vec<Vec<u8>>> {
-    /// The record at the end, without its comment, and the two of large zips before it.
+    /// Sizes of the end record without its comment, the zip64 locator, and a directory entry.
     const END: usize = 22;
     const LOCATOR: usize = 20;
     const ENTRY: usize = 46;
@@ -132,7 +132,7 @@ fn zip_names(file: &File) -> Option<Vec<Vec<u8>>> {
             (u64_at(&record, 48)?, u64_at(&record, 40)?, record_at)
         }
     };
-    // Otherwise readers disagree on where it begins.
+    // Otherwise, programs may disagree on where it starts.
     (list_at.checked_add(list_bytes)? == list_end && list_bytes <= ZIP_LIST_MAX).then_some(())?;
     let mut list = vec![0; usize::try_from(list_bytes).ok()?];
     file.read_exact_at(&mut list, list_at).ok()?;
@@ -239,9 +239,9 @@ mod tests {
     fn safetensors_are_looked_into() {
         let check = |content: &[u8]| check_safetensors(seed(content).path());
         check(&safetensors(HEADER, 4)).unwrap();
-        assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor inside"));
+        assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor within"));
         assert!(check(b"short").unwrap_err().contains("too short"));
-        assert!(check(&safetensors("{]", 0)).unwrap_err().contains("cannot be read"));
+        assert!(check(&safetensors("{]", 0)).unwrap_err().contains("invalid header"));
         assert!(check(&safetensors(r#"{"w":{"dtype":1}}"#, 0)).unwrap_err().contains("\"w\""));
         assert!(check(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("bytes long"));
         // Its length, 640, begins like a pickle.

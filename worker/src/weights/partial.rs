@@ -1,8 +1,8 @@
-//! One file while it is being downloaded: its bytes, a journal of those that are there, and the hash of its beginning.
+//! A file during its download: its bytes, a journal of the written ranges, and the hash of its beginning.
 //!
-//! The journal is lines of text: `size <bytes>`, `etag <hex>`, and `<start> <end>` for each range that was written. A line that a
-//! kill cut off does not end as one and is not believed. After a power cut the journal may be ahead of the file: then the hash
-//! differs, and the download begins anew.
+//! The journal consists of lines of text: `size <bytes>`, `etag <hex>`, and `<start> <end>` for each written range. An
+//! incomplete last line is ignored. After a power cut, the journal may be ahead of the file: then the hash differs and
+//! the download restarts.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use super::ranges::Ranges;
 
 const HASH_BYTES: usize = 1 << 20;
 
-/// Where the files of one blob are.
+/// The paths of one blob's files.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     pub(super) blob: PathBuf,
@@ -30,9 +30,9 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Removes all of it. The exclusive lock is held.
+    /// Deletes all files. The exclusive lock is held.
     pub(super) fn remove(&self) -> io::Result<()> {
-        // The journal before what it tells of, the lock last.
+        // The journal before the data that it describes, the lock last.
         for path in [&self.journal, &self.partial, &self.link, &self.blob, &self.lock] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -43,24 +43,24 @@ impl Places {
     }
 }
 
-/// A download that may be cut off at any point. Whoever writes to it holds it, and with it the exclusive lock: a writer that its
-/// caller has left cannot meet the next one.
+/// A download that may be interrupted at any point. Writers hold it, and with it the exclusive lock, so that a writer
+/// whose caller was cancelled cannot conflict with the next one.
 pub(super) struct Partial {
     places: Places,
     size_bytes: u64,
     file: File,
-    /// Bytes that an earlier process or call had fetched.
+    /// Bytes that an earlier process or call downloaded.
     resumed_bytes: u64,
     done_bytes: AtomicU64,
-    /// Counts the beginnings: what was asked for before the last one is not written.
+    /// Number of restarts: bytes that were requested before the last one are not written.
     generation: AtomicU64,
-    /// What the server calls this version of the file.
+    /// The server's ETag of this version.
     etag: Mutex<Option<String>>,
     written: Mutex<Written>,
     hashed: Mutex<Hashed>,
     is_hashing: AtomicBool,
     is_published: AtomicBool,
-    // Last, so that it is dropped last.
+    // Must be dropped last.
     lock: Arc<File>,
 }
 
@@ -69,7 +69,7 @@ struct Written {
     journal: File,
 }
 
-/// The hash of the first bytes, read back from the file while the rest arrives.
+/// The hash of the first bytes, read back from the file during the download.
 struct Hashed {
     generation: u64,
     hash: Sha256,
@@ -82,7 +82,7 @@ impl Hashed {
     }
 }
 
-/// What a journal says.
+/// The content of a journal.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Journal {
     etag: Option<String>,
@@ -90,7 +90,7 @@ struct Journal {
 }
 
 impl Journal {
-    /// Of a file of `size_bytes`; of another one, nothing holds.
+    /// Parses a journal; one for another size is ignored.
     fn parse(text: &str, size_bytes: u64) -> Self {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.split_once(' '));
         let mut journal = Self::default();
@@ -128,13 +128,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what blocks on the disk.
+/// Runs blocking disk operations.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 impl Partial {
-    /// Opens what is there, or begins. The file has its full length at once, so that its room is taken. Blocks on the disk.
+    /// Opens or creates a download. The file gets its full size immediately to reserve the space. Blocks on the disk.
     pub(super) fn open(places: Places, size_bytes: u64, lock: Arc<File>) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&places.partial)?;
         let known = match fs::read_to_string(&places.journal) {
@@ -143,7 +143,7 @@ impl Partial {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Journal::default(),
             Err(error) => return Err(error),
         };
-        // Anew, in one piece, and without a line that was cut off: the next would continue it.
+        // Rewrite the journal without an incomplete line, which the next line would continue.
         let mut journal = File::create(&places.journal)?;
         journal.write_all(known.text(size_bytes).as_bytes())?;
         file.set_len(size_bytes)?;
@@ -168,12 +168,12 @@ impl Partial {
         self.done_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether some of it was fetched by an earlier process or call.
+    /// Whether an earlier process or call downloaded a part of it.
     pub(super) fn is_resumed(&self) -> bool {
         self.resumed_bytes > 0
     }
 
-    /// Whether bytes have come since it was opened.
+    /// Whether bytes have arrived since it was opened.
     pub(super) fn has_grown(&self) -> bool {
         self.done_bytes() > self.resumed_bytes
     }
@@ -186,7 +186,7 @@ impl Partial {
         locked(&self.etag).clone()
     }
 
-    /// Notes the version that the server named.
+    /// Records the server's ETag.
     pub(super) async fn set_etag(self: &Arc<Self>, etag: String) -> io::Result<()> {
         let this = Arc::clone(self);
         blocking(move || {
@@ -201,17 +201,18 @@ impl Partial {
         .await
     }
 
-    /// What lacks, in order.
+    /// The missing ranges, in order.
     pub(super) async fn gaps(self: &Arc<Self>, piece_bytes: u64) -> io::Result<Vec<Range<u64>>> {
         let this = Arc::clone(self);
         blocking(move || Ok(locked(&this.written).ranges.gaps(this.size_bytes, piece_bytes))).await
     }
 
-    /// Writes bytes that were asked for in this generation, and gives the buffer back, empty.
+    /// Writes bytes that were requested in this generation, and returns the empty buffer.
     pub(super) async fn write(self: &Arc<Self>, generation: u64, at: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         let this = Arc::clone(self);
         let buffer = blocking(move || {
-            // One at a time: a copy into the page cache is faster than any network, and so none can come after a new beginning.
+            // One writer at a time: copying into the page cache is faster than any network, and no write can follow a
+            // restart.
             let mut written = locked(&this.written);
             if this.generation() == generation {
                 let range = at..at + bytes.len() as u64;
@@ -226,7 +227,7 @@ impl Partial {
         let buffer = buffer.await?;
         if !self.is_hashing.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
-            // Not awaited: the network need not wait for it. An error shows when the rest is hashed.
+            // Not awaited, so that the download does not wait. Errors are detected when the rest is hashed.
             drop(spawn_blocking(move || {
                 drop(this.catch_up(true));
                 this.is_hashing.store(false, Ordering::Release);
@@ -235,7 +236,8 @@ impl Partial {
         Ok(buffer)
     }
 
-    /// Hashes as far as the file is there from its beginning. Ends early when it was begun anew, or, if asked, left by all others.
+    /// Hashes the contiguous beginning of the file. Ends early after a restart or, if `ends_alone`, when no other owner
+    /// is left.
     fn catch_up(self: &Arc<Self>, ends_alone: bool) -> io::Result<MutexGuard<'_, Hashed>> {
         let mut hashed = locked(&self.hashed);
         let mut buffer = vec![0; HASH_BYTES];
@@ -246,7 +248,7 @@ impl Partial {
             if count == 0 || is_over {
                 return Ok(hashed);
             }
-            // At most the buffer's length.
+            // At most the size of the buffer.
             let piece = &mut buffer[..count as usize];
             self.file.read_exact_at(piece, hashed.bytes)?;
             hashed.hash.update(piece);
@@ -254,24 +256,24 @@ impl Partial {
         }
     }
 
-    /// The SHA-256 of the whole file, in hex; all of it has been written.
+    /// The SHA-256 of the complete file, in hex.
     pub(super) async fn sha256(self: &Arc<Self>) -> io::Result<String> {
         let this = Arc::clone(self);
         blocking(move || {
             let hashed = this.catch_up(false)?;
             if hashed.bytes < this.size_bytes {
-                return Err(io::Error::other("not all of it was written"));
+                return Err(io::Error::other("the download is incomplete"));
             }
             Ok(hex::encode(hashed.hash.clone().finalize()))
         })
         .await
     }
 
-    /// Forgets everything that was fetched.
+    /// Discards all downloaded data.
     pub(super) async fn restart(self: &Arc<Self>) -> io::Result<()> {
         let this = Arc::clone(self);
         blocking(move || {
-            // First, so that hashing ends.
+            // First, so that hashing stops.
             let generation = this.generation.fetch_add(1, Ordering::AcqRel) + 1;
             *locked(&this.hashed) = Hashed::new(generation);
             let mut written = locked(&this.written);
@@ -285,14 +287,14 @@ impl Partial {
         .await
     }
 
-    /// Makes it the blob, its hash having been compared. Blocks on the disk.
+    /// Publishes the blob after its hash was verified. Blocks on the disk.
     pub(super) fn publish(&self) -> io::Result<()> {
         self.file.set_permissions(fs::Permissions::from_mode(0o444))?;
         self.file.sync_all()?;
         fs::rename(&self.places.partial, &self.places.blob)?;
         self.is_published.store(true, Ordering::Release);
         fs::remove_file(&self.places.journal)?;
-        // Without its folder the name could be lost.
+        // Flush the folder, or the name could be lost.
         self.places.blob.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
@@ -302,13 +304,13 @@ impl Partial {
 }
 
 impl Drop for Partial {
-    /// Nothing to go on from is nothing to keep room for.
+    /// Deletes a download without any data, to free its space.
     fn drop(&mut self) {
         if !*self.is_published.get_mut()
             && *self.done_bytes.get_mut() == 0
             && let Err(error) = self.places.remove()
         {
-            tracing::debug!(%error, "an empty download was left behind");
+            tracing::debug!(%error, "cannot remove an empty download");
         }
     }
 }

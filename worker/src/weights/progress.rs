@@ -1,4 +1,4 @@
-//! How far a download is, in words.
+//! Progress of downloads as text.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The speed is that of the last this many looks, one a second: long enough not to flicker, short enough to show a stall.
+/// Number of samples, one per second, for the speed: enough to be stable, few enough to show a stall.
 const LOOKS: usize = 10;
 
-/// How far the weights of one endpoint are.
+/// Progress of an endpoint's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) done_bytes: u64,
     pub(crate) total_bytes: u64,
-    /// Of late; 0 while it is not known.
+    /// Recent speed; 0 if unknown.
     pub(crate) bytes_per_s: u64,
-    /// Another process, or another endpoint of this one, is fetching some of it.
+    /// Whether another process or endpoint is downloading a part of it.
     pub(crate) waiting: bool,
 }
 
 impl Progress {
-    /// How long it takes on, at this speed.
+    /// Remaining time at this speed.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left_bytes = self.total_bytes.saturating_sub(self.done_bytes);
         left_bytes.checked_div(self.bytes_per_s).map(Duration::from_secs)
@@ -34,7 +34,7 @@ impl fmt::Display for Progress {
         let scaled = |bytes: u64| bytes as f64 / unit.bytes as f64;
         write!(f, "{:.decimals$} of {:.decimals$} {}", scaled(self.done_bytes), scaled(self.total_bytes), unit.name)?;
         if self.waiting {
-            return f.write_str(", waiting for another download of it");
+            return f.write_str(", waiting for another download of the same file");
         }
         if let Some(left) = self.left() {
             write!(f, ", {}/s, {} left", Size(self.bytes_per_s), Short(left))?;
@@ -56,13 +56,13 @@ const UNITS: [Unit; 5] = [
     Unit { name: "B", bytes: 1 },
 ];
 
-/// The unit for about this many bytes, and how many decimals tell enough: none from a hundred on.
+/// The unit for this many bytes, and the number of decimals: none from a hundred on.
 fn unit(bytes: u64) -> (&'static Unit, usize) {
     let unit = UNITS.iter().find(|unit| bytes >= unit.bytes).unwrap_or(&UNITS[4]);
     (unit, usize::from(unit.bytes > 1 && bytes / unit.bytes < 100))
 }
 
-/// Bytes as people say them.
+/// A human-readable size.
 pub(crate) struct Size(pub(crate) u64);
 
 impl fmt::Display for Size {
@@ -96,7 +96,7 @@ impl Meter {
     }
 
     pub(super) fn look(&mut self, now: Instant, done_bytes: u64) -> Progress {
-        // Begun anew: what was fast before says nothing.
+        // After a restart, earlier samples are meaningless.
         if self.looks.back().is_some_and(|&(_, before)| before > done_bytes) {
             self.looks.clear();
         }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(told(0, 30_000_000_000, 100_000_000), "0.0 of 30.0 GB, 100 MB/s, 5 min left");
         assert_eq!(told(12, 345, 0), "12 of 345 B");
         let waiting = Progress { done_bytes: 0, total_bytes: 2_000_000, bytes_per_s: 0, waiting: true };
-        assert_eq!(waiting.to_string(), "0.0 of 2.0 MB, waiting for another download of it");
+        assert_eq!(waiting.to_string(), "0.0 of 2.0 MB, waiting for another download of the same file");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which bytes of a file are there: ranges that neither touch nor overlap, in order.
+//! The written bytes of a file: ordered ranges that neither touch nor overlap.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ impl Ranges {
         if start >= end {
             return;
         }
-        // Those it touches become one with it; the last that begins at or before its end is looked at first.
+        // Merge touching ranges, starting with the last that begins at or before its end.
         while let Some((&other_start, &other_end)) = self.0.range(..=end).next_back()
             && other_end >= start
         {
@@ -27,12 +27,12 @@ impl Ranges {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// How far it is there from its beginning.
+    /// Length of the contiguous beginning.
     pub(super) fn frontier(&self) -> u64 {
         self.0.get(&0).copied().unwrap_or_default()
     }
 
-    /// What lacks of a file of `size`, in order, in pieces of at most `piece`.
+    /// The missing ranges of a file of `size`, in order, in pieces of at most `piece`.
     pub(super) fn gaps(&self, size: u64, piece: u64) -> Vec<Range<u64>> {
         let (mut gaps, mut at) = (Vec::new(), 0);
         for (start, end) in self.iter().map(|range| (range.start, range.end)).chain([(size, size)]) {

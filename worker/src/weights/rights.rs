@@ -1,5 +1,6 @@
-//! Who may have a blob that is on this machine. A hash proves nothing: the hashes of gated and private models are public, or stand in lock
-//! files. So each owner has blobs of its own, and gets one that another owner fetched only where it could have fetched the same bytes.
+//! Access rights to blobs on this machine. A hash proves nothing: hashes of gated and private models are public or in
+//! lock files. Therefore, each owner has its own blobs, and gets a blob of another owner only if it could have
+//! downloaded the same bytes.
 
 use std::fmt;
 
@@ -7,33 +8,34 @@ use sha2::{Digest, Sha256};
 
 use super::{WeightFile, is_sha256};
 
-/// Hex digits of a tenant's hash in file names: no two tenants share 128 bits.
+/// Hex digits of a tenant's hash in file names: 128 bits are unique.
 const SUFFIX_DIGITS: usize = 32;
 
-/// Addresses that are noted for one blob.
+/// Maximum number of recorded sources of one blob.
 const SOURCES_MAX: usize = 8;
 
-/// For whom a blob is kept.
+/// The owner of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Whoever runs `stoke` on this machine.
+    /// The user of `stoke` on this machine.
     Machine,
     /// A tenant, by its name.
     Tenant(String),
 }
 
-/// Why an owner may have a file.
+/// The reason for which an owner may access a file.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// It uploaded these very bytes: the API took them only with this hash.
+    /// The owner uploaded these bytes: the API accepted them only with this hash.
     Uploaded,
-    /// It names an address, as deployed: before the gateway signs it. Whoever else had the bytes from there without credentials shares them.
+    /// The owner names a URL, as deployed, before the gateway signs it. It shares blobs that others downloaded from
+    /// there without credentials.
     Address(String),
 }
 
 impl fmt::Debug for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An address may hold a secret.
+        // A URL may contain a secret.
         f.write_str(match self {
             Self::Uploaded => "Uploaded",
             Self::Address(_) => "Address",
@@ -42,7 +44,7 @@ impl fmt::Debug for Right {
 }
 
 impl WeightFile {
-    /// What the blob and the files beside it are called.
+    /// The name of the blob and its related files.
     pub(super) fn name(&self) -> String {
         match &self.owner {
             Owner::Machine => self.sha256.clone(),
@@ -52,13 +54,14 @@ impl WeightFile {
         }
     }
 
-    /// Where anyone could fetch the same bytes, if this file is fetched without credentials.
+    /// The digest of a source from which anyone can download the same bytes, if this file is downloaded without
+    /// credentials.
     pub(super) fn open_source(&self) -> Option<String> {
         let Right::Address(address) = &self.right else { return None };
         self.headers.is_empty().then(|| digest(address))
     }
 
-    /// Whether its owner may have a blob of this hash that others had from `sources`.
+    /// Whether its owner may access a blob of this hash that others downloaded from `sources`.
     pub(super) fn may_share(&self, sources: &[String]) -> bool {
         match &self.right {
             Right::Uploaded => true,
@@ -71,7 +74,7 @@ fn digest(address: &str) -> String {
     hex::encode(Sha256::digest(address))
 }
 
-/// Whether a file may be called so by [`WeightFile::name`].
+/// Whether this is a possible result of [`WeightFile::name`].
 pub(super) fn is_name(name: &str) -> bool {
     match name.split_once('-') {
         None => is_sha256(name),
@@ -82,8 +85,8 @@ pub(super) fn is_name(name: &str) -> bool {
     }
 }
 
-/// What a lock file says of its blob: a line for how it looked when it was verified, and one for each address that gave it to someone who
-/// showed no credentials.
+/// The note in a lock file about its blob: one line with its metadata when it was verified, and one for each source
+/// that provided it without credentials.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) looks: String,
@@ -91,7 +94,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Longer than any that is written.
+    /// Longer than any note.
     pub(super) const BYTES_MAX: u64 = 2_048;
 
     pub(super) fn parse(text: &str) -> Self {
@@ -105,7 +108,7 @@ impl Note {
         std::iter::once(self.looks.as_str()).chain(sources).collect()
     }
 
-    /// Adds what another note knows of the same bytes.
+    /// Adds sources of the same bytes.
     pub(super) fn learn(&mut self, sources: impl IntoIterator<Item = String>) {
         for source in sources {
             if !self.sources.contains(&source) && self.sources.len() < SOURCES_MAX {

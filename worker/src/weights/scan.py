@@ -57,7 +57,7 @@ def main(path):
                 for _ in range(PICKLES_MAX):
                     found.merge(scanner.scan_pickle_bytes(file, "file", multiple_pickles=False))
         if found.scan_err:
-            failures.messages.append("it is broken")
+            failures.messages.append("the file is corrupt")
     except BaseException as error:
         failures.messages.append(f"{type(error).__name__}: {error}"[:500])
     dangerous = sorted({f"{g.module}.{g.name}" for g in found.globals if g.safety is scanner.SafetyLevel.Dangerous})

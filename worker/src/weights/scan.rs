@@ -1,7 +1,7 @@
-//! Looks for what unpickling weights would call, with picklescan, in an environment that the caller gives.
+//! Scans pickle files for dangerous calls with picklescan, in an environment that the caller provides.
 //!
-//! picklescan knows what is dangerous, not what is harmless: it is the second of three guards, behind the leave that pickles need and
-//! in front of the sandbox.
+//! picklescan detects dangerous calls but cannot prove harmlessness: it is the second of three defences, after the
+//! explicit permission for pickles and before the sandbox.
 
 use std::io;
 use std::path::Path;
@@ -13,32 +13,32 @@ use tokio::process::Command;
 use super::Error;
 use crate::environment::{self, child};
 
-/// What the environment of a scan holds. Needs a Python of [`PICKLESCAN_PYTHON`].
+/// Requirements of the scan's environment. They need a Python of [`PICKLESCAN_PYTHON`].
 pub(crate) const PICKLESCAN_REQUIREMENTS: &str = "picklescan==1.0.5 \\
     --hash=sha256:1e220fc0e7eb2021eeb59ee71ce22d6a889ffb9f4d86d6f8272b8defe83ab9dd \\
     --hash=sha256:2abb3d4959a7ee9ccb1e1296db7c56f624bf6d345b93a0a9cf4185bc650dc2fd
 ";
 
-/// The oldest Python that runs it.
+/// Minimum Python version of picklescan.
 pub(crate) const PICKLESCAN_PYTHON: &str = "3.11";
 
 const SCRIPT: &str = include_str!("scan.py");
 
-/// The pickle itself is small beside its tensors, which are not read; ten million parts take about a minute.
+/// Timeout of a scan. The pickle is small compared to its tensors, which are not read; ten million parts take about a
+/// minute.
 const SCAN_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// What the script answers.
+/// Output of the script.
 #[derive(Deserialize)]
 struct Found {
     dangerous: Vec<String>,
     failed: Option<String>,
 }
 
-/// Scans pickles, by their names in `folder`, one after the other. `python` starts that of an environment of [`PICKLESCAN_REQUIREMENTS`]: what
-/// is scanned is somebody else's.
+/// Scans pickle files, named relative to `folder`, one after the other. `python` starts the Python of an environment
+/// with [`PICKLESCAN_REQUIREMENTS`] in the sandbox, because the files are not trusted.
 ///
-/// # Errors
-/// [`Error::Dangerous`] names what would be called, [`Error::Unscanned`] why no one can tell.
+/// [`Error::Dangerous`] names the dangerous calls, [`Error::Unscanned`] why a file could not be scanned.
 pub(crate) async fn scan(
     python: &(dyn Fn() -> io::Result<Command> + Send + Sync),
     folder: &Path,
@@ -48,7 +48,7 @@ pub(crate) async fn scan(
         let mut command = python().map_err(environment::Error::io("start the scan"))?;
         command.args(["-I", "-c", SCRIPT]).arg(folder.join(name));
         let unscanned = |why: String| Error::Unscanned { path: name.clone(), why };
-        let answer = match child::run("scanning a pickle", command, SCAN_LIMIT).await {
+        let answer = match child::run("scanning a pickle file", command, SCAN_LIMIT).await {
             Ok(answer) => answer,
             Err(error @ environment::Error::TimedOut { .. }) => return Err(unscanned(error.to_string())),
             Err(error) => return Err(error.into()),

@@ -1,16 +1,16 @@
-//! Where weights lie, who uses them, and which must go.
+//! Storage of weights, their use, and their eviction.
 //!
 //! ```text
-//! weights/<name>                 verified: it came here by one rename. The name is its SHA-256 and, unless it is the machine's own, its
-//!                                owner; blobs of several owners with the same bytes are one file with several names
-//! weights/<name>.lock            shared by its users; exclusive while it is downloaded or removed; its mtime is the last use, its
-//!                                text a note of what the file looked like when it was verified, and who else may have it
-//! weights/.partial-<name>        being downloaded under the exclusive lock, or left to go on from
-//! weights/.journal-<name>        which of its bytes are there
-//! weights/.link-<name>           about to replace the blob by another owner's
-//! weights/.room.lock             held while room is made and taken
-//! weights/.link.lock             held while a blob gets one more name
-//! weights/sets/<hash>/<path>     a link to a blob, for each file of one endpoint
+//! weights/<name>                 verified blob, created by one rename. Name: its SHA-256 and, unless it is the machine's,
+//!                                its owner; equal blobs of several owners are hard links to one file
+//! weights/<name>.lock            locked by its users (shared) or its downloader or remover (exclusive); mtime: last
+//!                                use; content: a note with the verified metadata and the sources
+//! weights/.partial-<name>        being downloaded under the exclusive lock, or kept to be resumed
+//! weights/.journal-<name>        the ranges that are downloaded
+//! weights/.link-<name>           link that is about to replace the blob by another owner's
+//! weights/.room.lock             held while evicting and reserving space
+//! weights/.link.lock             held while adding a link to a blob
+//! weights/sets/<hash>/<path>     link to a blob, for each file of one endpoint
 //! ```
 
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ const JOURNAL: &str = ".journal-";
 const LINK: &str = ".link-";
 const LOCK: &str = ".lock";
 
-/// Downloads that nobody has gone on with for this long are removed when a worker starts.
+/// Downloads that were not resumed for this long are deleted when a worker starts.
 const PARTIAL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A folder of links that is not finished by now was left by a process that died.
+/// A folder of links that is still incomplete after this time was left by a dead process.
 const SET_MAKING_MAX: Duration = Duration::from_secs(3600);
 
-/// What downloads leave free on the disk, for jobs to go on.
+/// Disk space that downloads leave free for jobs.
 const DISK_LEFT_MIN: u64 = 256 << 20;
 
 /// The folder of all weights.
@@ -51,21 +51,21 @@ pub(super) struct Store {
     cap_bytes: u64,
 }
 
-/// A verified blob. It is not removed while this is held.
+/// A verified blob. It is not deleted while this value exists.
 #[derive(Debug)]
 pub(super) struct Held(Arc<File>);
 
-/// What a look at a blob shows.
+/// The state of a blob.
 pub(super) enum Verified {
     Yes(Held),
-    /// It is not what was verified when it came.
+    /// It was changed after it was verified.
     Changed,
     Absent,
 }
 
 impl Held {
     fn touch(&self) {
-        // Only the order of eviction suffers if it fails.
+        // A failure affects only the order of eviction.
         let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
     }
 }
@@ -76,18 +76,18 @@ impl Drop for Held {
     }
 }
 
-/// What lies under one name.
+/// The files of one name.
 #[derive(Default)]
 struct Entry {
     blob: Option<Blob>,
-    /// Of a download.
+    /// Size of its download.
     bytes: u64,
-    /// Of which it has yet to write.
+    /// The part of the download that is not written yet.
     unwritten: u64,
     used: Option<SystemTime>,
 }
 
-/// A file, whatever it is called.
+/// A file, regardless of its names.
 #[derive(Clone, Copy)]
 struct Blob {
     id: (u64, u64),
@@ -100,23 +100,23 @@ impl Blob {
     }
 }
 
-/// Names that must go together for their bytes to be free.
+/// Names that must be deleted together to free their space.
 #[derive(Default)]
 struct Group {
     names: Vec<String>,
     bytes: u64,
     unwritten: u64,
-    /// The last use of any of them.
+    /// Last use of any of the names.
     used: Option<SystemTime>,
 }
 
 impl Store {
-    /// Opens `<dir>/weights` and removes what no one will go on with. Blocks on the disk.
+    /// Opens `<dir>/weights` and deletes abandoned files. Blocks on the disk.
     pub(super) fn open(dir: &Path, cap_bytes: u64) -> Result<Self, Error> {
         let folder = std::path::absolute(dir).map_err(at("find", dir))?.join("weights");
         fs::create_dir_all(folder.join("sets")).map_err(at("create", &folder))?;
         let store = Self { folder, cap_bytes };
-        store.sweep().map_err(at("tidy", &store.folder))?;
+        store.sweep().map_err(at("clean up", &store.folder))?;
         Ok(store)
     }
 
@@ -146,13 +146,13 @@ impl Store {
         }
     }
 
-    /// The size of all of them, with what is being downloaded. Blocks on the disk.
+    /// Size of all weights, including running downloads. Blocks on the disk.
     pub(super) fn bytes(&self) -> u64 {
         groups(self.entries().unwrap_or_default()).iter().map(|group| group.bytes).sum()
     }
 
-    /// The blob, if it is what was verified: one that looks otherwise than it did is hashed again. The lock is held, shared or
-    /// not. Blocks on the disk.
+    /// The blob, if unchanged since its verification: one with changed metadata is hashed again. The lock is held,
+    /// shared or exclusively. Blocks on the disk.
     pub(super) fn verified(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<Verified> {
         self.verified_as(&file.name(), file, lock)
     }
@@ -178,12 +178,13 @@ impl Store {
         Ok(Verified::Yes(held))
     }
 
-    /// Makes another owner's blob this file's, if its owner may have it. The exclusive lock of the file is held. Blocks on the disk.
+    /// Links another owner's blob to this file, if its owner may access it. The exclusive lock of the file is held.
+    /// Blocks on the disk.
     pub(super) fn adopt(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<bool> {
         self.share(file, lock, |note| file.may_share(&note.sources))
     }
 
-    /// Gives this file's name to another owner's blob of the same hash that `may_have` lets it have.
+    /// Links this file to another owner's blob of the same hash, if `may_have` allows it.
     fn share(&self, file: &WeightFile, lock: &File, may_have: impl Fn(&Note) -> bool) -> io::Result<bool> {
         let name = file.name();
         for other in self.same_bytes(file)?.into_iter().filter(|other| *other != name) {
@@ -198,7 +199,8 @@ impl Store {
         Ok(false)
     }
 
-    /// Makes the blob called `other` the file's too. A new name changes how the blob looks, so each of its names gets a new note.
+    /// Links the blob `other` to this file. A new link changes the blob's metadata, so the notes of all its names are
+    /// updated.
     fn link_blob(&self, other: &str, file: &WeightFile, shared: &File, lock: &File) -> io::Result<bool> {
         let linking = File::create(self.folder.join(".link.lock"))?;
         linking.lock()?;
@@ -212,12 +214,12 @@ impl Store {
         remove(&places.link)?;
         fs::hard_link(&blob, &places.link)?;
         fs::rename(&places.link, &places.blob)?;
-        // It stays where both were names of one file already.
+        // It remains if both names already refer to the same file.
         remove(&places.link)?;
         let after = looks(&fs::metadata(&places.blob)?);
         for also in self.same_bytes(file)?.into_iter().filter(|also| *also != name) {
             let is_same = fs::metadata(self.blob(&also)).is_ok_and(|also| Blob::of(&also).id == Blob::of(&before).id);
-            // One that is being removed needs no note, and one without is hashed once more.
+            // A name that is being deleted needs no note, and one without a note is hashed again.
             if is_same && let Some(lock) = lock::try_shared(&self.lock_file(&also))? {
                 let used = lock.metadata()?.modified()?;
                 let noted = noted(&lock)?;
@@ -240,15 +242,15 @@ impl Store {
         Ok(names.filter(|name| name.starts_with(&file.sha256) && is_name(name)).collect())
     }
 
-    /// Takes room for downloads, and opens them: all or none. The exclusive lock of each is held, and that of the room. Blocks on
-    /// the disk.
+    /// Reserves space for downloads, and opens them: all or none. The exclusive locks of the files and of the room are
+    /// held. Blocks on the disk.
     pub(super) fn reserve(&self, wanted: &[(WeightFile, Arc<File>)]) -> Result<Vec<Arc<Partial>>, Error> {
         let mut need = 0;
         for (file, lock) in wanted {
             let places = self.places(&file.name());
             let partial = fs::metadata(&places.partial).ok().filter(|partial| partial.len() == file.size_bytes);
             if places.blob.exists() {
-                // Not what was verified.
+                // The blob was changed.
                 fs::remove_file(&places.blob).map_err(at("remove", &places.blob))?;
             }
             need += if partial.is_some() { 0 } else { file.size_bytes };
@@ -256,7 +258,7 @@ impl Store {
         }
         if let Err(error) = self.make_room(need) {
             for (places, _) in wanted.iter().map(|(file, lock)| (self.places(&file.name()), lock)) {
-                // Nothing is left for the lock to guard, and nothing would ever evict it.
+                // The lock file guards nothing any more, and no eviction would remove it.
                 let _ = if places.partial.exists() { Ok(()) } else { places.remove() };
             }
             return Err(error);
@@ -268,12 +270,12 @@ impl Store {
         wanted.iter().map(open).collect()
     }
 
-    /// Removes what has been unused the longest until `need` more bytes fit. Removes nothing if they cannot.
+    /// Deletes weights, least recently used first, until `need` more bytes fit. Deletes nothing if they cannot fit.
     fn make_room(&self, need: u64) -> Result<(), Error> {
         let mut by_use = groups(self.entries().map_err(at("list", &self.folder))?);
         let mut total: u64 = by_use.iter().map(|group| group.bytes).sum();
         let unwritten: u64 = by_use.iter().map(|group| group.unwritten).sum();
-        let mut free = free_bytes(&self.folder).map_err(at("ask for the room in", &self.folder))?;
+        let mut free = free_bytes(&self.folder).map_err(at("read the free space of", &self.folder))?;
         free = free.saturating_sub(unwritten + DISK_LEFT_MIN);
 
         by_use.sort_by_key(|group| group.used);
@@ -302,7 +304,7 @@ impl Store {
         Ok(())
     }
 
-    /// The exclusive locks of all of them; `None` if one is in use.
+    /// The exclusive locks of these names; `None` if one is in use.
     fn lock_all(&self, names: &[String]) -> Result<Option<Vec<File>>, Error> {
         let lock = |name: &String| {
             let lock_file = self.lock_file(name);
@@ -311,26 +313,25 @@ impl Store {
         names.iter().map(lock).collect()
     }
 
-    /// Makes a download the blob, its hash having been compared; `None` when another process has removed it since. Blocks on the
-    /// disk.
+    /// Publishes a verified download; `None` if another process has deleted it since. Blocks on the disk.
     pub(super) fn publish(&self, file: &WeightFile, partial: &Arc<Partial>) -> io::Result<Option<Held>> {
         partial.publish()?;
         let (lock, blob) = (partial.lock(), self.blob(&file.name()));
         let mut known = Note { looks: looks(&fs::metadata(&blob)?), sources: Vec::new() };
-        // Of what an earlier call began, nobody knows where all of it came from.
+        // The source of a resumed download is not fully known.
         known.learn(file.open_source().filter(|_| !partial.is_resumed()));
         note(lock, &known)?;
-        // The owner has shown that it can have these bytes: once on the disk is enough.
+        // The owner has proved that it can download these bytes, so one copy on disk is enough.
         if let Err(error) = self.share(file, lock, |_| true) {
-            tracing::debug!(%error, weights.sha256 = file.sha256, "weights that are here twice take twice the room");
+            tracing::debug!(%error, weights.sha256 = file.sha256, "cannot share weights between owners; they are stored twice");
         }
-        // The kernel may let another in between the two locks.
+        // Another process may get the lock in between.
         lock.lock_shared()?;
         let is_there = lock.metadata()?.nlink() > 0 && blob.exists();
         Ok(is_there.then(|| Held(Arc::clone(lock))))
     }
 
-    /// The folder of links for these files, whose blobs are held. Blocks on the disk.
+    /// The folder of links for these files, whose blobs are in use. Blocks on the disk.
     pub(super) fn link(&self, files: &[WeightFile]) -> io::Result<PathBuf> {
         let links: BTreeMap<&str, PathBuf> = files.iter().map(|file| (file.path.as_str(), target(file))).collect();
         let mut hash = Sha256::new();
@@ -353,12 +354,12 @@ impl Store {
             symlink(to, link)?;
         }
         if set.exists() {
-            // Someone took a link away.
+            // A link is missing.
             fs::remove_dir_all(&set)?;
         }
         match fs::rename(making.path(), &set) {
             Ok(()) => drop(making.keep()),
-            // Another was first.
+            // Another process created it first.
             Err(_) if is_whole(&set) => {}
             Err(error) => return Err(error),
         }
@@ -370,13 +371,13 @@ impl Store {
             let places = self.places(&name);
             let unused = entry.used.and_then(|used| used.elapsed().ok());
             let is_old = unused.is_some_and(|unused| unused > PARTIAL_KEPT) || entry.bytes == 0;
-            // Locked: it is being downloaded.
+            // If the lock is taken, the download is running.
             if (places.link.exists() || (is_old && !places.blob.exists()))
                 && let Some(_lock) = lock::try_exclusive(&places.lock)?
             {
                 remove(&places.link)?;
                 if is_old && !places.blob.exists() {
-                    tracing::info!(weights.name = name, "removing a download that was given up");
+                    tracing::info!(weights.name = name, "removing an abandoned download");
                     places.remove()?;
                 }
             }
@@ -395,7 +396,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is there, by name.
+    /// The existing files, by name.
     fn entries(&self) -> io::Result<BTreeMap<String, Entry>> {
         let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
         for item in fs::read_dir(&self.folder)?.flatten() {
@@ -421,7 +422,7 @@ impl Store {
     }
 }
 
-/// Entries by the files that they name.
+/// Groups entries by the file that they refer to.
 fn groups(entries: BTreeMap<String, Entry>) -> Vec<Group> {
     let (mut shared, mut groups): (BTreeMap<(u64, u64), Group>, Vec<Group>) = Default::default();
     for (name, entry) in entries {
@@ -453,7 +454,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// How a file looks that nobody has changed: any change of its bytes or its rights changes the time.
+/// The metadata that identifies an unchanged file: any change of its bytes or permissions changes the time.
 fn looks(metadata: &fs::Metadata) -> String {
     format!("{} {}.{:09}", metadata.len(), metadata.ctime(), metadata.ctime_nsec())
 }
@@ -465,7 +466,7 @@ fn noted(lock: &File) -> io::Result<Note> {
     Ok(Note::parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Writes into a lock file, which also makes this its last use.
+/// Writes a note into a lock file, which also updates its last use.
 fn note(lock: &File, note: &Note) -> io::Result<()> {
     let mut lock = lock;
     lock.set_len(0)?;
@@ -474,13 +475,13 @@ fn note(lock: &File, note: &Note) -> io::Result<()> {
     lock.set_times(FileTimes::new().set_modified(SystemTime::now()))
 }
 
-/// From its link in a set to the blob.
+/// Relative path from the link in a set to the blob.
 fn target(file: &WeightFile) -> PathBuf {
     let up = Path::new(&file.path).components().count() + 1;
     std::iter::repeat_n("..", up).collect::<PathBuf>().join(file.name())
 }
 
-/// Whether all links of a set do: those of one in use always do.
+/// Whether all links of a set refer to existing blobs; those of a set in use always do.
 fn leads_to_blobs(set: &Path) -> bool {
     let mut folders = vec![set.to_owned()];
     while let Some(folder) = folders.pop() {

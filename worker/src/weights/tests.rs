@@ -26,7 +26,7 @@ const SMALL: Limits = Limits {
     write_bytes: 8 * 1024,
     parallel: 4,
     idle: Duration::from_secs(60),
-    patience: Duration::from_secs(5),
+    stall_timeout: Duration::from_secs(5),
 };
 
 /// Bytes that no two places of share.
@@ -167,7 +167,7 @@ async fn a_wrong_file_fails_with_both_hashes_and_leaves_nothing() {
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
     let error = open(&dir).get(&[file("model.safetensors", &server.origin, &body)], &quiet).await.unwrap_err();
     let expected = format!(
-        "model.safetensors is not what was pinned: expected {}, got {}; deploy again to pin what is there now",
+        "model.safetensors does not match the pinned hash: expected {}, got {}; deploy again to pin the current file",
         sha256(&body),
         sha256(&wrong)
     );
@@ -254,7 +254,7 @@ async fn patience_ends_and_what_has_come_is_kept() {
         _ => Reply::new("502 Bad Gateway", b""),
     })
     .await;
-    let hasty = Limits { patience: Duration::from_millis(300), parallel: 1, ..SMALL };
+    let hasty = Limits { stall_timeout: Duration::from_millis(300), parallel: 1, ..SMALL };
     let weights = open_with(&dir, 1 << 30, hasty);
     let error = weights.get(&[file("m", &server.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(&error, Error::Fetch { path, why } if path == "m" && why.contains("502")), "{error}");
@@ -359,7 +359,7 @@ async fn secrets_go_to_their_own_host_only_and_into_no_error() {
 
     // Every way to fail: nobody there, a cut, nonsense, a refusal, circles.
     let nowhere = TempDir::new().unwrap();
-    let hasty = Limits { patience: Duration::from_millis(100), ..SMALL };
+    let hasty = Limits { stall_timeout: Duration::from_millis(100), ..SMALL };
     let cut = Server::start(|asked| Reply::part(asked, &[0; SIZE]).cut_after(0)).await;
     let nonsense = Server::start(|_| Reply::new("no status", b"")).await;
     let refusal = Server::start(|_| Reply::new("404 Not Found", b"no canary-here here")).await;
@@ -433,7 +433,7 @@ async fn those_in_use_stay_and_nothing_goes_in_vain() {
     let error = weights.get(&[named("d"), named("e")], &quiet).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "the weights need 200 B more, and 200 B of the 300 B that this worker keeps are in use; raise STOKE_WEIGHTS_BYTES"
+        "the weights need 200 B more, but 200 B of this worker's limit of 300 B are in use; raise STOKE_WEIGHTS_BYTES"
     );
     assert_eq!(
         (names(&dir).as_str(), server.asked().len()),
@@ -452,7 +452,7 @@ async fn weights_larger_than_the_cache_are_refused_before_a_byte_comes() {
     let body = content(1, 400);
     let weights = open_with(&dir, 300, SMALL);
     let error = weights.get(&[file("m", "http://127.0.0.1:1", &body)], &quiet).await.unwrap_err().to_string();
-    assert_eq!(error, "the weights are 400 B, more than the 300 B that this worker keeps; raise STOKE_WEIGHTS_BYTES");
+    assert_eq!(error, "the weights need 400 B, more than this worker's limit of 300 B; raise STOKE_WEIGHTS_BYTES");
     // More than any disk has.
     let weights = open_with(&dir, u64::MAX, SMALL);
     let huge = WeightFile { size_bytes: 1 << 60, ..file("m", "http://127.0.0.1:1", &body) };
@@ -531,7 +531,7 @@ async fn pickles_are_named_and_false_safetensors_refused() {
     let set = weights.get(&files[..3], &quiet).await.unwrap();
     assert_eq!(set.pickles().await.unwrap(), ["unet/old.bin"]);
     let error = weights.get(&files, &quiet).await.unwrap().pickles().await.unwrap_err().to_string();
-    assert!(error.starts_with("page.safetensors is not in the safetensors format: its header would be"), "{error}");
+    assert!(error.starts_with("page.safetensors is not a valid safetensors file: its header claims to be"), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! What a worker does beside its jobs: memory that is given back, models that stay loaded, environments fetched ahead, cards held.
+//! Background tasks of a worker: freeing GPU memory, keeping models loaded, fetching environments ahead, and reserving
+//! GPUs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use tokio::time::Instant;
 
 use super::Worker;
 
-/// A model that is to stay loaded and could not be loaded is tried again after this.
+/// Pause before a model that should stay loaded is tried again after a failure.
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
-    /// Gives memory back whenever a card turns out to be short of it, and takes back what was offered of one that takes no work any more.
+    /// Frees memory whenever a GPU is short of it, and withdraws the offer of a GPU that no longer accepts work.
     pub(super) async fn relieve(self: Arc<Self>) {
-        let mut changed = self.cards.changed();
+        let mut changed = self.gpus.changed();
         while changed.changed().await.is_ok() {
             if self.offers_closed() {
                 self.ask_again.notify_one();
@@ -26,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// Has those models loaded that the gateway wants loaded, jobs or not.
+    /// Loads the models that the gateway wants to stay loaded, even without jobs.
     pub(super) async fn keep_warm(self: Arc<Self>) {
         let mut kept = self.kept.subscribe();
         let mut failed: HashMap<ModelRef, Instant> = HashMap::new();
@@ -40,29 +41,29 @@ impl Worker {
                 }
                 if let Err(error) = self.attempts.pool.load(&model).await {
                     let JobError { code, message, .. } = error;
-                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "a model that is to stay loaded cannot be loaded");
+                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "cannot load a model that must stay loaded");
                     failed.insert(model, Instant::now());
                 }
             }
         }
     }
 
-    /// Fetches the environments of models whose jobs wait, one at a time.
+    /// Fetches the environments of models with waiting jobs, one at a time.
     pub(super) async fn fetch_ahead(self: Arc<Self>) {
         let mut next = self.next.subscribe();
         while next.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
             let models = next.borrow_and_update().clone();
             for model in models {
-                // What cannot be fetched is told to the first job that needs it.
+                // Errors are reported to the first job that needs the model.
                 if let Err(error) = self.attempts.pool.fetch_ahead(&model).await {
                     let message = error.message;
-                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot be fetched ahead");
+                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot fetch a model ahead of its jobs");
                 }
             }
         }
     }
 
-    /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
+    /// Makes room on a GPU for a job that has waited too long, and leases it. The claim becomes its reservation.
     pub(super) async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
         let need = Need::of_mib(u64::from(hold.gib) * 1024, hold.gpus as usize);
         let claim = tokio::select! {
@@ -70,14 +71,14 @@ impl Worker {
             () = self.attempts.draining.cancelled() => return None,
         };
         let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
-        let cards = claim.cards.iter().map(reach).collect();
-        let offer = Offer { reach_gib: hold.gib, cards, ..Offer::default() };
+        let gpus = claim.gpus.iter().map(reach).collect();
+        let offer = Offer { reach_gib: hold.gib, cards: gpus, ..Offer::default() };
         let request =
             LeaseRequest { want: 1, offer, only: Some(hold.class), fetches_inputs: true, ..LeaseRequest::default() };
         match self.gateway.lease(&request).await {
             Ok(reply) => Some((reply.leases, claim)),
             Err(error) => {
-                tracing::warn!(%error, "cannot lease what a card was held for");
+                tracing::warn!(%error, "cannot lease the job that a GPU was reserved for");
                 None
             }
         }

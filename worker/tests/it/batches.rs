@@ -7,7 +7,8 @@ use stokehold_queue::job::ErrorCode;
 
 use crate::stage::{Stage, error, pack, result, spec};
 
-/// A worker of one slot, and the handler in `batched.py`: up to 4 jobs a call, the first of which waits two seconds for others.
+/// A worker of one slot, and the handler in `batched.py`: up to 4 jobs a call, the first of which waits two seconds for
+/// others.
 async fn stage(warmup: Vec<Value>) -> Stage {
     let stage = Stage::single().await;
     let gate = stage.gate().to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! A worker whose disk is full. The disk is a small tmpfs; where mounting one is not allowed, the tests say so and do nothing.
+//! A worker whose disk is full. The disk is a small tmpfs; where mounting one is not allowed, the tests say so and do
+//! nothing.
 
 use serde_json::json;
 use stokehold_queue::job::ErrorCode;

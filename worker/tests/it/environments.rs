@@ -167,17 +167,17 @@ async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tries_a_card_out_has_no_package_of_anybody() {
+async fn what_tries_a_gpu_out_has_no_package_of_anybody() {
     let shelf = Shelf::new(AT_EACH_START).await;
-    let cards = StandIn::new([Card::of_mib(24_576)]).unwrap();
-    let stage = stage(&[("STOKE_NVML_LIBRARY", cards.library().to_str().unwrap()), shelf.listed()]).await;
-    let source = include_str!("handlers/card.py").replace("@CLAIMS@", cards.claims().to_str().unwrap());
-    let on_card = EndpointSpec { vram_gib: 4.0, requirements_lock: shelf.requirement(WHEEL), ..spec("Model") };
-    stage.gateway.deploy("card", pack(&source), on_card);
-    let crashed = stage.gateway.end(&stage.submit_to("card", json!({"mib": 100, "how": "crash"}))).await;
+    let gpus = StandIn::new([Card::of_mib(24_576)]).unwrap();
+    let stage = stage(&[("STOKE_NVML_LIBRARY", gpus.library().to_str().unwrap()), shelf.listed()]).await;
+    let source = include_str!("handlers/gpu.py").replace("@CLAIMS@", gpus.claims().to_str().unwrap());
+    let on_gpu = EndpointSpec { vram_gib: 4.0, requirements_lock: shelf.requirement(WHEEL), ..spec("Model") };
+    stage.gateway.deploy("gpu", pack(&source), on_gpu);
+    let crashed = stage.gateway.end(&stage.submit_to("gpu", json!({"mib": 100, "how": "crash"}))).await;
     error(&crashed, ErrorCode::RunnerExited);
-    // Begins when the card has been tried.
-    result(&stage.gateway.end(&stage.submit_to("card", json!({"mib": 100}))).await);
+    // Begins when the GPU has been tried.
+    result(&stage.gateway.end(&stage.submit_to("gpu", json!({"mib": 100}))).await);
     let said = shelf.said();
     assert!(said.len() >= 2 && said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
 }

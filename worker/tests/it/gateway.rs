@@ -1,4 +1,5 @@
-//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test asks for.
+//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test
+//! asks for.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,16 +27,16 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Far more than anything here takes, on any machine: a test that fails should say so rather than hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a worker's leases last here, and how often it is told to extend them.
 #[derive(Clone, Copy)]
-pub(crate) struct Rhythm {
+pub(crate) struct HeartbeatConfig {
     pub(crate) lease: Duration,
     pub(crate) every: Duration,
 }
 
-impl Default for Rhythm {
+impl Default for HeartbeatConfig {
     fn default() -> Self {
         Self { lease: Duration::from_secs(60), every: Duration::from_millis(100) }
     }
@@ -86,7 +87,8 @@ pub(crate) struct Seen {
     packages: HashMap<String, Vec<u8>>,
     /// The one token that is good; none before the first join.
     token: String,
-    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined again.
+    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined
+    /// again.
     expires_at: Option<&'static str>,
     /// Joins wait.
     joins_held: bool,
@@ -114,7 +116,7 @@ pub(crate) enum Trouble {
 
 struct Inner {
     url: String,
-    rhythm: Rhythm,
+    heartbeat: HeartbeatConfig,
     seen: Mutex<Seen>,
     changed: watch::Sender<()>,
 }
@@ -132,10 +134,10 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    pub(crate) async fn start(rhythm: Rhythm) -> Self {
+    pub(crate) async fn start(heartbeat: HeartbeatConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let inner = Arc::new(Inner { url, rhythm, seen: Mutex::default(), changed: watch::channel(()).0 });
+        let inner = Arc::new(Inner { url, heartbeat, seen: Mutex::default(), changed: watch::channel(()).0 });
         let guarded = Router::new()
             .route("/worker/v1/lease", post(lease))
             .route("/worker/v1/extend", post(extend))
@@ -200,7 +202,7 @@ impl Gateway {
 
     /// Queues many jobs at once: none is leased before all are there.
     pub(crate) fn submit_many(&self, endpoint: &str, input: &serde_json::Value, jobs: usize) -> Vec<LeaseRef> {
-        self.queue(endpoint, input, PATIENCE, jobs)
+        self.queue(endpoint, input, TIMEOUT, jobs)
     }
 
     fn queue(&self, endpoint: &str, input: &serde_json::Value, timeout: Duration, jobs: usize) -> Vec<LeaseRef> {
@@ -287,7 +289,7 @@ impl Gateway {
                 changes.changed().await.unwrap();
             }
         };
-        timeout(PATIENCE, looking).await.unwrap_or_else(|_| {
+        timeout(TIMEOUT, looking).await.unwrap_or_else(|_| {
             let seen = self.seen();
             let (calls, ends): (_, Vec<_>) = (&seen.calls, seen.finished.values().map(|end| &end.outcome).collect());
             panic!("waited too long for {what}; calls: {calls:?}, held: {}, ends: {ends:?}", seen.held.len())
@@ -407,8 +409,8 @@ async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinReq
         worker_id: "w_test".to_owned(),
         token,
         token_ttl_ms: 3_600_000,
-        lease_ms: millis(inner.rhythm.lease),
-        extend_every_ms: millis(inner.rhythm.every),
+        lease_ms: millis(inner.heartbeat.lease),
+        extend_every_ms: millis(inner.heartbeat.every),
         rejoin_token,
         resume: Some("w_test.proof".to_owned()),
     };

@@ -1,5 +1,6 @@
-//! Random histories of real processes on stand-in cards: they load, grow, run side by side, crash, hang and are killed, and are evicted. At
-//! no moment is more in use, or held, than a card has, and nothing is left over. (The ledger alone has 10,000 of them: `crates/vram/src/tests.rs`.)
+//! Random histories of real processes on stand-in GPUs: they load, grow, run side by side, crash, hang and are killed,
+//! and are evicted. At no moment is more in use, or held, than a GPU has, and nothing is left over. (The ledger alone
+//! has 10,000 of them: `crates/vram/src/tests.rs`.)
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 const JOBS: usize = 150;
-const CARDS_MIB: [u64; 2] = [12_288, 24_576];
+const GPUS_MIB: [u64; 2] = [12_288, 24_576];
 
-/// Name, GiB of each card, cards.
+/// Name, GiB of each GPU, GPUs.
 const ENDPOINTS: [(&str, u64, u32); 5] =
     [("tiny", 4, 1), ("small", 6, 1), ("middle", 10, 1), ("large", 20, 1), ("pair", 8, 2)];
 
@@ -28,13 +29,13 @@ fn are_over(seen: &Seen, jobs: &[LeaseRef]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_and_nothing_is_left() {
-    let cards = StandIn::new(CARDS_MIB.map(Card::of_mib)).unwrap();
-    let library = cards.library().to_string_lossy().into_owned();
+async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_and_nothing_is_left() {
+    let gpus = StandIn::new(GPUS_MIB.map(Card::of_mib)).unwrap();
+    let library = gpus.library().to_string_lossy().into_owned();
     let variables = vec![("STOKE_SLOTS", "4".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
-    let claims = cards.claims().to_string_lossy().into_owned();
-    let package = pack(&include_str!("handlers/card.py").replace("@CLAIMS@", &claims));
+    let claims = gpus.claims().to_string_lossy().into_owned();
+    let package = pack(&include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims));
     for (name, gib, gpus) in ENDPOINTS {
         let demands = Demands { gpus, ..Demands::default() };
         let spec = EndpointSpec { vram_gib: gib as f64, demands, ..spec("Model") };
@@ -54,10 +55,10 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
     }
     // The models take no more than they have declared: what is in use is at no moment more than there is.
     let look = || {
-        for (card, total_mib) in CARDS_MIB.iter().enumerate() {
-            assert!(cards.claimed_mib(card).unwrap() <= *total_mib, "card {card} is over-committed");
+        for (gpu, total_mib) in GPUS_MIB.iter().enumerate() {
+            assert!(gpus.claimed_mib(gpu).unwrap() <= *total_mib, "GPU {gpu} is over-committed");
         }
-        for (reading, total_mib) in stage.gateway.seen().status.gpus.iter().zip(CARDS_MIB) {
+        for (reading, total_mib) in stage.gateway.seen().status.gpus.iter().zip(GPUS_MIB) {
             assert!(reading.vram_held_mib <= total_mib, "{reading:?}");
         }
     };
@@ -71,7 +72,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
         let moved = tokio::time::timeout(Duration::from_secs(60), changed.changed()).await;
         moved.expect("nothing has moved for a minute").unwrap();
     }
-    // Nothing is left over: each card is had whole.
+    // Nothing is left over: each GPU is had whole.
     let demands = Demands { gpus: 2, ..Demands::default() };
     let both = EndpointSpec { vram_gib: 12.0, demands, ..spec("Model") };
     stage.gateway.deploy("both", package.clone(), both);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use stokehold_queue::endpoint::EndpointSpec;
 
-use crate::gateway::Rhythm;
+use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 fn one_slot() -> Vec<(&'static str, String)> {
@@ -30,8 +30,8 @@ async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
-    let rhythm = Rhythm { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
-    let stage = Stage::with(Setup { rhythm, variables: one_slot(), ..Setup::default() }).await;
+    let heartbeat = HeartbeatConfig { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
+    let stage = Stage::with(Setup { heartbeat, variables: one_slot(), ..Setup::default() }).await;
     let job = stage.submit_with(json!({"how": "wait", "path": "/none"}));
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["extend"]);
@@ -48,7 +48,7 @@ async fn an_end_is_told_until_the_gateway_takes_it() {
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["finish", "lease"]);
     std::fs::write(&file, "").unwrap();
-    // More than one call's own tries: the job's end is worth more patience than any call has.
+    // More than the tries of one call: the report of a job's result is repeated for longer than any call.
     let refused = |seen: &crate::gateway::Seen| (seen.calls.get("finish").copied().unwrap_or(0) > 6).then_some(());
     stage.gateway.until("refused reports", refused).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
@@ -66,7 +66,7 @@ async fn a_token_that_is_refused_is_replaced_by_joining_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cards_are_shared_within_their_size() {
+async fn gpus_are_shared_within_their_size() {
     let mut variables = one_slot();
     variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
@@ -76,19 +76,19 @@ async fn cards_are_shared_within_their_size() {
     }
     for name in ["red", "blue", "red"] {
         result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
-        // Each takes most of the card: the idle one had to go.
+        // Each takes most of the GPU: the idle one had to go.
         stage
             .gateway
             .until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(()))
             .await;
     }
     assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
-    // What is idle could go: the whole card is within reach.
+    // What is idle could go: the whole GPU is within reach.
     stage.gateway.until("its reach", |seen| (seen.reach_gib == 24).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_that_is_given_up_gives_its_card_back() {
+async fn a_load_that_is_given_up_gives_its_gpu_back() {
     let mut variables = one_slot();
     variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 /// A worker of two slots, with `meet` deployed; what its jobs leave lies in the folder.
-async fn stage(cards: &str, vram_gib: f64) -> (Stage, TempDir) {
-    let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_FAKE_GPUS", cards.to_owned())];
+async fn stage(gpus: &str, vram_gib: f64) -> (Stage, TempDir) {
+    let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_FAKE_GPUS", gpus.to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     let place = tempfile::tempdir().unwrap();
     let source = include_str!("handlers/meet.py").replace("@PLACE@", &place.path().to_string_lossy());
@@ -39,7 +39,7 @@ async fn long_jobs_of_one_endpoint_run_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_a_card_where_one_card_is_too_small_for_both() {
+async fn each_has_a_card_where_one_gpu_is_too_small_for_both() {
     let (stage, _place) = stage("24576,24576", 16.0).await;
     assert_eq!(results(&stage, 2).await, [json!("0 2"), json!("1 2")]);
 }

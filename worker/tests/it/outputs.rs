@@ -125,7 +125,8 @@ def yielder(gates: list[str], last: int) -> Iterator[str]:
     wait(gates[1])
 "#;
 
-/// What readers know of the outputs of a job whose second one is as long as this, after that was told or, while the gateway is down, was not.
+/// What readers know of the outputs of a job whose second one is as long as this, after that was told or, while the
+/// gateway is down, was not.
 async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
     let stage = Stage::single().await;
     stage.gateway.deploy("yielder", pack(YIELDER), spec("yielder"));

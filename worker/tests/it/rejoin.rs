@@ -6,7 +6,7 @@ use serde_json::json;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::{FinishOutcome, JobMessage, Secrets};
 
-use crate::gateway::Rhythm;
+use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 /// Prints twice, the second time when the gate is there; returns more than fits into a report.
@@ -27,7 +27,8 @@ fn one_slot() -> Vec<(&'static str, String)> {
     vec![("STOKE_SLOTS", "1".to_owned())]
 }
 
-/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join back until the worker has asked for it.
+/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join back until the
+/// worker has asked for it.
 async fn survives(route: &'static str) {
     let stage = Stage::single().await;
     stage.gateway.change(|seen| {
@@ -109,8 +110,8 @@ def stopped(mark: str) -> None:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_are_stopped_before_others_start_them_while_the_worker_joins_again() {
-    let rhythm = Rhythm { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
-    let stage = Stage::with(Setup { rhythm, variables: one_slot(), ..Setup::default() }).await;
+    let heartbeat = HeartbeatConfig { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
+    let stage = Stage::with(Setup { heartbeat, variables: one_slot(), ..Setup::default() }).await;
     stage.gateway.deploy("stopped", pack(STOPPED), spec("stopped"));
     let mark = stage.dir.path().join("mark");
     let job = stage.submit_to("stopped", json!({"mark": mark}));

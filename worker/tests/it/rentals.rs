@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn slots() -> (&'static str, String) {
     ("STOKE_SLOTS", "1".to_owned())
@@ -39,7 +39,8 @@ async fn the_next_life_joins_with_what_the_last_one_was_given_and_with_its_own_w
     assert_eq!(std::fs::read_to_string(folder.path().join("rejoin_token")).unwrap(), "jt_4");
 }
 
-/// A provider that records what it is asked, as method, path, bearer and body, and answers the first time that it cannot.
+/// A provider that records what it is asked, as method, path, bearer and body, and answers the first time that it
+/// cannot.
 async fn provider() -> (String, mpsc::UnboundedReceiver<String>) {
     async fn record(State(calls): State<mpsc::UnboundedSender<String>>, request: Request) -> StatusCode {
         let (parts, body) = request.into_parts();
@@ -75,11 +76,11 @@ async fn a_rented_machine_that_reaches_nobody_destroys_itself_and_repeats_it_unt
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, marked).await.expect("that the gateway was reached is noted");
+    timeout(TIMEOUT, marked).await.expect("that the gateway was reached is noted");
     assert!(called.try_recv().is_err(), "a gateway that answers keeps it alive");
     stage.gateway.down(&["lease", "extend"]);
     for _ in 0..2 {
-        let call = timeout(PATIENCE, called.recv()).await.expect("it destroys itself").unwrap();
+        let call = timeout(TIMEOUT, called.recv()).await.expect("it destroys itself").unwrap();
         assert_eq!(call, "DELETE /api/v0/instances/4711/ Bearer instance-key {}");
     }
     stage.stop();

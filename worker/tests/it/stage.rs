@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Gateway, Rhythm, Seen};
+use crate::gateway::{Gateway, HeartbeatConfig, Seen};
 
 /// Longer than any job here runs by itself.
 const NO_LIMIT: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ type Before = Box<dyn FnOnce(&mut Seen) + Send>;
 /// What a test may change of a worker.
 #[derive(Default)]
 pub(crate) struct Setup {
-    pub(crate) rhythm: Rhythm,
+    pub(crate) heartbeat: HeartbeatConfig,
     /// Where it works, instead of a folder of its own.
     pub(crate) data_dir: Option<PathBuf>,
     /// Environment variables of `stoke worker`.
@@ -49,7 +49,7 @@ impl Stage {
     }
 
     pub(crate) async fn with(setup: Setup) -> Self {
-        let gateway = Gateway::start(setup.rhythm).await;
+        let gateway = Gateway::start(setup.heartbeat).await;
         if let Some(before) = setup.before {
             before(&mut gateway.seen());
         }
@@ -170,8 +170,8 @@ fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -
         _ => variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
     };
     let config: Config = RawConfig::from_env(var).unwrap().try_into().unwrap();
-    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the tests' own user, and meet
-    // tests at files.
+    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the
+    // tests' own user, and meet tests at files.
     config.confined_by("/nonexistent/stoke".into())
 }
 

@@ -1,4 +1,4 @@
-//! What a worker tells its runner, as Python sees it.
+//! Control messages of the worker, as Python objects.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Load {
 
 #[pymethods]
 impl Load {
-    /// What the kind is to know, JSON.
+    /// Settings of the kind, as JSON.
     #[getter]
     fn settings<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.settings)
@@ -59,7 +59,7 @@ impl Run {
 #[pyclass(frozen, module = "stokehold._wire")]
 pub(crate) struct Shutdown;
 
-/// A control message that waits for Python. `cancel` is none of them: it overtakes.
+/// A control message that waits for Python. `cancel` is not included, because it takes effect immediately.
 pub(crate) enum Control {
     Load(Load),
     Run(Run),
@@ -67,7 +67,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// Sorts a message; a `cancel` gives the run it is about.
+    /// Converts a message. `Err` contains the run of a `cancel`.
     pub(crate) fn from_wire(message: stokehold_wire::Control, body: Vec<u8>) -> Result<Self, u64> {
         use stokehold_wire::Control as Message;
         match message {
@@ -82,7 +82,7 @@ impl Control {
         }
     }
 
-    /// Which run it starts, if it starts one.
+    /// The run that it starts, if any.
     pub(crate) fn run(&self) -> Option<u64> {
         match self {
             Self::Run(run) => Some(run.number),

@@ -1,4 +1,4 @@
-//! What came from the worker and waits for Python.
+//! Messages from the worker that wait for Python.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -13,11 +13,13 @@ use crate::control::Control;
 use crate::exit::{self, ExitOnDrop};
 use crate::outbox::Outbox;
 
-/// Runs that may wait here. A worker sends a handful more than run at once, so a full inbox is a broken peer.
+/// Maximum number of waiting runs. A worker sends only slightly more than run concurrently, so a full inbox means a
+/// broken peer.
 const WAITING_MAX: usize = 1_024;
 
-/// Tells Python's main thread to look whether its run was cancelled: unlike an asynchronous exception it also ends a `sleep()` or a
-/// `read()`. Ignored by default, so it harms nobody who installed no handler for it (Go's runtime chose it for the same reason).
+/// Signal that makes Python's main thread check whether its run was cancelled. Unlike an asynchronous exception, it
+/// also interrupts `sleep()` and `read()`. It is ignored by default, so it is harmless without a handler (Go's runtime
+/// uses it for the same reason).
 const INTERRUPT: Signal = Signal::SIGURG;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -25,7 +27,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
-    /// A byte is written here when something came in, for an event loop that waits on the other end.
+    /// Receives a byte for each new message, to wake an event loop that waits on the other end.
     bell: UnixStream,
     main: Pthread,
 }
@@ -33,14 +35,15 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Control>,
-    /// Every run that was announced and has not ended.
+    /// All runs that were received and have not ended.
     runs: HashMap<u64, Standing>,
-    /// Runs whose cancel Python's event loop has not yet taken.
+    /// Cancelled runs that Python's event loop has not taken yet.
     cancels: Vec<u64>,
     shutdown: bool,
-    /// Python waits in [`Inbox::wait`]. A condition variable costs a system call even when nobody listens.
+    /// Whether Python waits in [`Inbox::wait`]. Notifying a condition variable costs a system call even without a
+    /// waiter.
     awaited: bool,
-    /// The bell was rung and nobody has silenced it since.
+    /// Whether the bell was rung and not silenced since.
     rung: bool,
 }
 
@@ -51,12 +54,12 @@ struct Standing {
 }
 
 impl Inbox {
-    /// Must be called in Python's main thread, the one that interrupts go to.
+    /// Must be called in Python's main thread, which receives the interrupts.
     pub(crate) fn new(bell: UnixStream) -> Self {
         Self { state: Mutex::default(), arrived: Condvar::new(), bell, main: pthread_self() }
     }
 
-    /// The next message, as soon as there is one.
+    /// Waits for the next message.
     pub(crate) fn wait(&self) -> Control {
         let mut state = self.lock();
         loop {
@@ -74,7 +77,7 @@ impl Inbox {
         self.lock().take()
     }
 
-    /// The bell is silent: the next message must ring it. Whoever says so then takes all that waits.
+    /// Marks the bell as silent, so that the next message rings it. The caller must then take all waiting messages.
     pub(crate) fn silenced(&self) {
         self.lock().rung = false;
     }
@@ -94,8 +97,8 @@ impl Inbox {
         self.lock().runs.contains_key(&run)
     }
 
-    /// An interrupt that comes between Python's last look and the system call that then waits is not seen before the call returns, which
-    /// may be never: as long as a cancelled run has not ended, it is sent again.
+    /// Repeats the interrupt while a cancelled run has not ended: an interrupt between Python's last check and a
+    /// blocking system call would otherwise be noticed only when the call returns, if ever.
     pub(crate) fn interrupt_again(&self) {
         if self.lock().runs.values().any(|standing| standing.taken && standing.cancelled) {
             self.interrupt();
@@ -107,19 +110,19 @@ impl Inbox {
         let _ = pthread_kill(self.main, INTERRUPT);
     }
 
-    /// Forgets a run that ended.
+    /// Removes an ended run.
     pub(crate) fn end(&self, run: u64) {
         let mut state = self.lock();
         state.runs.remove(&run);
         state.cancels.retain(|cancelled| *cancelled != run);
     }
 
-    /// How many runs Python has taken and not ended.
+    /// Number of runs that Python has taken and not ended.
     pub(crate) fn running(&self) -> u32 {
         u32::try_from(self.lock().runs.values().filter(|standing| standing.taken).count()).unwrap_or(u32::MAX)
     }
 
-    /// Reads until the worker is gone, then ends the process.
+    /// Reads until the worker has exited, then ends the process.
     pub(crate) fn read(&self, mut socket: &UnixStream, outbox: &Outbox) {
         let _without_a_reader_nothing_ends_the_process = ExitOnDrop;
         let mut decoder = Decoder::default();
@@ -150,7 +153,7 @@ impl Inbox {
         let mut state = self.lock();
         let interrupts = match Control::from_wire(message, body) {
             Ok(_) if state.waiting.len() == WAITING_MAX => {
-                return Err("the worker sent more runs than a runner can keep");
+                return Err("the worker sent more runs than the runner can queue");
             }
             Ok(control) => {
                 if let Some(run) = control.run() {
@@ -179,7 +182,7 @@ impl Inbox {
             self.interrupt();
         }
         if rings {
-            // A full bell rings already.
+            // A full socket already wakes the event loop.
             let _ = (&self.bell).write(&[0]);
         }
         Ok(())

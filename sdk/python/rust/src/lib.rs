@@ -1,8 +1,9 @@
 //! The Rust half of the Python runner, imported as `stokehold._wire`.
 //!
-//! It owns the socket to the worker, so that a handler that holds the GIL for a minute can still be told from a dead one:
-//! [`inbox`] reads on a thread of its own, [`pulse`] beats on another, and neither ever takes the GIL. [`outbox`] writes in the
-//! caller's thread with the GIL released; what it was given is in the kernel when it returns, and survives whatever the handler does next.
+//! It owns the socket to the worker, so that a handler that holds the GIL for a minute is distinguishable from a dead
+//! one: [`inbox`] reads on a separate thread, [`pulse`] sends heartbeats on another, and neither takes the GIL.
+//! [`outbox`] writes in the caller's thread with the GIL released; data is in the kernel when it returns and survives a
+//! crash of the handler.
 
 mod control;
 mod exit;
@@ -12,7 +13,7 @@ mod outbox;
 mod pulse;
 mod wire;
 
-/// What `import stokehold._wire` gives.
+/// The module `stokehold._wire`.
 #[pyo3::pymodule]
 mod _wire {
     use pyo3::prelude::*;

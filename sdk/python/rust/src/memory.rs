@@ -1,6 +1,6 @@
-//! What the process weighs.
+//! Memory of the process.
 
-/// Resident memory, bytes.
+/// Resident memory in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Now.
@@ -10,7 +10,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Reads it from `/proc`; where there is none (macOS), the peak stands for both.
+    /// Reads it from `/proc`; without `/proc` (macOS), uses the peak for both.
     pub(crate) fn of_this_process() -> Self {
         std::fs::read_to_string("/proc/self/status").ok().and_then(|status| parse(&status)).unwrap_or_else(from_usage)
     }

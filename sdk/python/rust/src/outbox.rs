@@ -1,4 +1,4 @@
-//! What goes to the worker, in the order it was said.
+//! Reports to the worker, in order.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -10,40 +10,41 @@ use stokehold_wire::{FrameError, Report, Stream, encode};
 
 use crate::exit;
 
-/// A run's progress is sent at most this often over time; of what it says beyond that, the last report counts.
+/// Minimum average interval of a run's progress reports; of additional reports, the last one is sent.
 const PROGRESS_EVERY: Duration = Duration::from_millis(80);
 
-/// How far a run may be ahead of [`PROGRESS_EVERY`]: reports that are meant to be 100 ms apart are not, to the millisecond.
+/// How far a run may be ahead of [`PROGRESS_EVERY`], because reports at nominal intervals of 100 ms arrive slightly
+/// early or late.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(320);
 
-/// A line longer than this is sent in pieces.
+/// Maximum size of a line; longer ones are sent in pieces.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A frame buffer larger than this is given back after use.
+/// Maximum size of the frame buffer to keep after use.
 const FRAME_BYTES_KEPT: usize = 1024 * 1024;
 
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Rung when a progress report was put off, for whoever waits in [`Outbox::wait`].
+    /// Notified when a progress report is delayed, for the thread in [`Outbox::wait`].
     put_off: Condvar,
 }
 
 struct State {
     socket: Arc<UnixStream>,
     frame: Vec<u8>,
-    /// Lines that have no end yet.
+    /// Incomplete lines.
     lines: HashMap<(u64, Stream), Vec<u8>>,
     pace: HashMap<u64, Pace>,
 }
 
-/// When a run's next progress report is due by its rate, and the report that waits for that.
+/// When a run's next progress report is due, and the delayed report.
 struct Pace {
     next: Instant,
     waiting: Option<(f64, String)>,
 }
 
 impl Pace {
-    /// When a report may be sent.
+    /// The earliest time for the next report.
     fn open_at(&self) -> Instant {
         self.next.checked_sub(PROGRESS_AHEAD).unwrap_or(self.next)
     }
@@ -60,14 +61,14 @@ impl Outbox {
         self.lock().send(report, &[])
     }
 
-    /// Sends a report about a run, after all the run said before it.
+    /// Sends a report about a run, after all earlier output of the run.
     pub(crate) fn send_about(&self, run: u64, report: &Report, body: &[u8]) -> Result<(), FrameError> {
         let mut state = self.lock();
         state.flush(run)?;
         state.send(report, body)
     }
 
-    /// Sends the last report about a run and forgets the run. On an error the run stays open.
+    /// Sends the last report about a run and removes the run. On an error, the run stays open.
     pub(crate) fn end(&self, run: u64, report: &Report, body: &[u8]) -> Result<(), FrameError> {
         let mut state = self.lock();
         state.flush(run)?;
@@ -76,7 +77,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Takes in text of a run; sends the lines that are whole.
+    /// Adds text of a run, and sends complete lines.
     pub(crate) fn log(&self, run: u64, stream: Stream, text: &[u8]) -> Result<(), FrameError> {
         let mut state = self.lock();
         for piece in text.chunks(LINE_BYTES_MAX) {
@@ -93,12 +94,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends what a run said and no newline has ended.
+    /// Sends the incomplete line of a run.
     pub(crate) fn flush(&self, run: u64) -> Result<(), FrameError> {
         self.lock().flush(run)
     }
 
-    /// Sends a run's progress, now or a little later.
+    /// Sends a run's progress, immediately or slightly delayed.
     pub(crate) fn progress(&self, run: u64, fraction: f64, message: String) -> Result<(), FrameError> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -112,22 +113,22 @@ impl Outbox {
         }
     }
 
-    /// Waits until `until`, or until a progress report that was put off is due, and sends that.
+    /// Waits until `until`, or until a delayed progress report is due, and sends the report.
     pub(crate) fn wait(&self, until: Instant) -> Result<(), FrameError> {
         let state = self.lock();
         let due = state.pace.values().filter(|pace| pace.waiting.is_some()).map(Pace::open_at).min();
         let wake = due.map_or(until, |due| due.min(until));
-        let patience = wake.saturating_duration_since(Instant::now());
-        let (mut state, _) = self.put_off.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+        let timeout = wake.saturating_duration_since(Instant::now());
+        let (mut state, _) = self.put_off.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let due = |pace: &Pace| pace.waiting.is_some() && pace.open_at() <= now;
         let runs: Vec<u64> = state.pace.iter().filter(|(_, pace)| due(pace)).map(|(run, _)| *run).collect();
         runs.into_iter().try_for_each(|run| state.flush_progress(run))
     }
 
-    /// Says why the runner is broken, and ends the process.
+    /// Reports why the runner is broken, and ends the process.
     pub(crate) fn fatal(&self, message: &str) -> ! {
-        // Nothing more can be done for a worker that does not even hear this.
+        // If this fails, the worker cannot be informed.
         let _ = self.send(&Report::Fatal { message: message.to_owned() });
         exit::now(exit::BROKEN)
     }
@@ -177,13 +178,14 @@ impl State {
     }
 }
 
-/// How much of `text` goes out now: up to its last newline, or, when there is none and it is long, up to its last whole character.
+/// Length of the part of `text` to send now: up to its last newline or, if it has none and is long, up to its last
+/// complete character.
 fn sendable(text: &[u8]) -> usize {
     match text.iter().rposition(|byte| *byte == b'\n') {
         Some(newline) => newline + 1,
         None if text.len() < LINE_BYTES_MAX => 0,
         None => match text.utf8_chunks().last() {
-            // Up to three bytes of a character whose rest is still to come.
+            // Up to three bytes of an incomplete character.
             Some(chunk) if chunk.invalid().len() < 4 => text.len() - chunk.invalid().len(),
             _ => text.len(),
         },

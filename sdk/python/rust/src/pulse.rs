@@ -12,11 +12,11 @@ use crate::outbox::Outbox;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Beats until the process ends.
+/// Sends heartbeats until the process ends.
 ///
-/// It also looks whether the worker still is the parent, in case a copy of the worker's end of the socket lives on in another process
-/// and hides its death. A parent-death signal would not do: it comes when the *thread* that started the runner ends, and a
-/// worker's threads come and go.
+/// Also checks that the worker is still the parent, in case another process has a copy of the worker's end of the
+/// socket, which hides the worker's exit. A parent-death signal is not suitable: it is sent when the *thread* that
+/// started the runner ends, and the worker's threads are short-lived.
 pub(crate) fn beat(inbox: &Inbox, outbox: &Outbox, worker: Pid) {
     let _a_runner_that_does_not_beat_looks_dead = ExitOnDrop;
     let mut next = Instant::now() + EVERY;

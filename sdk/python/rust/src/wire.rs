@@ -1,4 +1,4 @@
-//! The wire, as Python holds it.
+//! The wire as a Python object.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -15,7 +15,7 @@ use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::pulse;
 
-/// The connection to the worker. Made once, in the main thread.
+/// The connection to the worker. Created once, in the main thread.
 #[pyclass(frozen, module = "stokehold._wire")]
 pub(crate) struct Wire {
     inbox: Arc<Inbox>,
@@ -25,7 +25,7 @@ pub(crate) struct Wire {
 
 #[pymethods]
 impl Wire {
-    /// Takes over the socket `fd` and starts to read and to beat.
+    /// Takes ownership of the socket `fd`, and starts reading and sending heartbeats.
     #[new]
     fn new(fd: RawFd) -> PyResult<Self> {
         // One descriptor for both directions, so that a forked child closes the connection by closing `fd`.
@@ -51,12 +51,13 @@ impl Wire {
         py.detach(|| self.inbox.wait()).into_python(py)
     }
 
-    /// The next `Load`, `Run` or `Shutdown`, if it is there already.
+    /// The next `Load`, `Run` or `Shutdown`, if available.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.inbox.poll().map(|control| control.into_python(py)).transpose()
     }
 
-    /// Readable when something came in; for an event loop, which then calls `silence` and takes all there is.
+    /// A descriptor that is readable when a message has arrived, for an event loop that then calls `silence` and takes
+    /// all messages.
     fn fileno(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
@@ -65,7 +66,7 @@ impl Wire {
     fn silence(&self) {
         let mut rings = [0; 16];
         while matches!((&self.bell).read(&mut rings), Ok(count) if count == rings.len()) {}
-        // In this order: a ring between the two steps would be taken away and yet count as still to be heard.
+        // In this order: a ring between the two steps would otherwise be lost.
         self.inbox.silenced();
     }
 
@@ -79,29 +80,29 @@ impl Wire {
         self.inbox.is_cancelled(run)
     }
 
-    /// `setup()` is done.
+    /// Reports that `setup()` has finished.
     fn ready(&self, py: Python<'_>, load_ms: u64) -> PyResult<()> {
         self.say(py, |outbox| outbox.send(&Report::Ready { load_ms }))
     }
 
-    /// Import or `setup()` raised.
+    /// Reports that the import or `setup()` raised an exception.
     fn failed(&self, py: Python<'_>, error: (String, String, String, String)) -> PyResult<()> {
         self.say(py, |outbox| outbox.send_about(0, &Report::Failed { error: failure(error) }, &[]))
     }
 
-    /// Text for `stdout`, or for `stderr`; 0 is no run.
+    /// Adds text of `stdout` or `stderr`; run 0 means outside any run.
     fn log(&self, py: Python<'_>, run: u64, stderr: bool, text: &[u8]) -> PyResult<()> {
         let run = if self.inbox.is_open(run) { run } else { 0 };
         let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
         self.say(py, |outbox| outbox.log(run, stream, text))
     }
 
-    /// Sends what a run said and no newline has ended.
+    /// Sends the incomplete line of a run.
     fn flush(&self, py: Python<'_>, run: u64) -> PyResult<()> {
         self.say(py, |outbox| outbox.flush(run))
     }
 
-    /// How far a run is; nothing when it has ended.
+    /// Reports the progress of a run; ignored after its end.
     fn progress(&self, py: Python<'_>, run: u64, fraction: f64, message: String) -> PyResult<()> {
         if !self.inbox.is_open(run) {
             return Ok(());
@@ -109,12 +110,12 @@ impl Wire {
         self.say(py, |outbox| outbox.progress(run, fraction, message))
     }
 
-    /// A generator yielded.
+    /// Reports a value that a generator yielded.
     fn output(&self, py: Python<'_>, run: u64, index: u64, body: &[u8]) -> PyResult<()> {
         self.say(py, |outbox| outbox.send_about(run, &Report::Output { run, index }, body))
     }
 
-    /// The run succeeded. `files`: name, path, MIME type.
+    /// Reports a successful run. `files`: name, path, MIME type.
     fn done(
         &self,
         py: Python<'_>,
@@ -130,14 +131,14 @@ impl Wire {
         Ok(())
     }
 
-    /// The run failed. `error`: code, class, message, traceback.
+    /// Reports a failed run. `error`: code, class, message, traceback.
     fn error(&self, py: Python<'_>, run: u64, run_ms: u64, error: (String, String, String, String)) -> PyResult<()> {
         self.say(py, |outbox| outbox.end(run, &Report::Error { run, run_ms, error: failure(error) }, &[]))?;
         self.inbox.end(run);
         Ok(())
     }
 
-    /// The runner is broken; does not return.
+    /// Reports that the runner is broken; does not return.
     fn fatal(&self, py: Python<'_>, message: &str) {
         py.detach(|| self.outbox.fatal(message))
     }
@@ -150,18 +151,18 @@ impl Wire {
     }
 }
 
-/// Makes the inherited descriptor ours; a handler's own child processes do not get it.
+/// Takes ownership of the inherited descriptor, and keeps it from child processes of the handler.
 fn adopt(fd: RawFd) -> PyResult<UnixStream> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     if fd <= 2 {
-        return Err(PyValueError::new_err(format!("file descriptor {fd} is no socket of the worker's")));
+        return Err(PyValueError::new_err(format!("file descriptor {fd} is not a socket of the worker")));
     }
     #[expect(unsafe_code, reason = "a descriptor that was inherited has only a number")]
     // SAFETY: the worker opened it for this process alone and told its number to this call alone.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.local_addr()?;
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(std::io::Error::from)?;
-    // The worker's own end may well be non-blocking; ours waits, so that a slow worker slows its handler down.
+    // The worker's end may be non-blocking; ours blocks, so that a slow worker slows down its handler.
     socket.set_nonblocking(false)?;
     Ok(socket)
 }

@@ -1,24 +1,25 @@
-//! Whether a card may take work, judged from what is seen of it. Pure.
+//! Decides from readings whether a GPU accepts work. Pure.
 
 use stokehold_queue::gateway::GpuHealth;
 
-/// A card takes no more work this many degrees before it slows itself down, and takes work again when it is as many cooler still.
+/// A GPU stops accepting work at this many degrees below its slowdown temperature, and accepts work again when it has
+/// cooled by another `COOLER_C` degrees.
 const HOT_BEFORE_C: u32 = 3;
 const COOLER_C: u32 = 7;
 
-/// Where a card does not tell from when on it slows itself down.
+/// Slowdown temperature of a GPU that does not report one.
 const SLOWDOWN_C: u32 = 90;
 
-/// Looks in a row that may fail before the card is given up.
+/// Number of consecutive failed readings after which a GPU is faulty.
 const UNREAD_MAX: u32 = 5;
 
-/// Critical Xids that a faulty program causes on a card that is well: graphics engine exception, page fault, stopped processing,
-/// preemptive cleanup, video processor exception, contained memory error, context switch timeout. Every other one is the card's.
-/// <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's device plugin for Kubernetes, and 94, which ends the
-/// program that it met.
+/// Critical Xids that a faulty program causes on a healthy GPU: graphics engine exception, page fault, stopped
+/// processing, preemptive cleanup, video processor exception, contained memory error, context switch timeout. All
+/// others mean that the GPU is faulty. <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's
+/// device plugin for Kubernetes, and 94, which ends the program that it occurred in.
 const XIDS_OF_PROGRAMS: [u64; 7] = [13, 31, 43, 45, 68, 94, 109];
 
-/// What a look found.
+/// The health-related values of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signs {
     pub(crate) temperature_c: Option<u32>,
@@ -26,27 +27,28 @@ pub(crate) struct Signs {
     pub(crate) ecc_uncorrected: Option<u64>,
 }
 
-/// Why a look found nothing.
+/// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Blind {
-    /// It may pass.
+    /// A transient failure.
     Unread(String),
-    /// It does not: the card is off the bus, or wants to be reset.
+    /// The GPU is off the bus or needs a reset.
     Lost(String),
 }
 
-/// What is known of a card's health.
+/// The health of a GPU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     is_hot: bool,
     unread: u32,
-    /// At the first look: what had happened before is not held against it.
+    /// The error count at the first reading: earlier errors do not count.
     ecc_before: Option<u64>,
-    fenced: Option<String>,
+    /// Why it is faulty, if it is.
+    fault: Option<String>,
 }
 
 impl Health {
-    /// Takes note of a look.
+    /// Updates the health from a reading.
     pub(crate) fn see(&mut self, look: Result<Signs, Blind>) {
         match look {
             Ok(signs) => {
@@ -55,37 +57,37 @@ impl Health {
                 if let Some(errors) = signs.ecc_uncorrected {
                     let before = *self.ecc_before.get_or_insert(errors);
                     if errors > before {
-                        self.fence(format!("{} uncorrected ECC errors", errors - before));
+                        self.mark_faulty(format!("{} uncorrected ECC errors", errors - before));
                     }
                 }
             }
-            Err(Blind::Lost(why)) => self.fence(why),
+            Err(Blind::Lost(why)) => self.mark_faulty(why),
             Err(Blind::Unread(why)) => {
                 self.unread += 1;
                 if self.unread >= UNREAD_MAX {
-                    self.fence(format!("cannot be read: {why}"));
+                    self.mark_faulty(format!("NVML cannot read it: {why}"));
                 }
             }
         }
     }
 
-    /// Takes note of a critical Xid. `true`: it is the card's fault.
+    /// Updates the health from a critical Xid. `true` if it is the GPU's fault.
     pub(crate) fn xid(&mut self, xid: u64) -> bool {
         let is_its_own = !XIDS_OF_PROGRAMS.contains(&xid);
         if is_its_own {
-            self.fence(format!("Xid {xid}"));
+            self.mark_faulty(format!("Xid {xid}"));
         }
         is_its_own
     }
 
-    /// Gives the card up until the worker starts again. The first reason stands.
-    pub(crate) fn fence(&mut self, why: String) {
-        self.fenced.get_or_insert(why);
+    /// Marks the GPU as faulty until the worker restarts. The first reason is kept.
+    pub(crate) fn mark_faulty(&mut self, why: String) {
+        self.fault.get_or_insert(why);
     }
 
-    /// The verdict, and the reason where it is not well.
+    /// The health, and the reason if the GPU is faulty.
     pub(crate) fn verdict(&self) -> (GpuHealth, Option<&str>) {
-        match (&self.fenced, self.is_hot) {
+        match (&self.fault, self.is_hot) {
             (Some(why), _) => (GpuHealth::Fenced, Some(why)),
             (None, true) => (GpuHealth::Hot, None),
             (None, false) => (GpuHealth::Well, None),
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_card_takes_work_again_when_it_is_clearly_cooler() {
+    fn a_hot_gpu_takes_work_again_when_it_is_clearly_cooler() {
         let mut health = Health::default();
         let verdicts = [86, 87, 85, 80, 79, 86].map(|degrees| {
             health.see(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
@@ -124,24 +126,24 @@ mod tests {
     }
 
     #[test]
-    fn an_uncorrected_error_fences_a_card_and_those_from_before_do_not() {
+    fn an_uncorrected_error_makes_a_gpu_faulty_and_those_from_before_do_not() {
         assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Well);
         let (verdict, why) = after(&[Ok(COOL), Ok(Signs { ecc_uncorrected: Some(5), ..COOL }), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("2 uncorrected ECC errors")));
     }
 
     #[test]
-    fn a_look_may_fail_and_a_lost_card_is_lost() {
+    fn a_look_may_fail_and_a_lost_gpu_is_lost() {
         let unread = || Err(Blind::Unread("busy".to_owned()));
         assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
         let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
-        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("cannot be read: busy")));
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("NVML cannot read it: busy")));
         let (verdict, why) = after(&[Err(Blind::Lost("off the bus".to_owned())), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("off the bus")));
     }
 
     #[test]
-    fn an_xid_that_a_program_causes_is_not_the_cards() {
+    fn an_xid_that_a_program_causes_is_not_the_gpus() {
         let mut health = Health::default();
         assert!([13, 31, 43, 45, 68, 94, 109].iter().all(|xid| !health.xid(*xid)));
         assert_eq!(health.verdict().0, GpuHealth::Well);

@@ -1,4 +1,4 @@
-"""A model on a stand-in card. It takes memory by saying so, in the folder that the stand-in reads."""
+"""A model on a fake GPU. It takes memory by saying so, in the folder that the stand-in reads."""
 
 import os
 import time
@@ -10,13 +10,13 @@ CLAIMS = Path("@CLAIMS@")
 
 
 def hold(mib: int) -> None:
-    for card in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
-        claim = CLAIMS / f"{os.getpid()}.{card}"
+    for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
+        claim = CLAIMS / f"{os.getpid()}.{gpu}"
         claim.with_suffix(".new").write_text(str(mib))
         claim.with_suffix(".new").replace(claim)
 
 
-@endpoint(name="card")
+@endpoint(name="gpu")
 class Model:
     def setup(self) -> None:
         hold(2_000)

@@ -1,4 +1,4 @@
-//! What NVML says of a card: the only file that calls it.
+//! Readings through NVML. No other file calls it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::health::{Blind, Signs};
 
 const MIB: u64 = 1024 * 1024;
 
-/// What one look at a card found.
+/// One reading of a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Look {
     pub(crate) used_mib: u64,
     pub(crate) utilisation_pct: Option<u32>,
     pub(crate) power_w: Option<u32>,
     pub(crate) signs: Signs,
-    /// Process and MiB; `None` where the card does not tell.
+    /// Process ids and their memory in MiB; `None` if the GPU does not report them.
     pub(crate) processes: Option<Vec<(u32, u64)>>,
 }
 
-/// Loads the driver's library: the system's, or this one.
+/// Loads the driver's library: `library`, or the system's.
 pub(crate) fn open(library: Option<&Path>) -> Result<Nvml, NvmlError> {
     match library {
         Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
@@ -35,31 +35,30 @@ pub(crate) fn open(library: Option<&Path>) -> Result<Nvml, NvmlError> {
     }
 }
 
-/// The driver's version, and CUDA's as `12.8`.
+/// The driver's version, and the CUDA version, e.g. `12.8`.
 pub(crate) fn versions(nvml: &Nvml) -> (Option<String>, Option<String>) {
     let cuda = |version| format!("{}.{}", cuda_driver_version_major(version), cuda_driver_version_minor(version));
     (nvml.sys_driver_version().ok(), nvml.sys_cuda_driver_version().ok().map(cuda))
 }
 
-/// The cards that can be read; one that cannot is named and left out.
-pub(crate) fn cards(nvml: &Nvml) -> Vec<Gpu> {
-    let card = |index| {
-        let read = read_card(nvml, index);
-        read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "a card that cannot be read is left out"))
-            .ok()
+/// All readable GPUs. Others are logged and ignored.
+pub(crate) fn gpus(nvml: &Nvml) -> Vec<Gpu> {
+    let gpu = |index| {
+        let read = read_gpu(nvml, index);
+        read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "cannot read a GPU; ignoring it")).ok()
     };
-    (0..nvml.device_count().unwrap_or(0)).filter_map(card).collect()
+    (0..nvml.device_count().unwrap_or(0)).filter_map(gpu).collect()
 }
 
-fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
+fn read_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let capability = device.cuda_compute_capability().ok();
-    // nvmlDeviceGetMigMode: 1 is enabled. A card that knows no MIG answers that it does not.
+    // nvmlDeviceGetMigMode: 1 is enabled. A GPU without MIG returns an error.
     let is_mig = device.mig_mode().is_ok_and(|mode| mode.current == 1);
     if is_mig {
         tracing::warn!(
             gpu.index = index,
-            "a card in MIG mode is used as one card: make its instances visible one by one instead"
+            "a GPU in MIG mode is used as a single GPU; expose its MIG instances individually instead"
         );
     }
     Ok(Gpu {
@@ -72,12 +71,12 @@ fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
-/// The number in its device file's name; most drivers count as NVML does.
+/// The number in the name of the device file; with most drivers it equals NVML's index.
 pub(crate) fn minor(nvml: &Nvml, index: u32) -> u32 {
     nvml.device_by_index(index).and_then(|device| device.minor_number()).unwrap_or(index)
 }
 
-/// Looks at a card. A reading that this kind of card does not give is absent; one that fails otherwise fails the look.
+/// Reads a GPU. A value that this kind of GPU does not support is absent; any other error fails the reading.
 pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
     let look = || -> Result<Look, NvmlError> {
         let device = nvml.device_by_index(index)?;
@@ -96,13 +95,13 @@ pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
     };
     look().map_err(|error| match error {
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::InvalidArg => {
-            Blind::Lost(format!("NVML has lost it: {error}"))
+            Blind::Lost(format!("NVML has lost the GPU: {error}"))
         }
         error => Blind::Unread(error.to_string()),
     })
 }
 
-/// Compute and graphics processes: a model may be both.
+/// The compute and graphics processes. A model may be both.
 fn processes(device: &Device<'_>) -> Result<Option<Vec<(u32, u64)>>, NvmlError> {
     let Some(mut found) = given(device.running_compute_processes())? else { return Ok(None) };
     for process in given(device.running_graphics_processes())?.unwrap_or_default() {
@@ -111,11 +110,11 @@ fn processes(device: &Device<'_>) -> Result<Option<Vec<(u32, u64)>>, NvmlError> 
         }
     }
     let used = |memory| if let UsedGpuMemory::Used(bytes) = memory { Some(bytes / MIB) } else { None };
-    // One that does not say how much it uses makes all of them useless.
+    // If the memory of one process is unknown, the list is not usable.
     Ok(found.into_iter().map(|process| Some((process.pid, used(process.used_gpu_memory)?))).collect())
 }
 
-/// `None` for what this card, or this driver, does not know.
+/// `None` if the GPU or the driver does not support the value.
 fn given<T>(read: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -129,8 +128,8 @@ fn given<T>(read: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     }
 }
 
-/// Tells `take` of each critical Xid of a card, and of nothing every `wait_ms`, until it answers `false`. Ends as well when this card,
-/// or this driver, has no events.
+/// Calls `take` for each critical Xid of a GPU, and with `None` every `wait_ms`, until it returns `false`. Returns
+/// immediately if the GPU or the driver does not support events.
 pub(crate) fn xids(nvml: &Nvml, index: u32, wait_ms: u32, mut take: impl FnMut(Option<u64>) -> bool) {
     let Ok(device) = nvml.device_by_index(index) else { return };
     let Ok(set) = nvml.create_event_set() else { return };
@@ -141,7 +140,7 @@ pub(crate) fn xids(nvml: &Nvml, index: u32, wait_ms: u32, mut take: impl FnMut(O
                 event.event_data.and_then(|data| if let XidError::Value(xid) = data { Some(xid) } else { None })
             }
             Err(NvmlError::Timeout) => None,
-            // The next look finds out what this means.
+            // The next reading detects the cause.
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(u64::from(wait_ms)));
                 None

@@ -1,4 +1,4 @@
-//! Cards as NVML tells of them: told to the gateway, shared by what is really used, and given up when they fail.
+//! GPUs as NVML tells of them: told to the gateway, shared by what is really used, and given up when they fail.
 
 use serde_json::{Value, json};
 use stokehold_nvml::{Card, StandIn};
@@ -10,21 +10,22 @@ use stokehold_queue::job::ErrorCode;
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// A worker on stand-in cards of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they are told to.
+/// A worker on stand-in GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they
+/// are told to.
 async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
-    let cards = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
-    let library = cards.library().to_string_lossy().into_owned();
+    let gpus = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
+    let library = gpus.library().to_string_lossy().into_owned();
     let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     for name in ["one", "two"] {
-        deploy(&stage, &cards, name, EndpointSpec { vram_gib: 4.0, ..spec("Model") });
+        deploy(&stage, &gpus, name, EndpointSpec { vram_gib: 4.0, ..spec("Model") });
     }
-    (stage, cards)
+    (stage, gpus)
 }
 
-fn deploy(stage: &Stage, cards: &StandIn, name: &str, spec: EndpointSpec) {
-    let claims = cards.claims().to_string_lossy().into_owned();
-    stage.gateway.deploy(name, pack(&include_str!("handlers/card.py").replace("@CLAIMS@", &claims)), spec);
+fn deploy(stage: &Stage, gpus: &StandIn, name: &str, spec: EndpointSpec) {
+    let claims = gpus.claims().to_string_lossy().into_owned();
+    stage.gateway.deploy(name, pack(&include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims)), spec);
 }
 
 fn model(endpoint: &str) -> ModelRef {
@@ -41,19 +42,18 @@ async fn run(stage: &Stage, endpoint: &str, mib: u64) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cards_and_how_they_are_are_told() {
-    let (stage, cards) = stage(&[24_576, 12_288]).await;
+async fn the_gpus_and_how_they_are_are_told() {
+    let (stage, gpus) = stage(&[24_576, 12_288]).await;
     let join = stage.gateway.until("the join", |seen| seen.joins.first().cloned()).await;
     assert_eq!((join.driver.as_deref(), join.cuda.as_deref()), (Some("570.86.10"), Some("12.8")));
     let sizes: Vec<_> = join.gpus.iter().map(|gpu| (gpu.index, gpu.uuid.as_str(), gpu.vram_mib)).collect();
     assert_eq!(sizes, [(0, "GPU-stand-in-0", 24_576), (1, "GPU-stand-in-1", 12_288)]);
     assert_eq!(join.gpus[0].compute_capability.as_deref(), Some("8.9"));
-    cards
-        .change(|cards| {
-            let card = &mut cards.cards[1];
-            (card.temperature_c, card.utilisation_percent, card.power_w, card.foreign_mib) = (55, 30, 120, 1_000);
-        })
-        .unwrap();
+    gpus.change(|gpus| {
+        let gpu = &mut gpus.cards[1];
+        (gpu.temperature_c, gpu.utilisation_percent, gpu.power_w, gpu.foreign_mib) = (55, 30, 120, 1_000);
+    })
+    .unwrap();
     let told = reading(&stage, 1, "the new readings", |gpu| gpu.temperature_c == Some(55)).await;
     let expected = GpuReading {
         index: 1,
@@ -72,28 +72,24 @@ async fn the_cards_and_how_they_are_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_card_that_fails_is_fenced_off_with_the_reason_and_the_others_go_on() {
-    let (stage, cards) = stage(&[24_576, 12_288, 12_288, 12_288]).await;
-    reading(&stage, 3, "four cards", |gpu| gpu.health == GpuHealth::Well).await;
-    cards
-        .change(|cards| {
-            cards.cards[0].xid = (79, 1);
-            cards.cards[1].ecc_uncorrected = Some(2);
-            cards.cards[2].answer = 15;
-            // Caused by a program: not the card's fault.
-            cards.cards[3].xid = (31, 1);
-        })
-        .unwrap();
-    for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost it")] {
+async fn a_gpu_that_fails_is_marked_faulty_with_the_reason_and_the_others_go_on() {
+    let (stage, gpus) = stage(&[24_576, 12_288, 12_288, 12_288]).await;
+    reading(&stage, 3, "four GPUs", |gpu| gpu.health == GpuHealth::Well).await;
+    gpus.change(|gpus| {
+        gpus.cards[0].xid = (79, 1);
+        gpus.cards[1].ecc_uncorrected = Some(2);
+        gpus.cards[2].answer = 15;
+        // Caused by a program: not the GPU's fault.
+        gpus.cards[3].xid = (31, 1);
+    })
+    .unwrap();
+    for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost the GPU")] {
         let told = reading(&stage, index, why, |gpu| gpu.health == GpuHealth::Fenced).await;
         assert!(told.why.as_deref().is_some_and(|told| told.starts_with(why)), "{told:?}");
         assert_eq!(told.vram_free_mib, 0);
     }
     assert_eq!(run(&stage, "one", 4_000).await, json!("3"));
-    cards
-        .change(|cards| {
-            (cards.cards[0].xid, cards.cards[1].ecc_uncorrected, cards.cards[2].answer) = ((0, 0), Some(0), 0)
-        })
+    gpus.change(|gpus| (gpus.cards[0].xid, gpus.cards[1].ecc_uncorrected, gpus.cards[2].answer) = ((0, 0), Some(0), 0))
         .unwrap();
     let told = reading(&stage, 3, "its heartbeat", |gpu| gpu.health == GpuHealth::Well).await;
     assert!(told.why.is_none());
@@ -101,32 +97,32 @@ async fn a_card_that_fails_is_fenced_off_with_the_reason_and_the_others_go_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hot_card_takes_no_work_until_it_is_cooler() {
-    let (stage, cards) = stage(&[12_288]).await;
+async fn a_hot_gpu_takes_no_work_until_it_is_cooler() {
+    let (stage, gpus) = stage(&[12_288]).await;
     reading(&stage, 0, "its room", |gpu| gpu.vram_free_mib > 0).await;
-    cards.change(|cards| cards.cards[0].temperature_c = 95).unwrap();
-    reading(&stage, 0, "a hot card", |gpu| gpu.health == GpuHealth::Hot && gpu.vram_free_mib == 0).await;
-    cards.change(|cards| cards.cards[0].temperature_c = 60).unwrap();
-    reading(&stage, 0, "a cool card", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
+    gpus.change(|gpus| gpus.cards[0].temperature_c = 95).unwrap();
+    reading(&stage, 0, "a hot GPU", |gpu| gpu.health == GpuHealth::Hot && gpu.vram_free_mib == 0).await;
+    gpus.change(|gpus| gpus.cards[0].temperature_c = 60).unwrap();
+    reading(&stage, 0, "a cool GPU", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
 }
 
-/// Heats a card, and waits until the worker knows.
-async fn heat(stage: &Stage, cards: &StandIn, index: usize) {
-    cards.change(|cards| cards.cards[index].temperature_c = 88).unwrap();
-    reading(stage, index, "a hot card", |gpu| gpu.health == GpuHealth::Hot).await;
+/// Heats a GPU, and waits until the worker knows.
+async fn heat(stage: &Stage, gpus: &StandIn, index: usize) {
+    gpus.change(|gpus| gpus.cards[index].temperature_c = 88).unwrap();
+    reading(stage, index, "a hot GPU", |gpu| gpu.health == GpuHealth::Hot).await;
 }
 
-async fn cool(stage: &Stage, cards: &StandIn, index: usize) {
-    cards.change(|cards| cards.cards[index].temperature_c = 60).unwrap();
-    reading(stage, index, "a cool card", |gpu| gpu.health == GpuHealth::Well).await;
+async fn cool(stage: &Stage, gpus: &StandIn, index: usize) {
+    gpus.change(|gpus| gpus.cards[index].temperature_c = 60).unwrap();
+    reading(stage, index, "a cool GPU", |gpu| gpu.health == GpuHealth::Well).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hot_card_begins_no_job_of_the_model_that_is_loaded_there() {
-    let (stage, cards) = stage(&[12_288]).await;
+async fn a_hot_gpu_begins_no_job_of_the_model_that_is_loaded_there() {
+    let (stage, gpus) = stage(&[12_288]).await;
     run(&stage, "one", 4_000).await;
     stage.gateway.until("the offer of the model", |seen| (seen.warm == ["one@1"]).then_some(())).await;
-    heat(&stage, &cards, 0).await;
+    heat(&stage, &gpus, 0).await;
     // The lease call that waited is made anew: it had offered the model.
     stage.gateway.until("an offer without it", |seen| seen.warm.is_empty().then_some(())).await;
     // This gateway grants whatever it has: the worker gives it back, again and again.
@@ -134,20 +130,20 @@ async fn a_hot_card_begins_no_job_of_the_model_that_is_loaded_there() {
     stage.gateway.until("the job to come back", |seen| (seen.released.len() >= 3).then_some(())).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
     assert_eq!(stage.gateway.seen().status.loaded, ["one@1"], "it stays loaded");
-    cool(&stage, &cards, 0).await;
+    cool(&stage, &gpus, 0).await;
     assert_eq!(result(&stage.gateway.end(&job).await), json!("0"));
     stage.gateway.until("the offer of the model", |seen| (seen.warm == ["one@1"]).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_on_a_hot_card_goes_on_and_what_waits_behind_it_does_not_begin() {
+async fn what_runs_on_a_hot_gpu_goes_on_and_what_waits_behind_it_does_not_begin() {
     // No room for a second process.
-    let (stage, cards) = stage(&[8_192]).await;
+    let (stage, gpus) = stage(&[8_192]).await;
     let runs = stage.submit_to("one", json!({"mib": 4_000, "gate": stage.gate()}));
     stage.gateway.first_log(&runs).await;
     let waits = stage.submit_to("one", json!({"mib": 4_000}));
     stage.gateway.until("two leases", |seen| (seen.extended.len() == 2).then_some(())).await;
-    heat(&stage, &cards, 0).await;
+    heat(&stage, &gpus, 0).await;
     stage
         .gateway
         .until("the one that waits to come back", |seen| seen.released.contains(&waits.job_id).then_some(()))
@@ -157,13 +153,13 @@ async fn what_runs_on_a_hot_card_goes_on_and_what_waits_behind_it_does_not_begin
     let released = stage.gateway.seen().released.len();
     stage.gateway.until("it to come back again", |seen| (seen.released.len() > released).then_some(())).await;
     assert!(!stage.gateway.seen().finished.contains_key(&waits.job_id));
-    cool(&stage, &cards, 0).await;
+    cool(&stage, &gpus, 0).await;
     assert_eq!(result(&stage.gateway.end(&waits).await), json!("0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_not_full_yet_does_not_begin_on_a_hot_card() {
-    let (stage, cards) = stage(&[8_192]).await;
+async fn a_call_that_is_not_full_yet_does_not_begin_on_a_hot_gpu() {
+    let (stage, gpus) = stage(&[8_192]).await;
     let source = include_str!("handlers/batched.py").replace("@GATE@", "");
     let batched = EndpointSpec { vram_gib: 4.0, max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
@@ -176,9 +172,9 @@ async fn a_call_that_is_not_full_yet_does_not_begin_on_a_hot_card() {
             .then_some(())
     };
     stage.gateway.until("a job that waits for another", busy).await;
-    heat(&stage, &cards, 0).await;
+    heat(&stage, &gpus, 0).await;
     stage.gateway.until("it to come back", |seen| seen.released.contains(&first.job_id).then_some(())).await;
-    cool(&stage, &cards, 0).await;
+    cool(&stage, &gpus, 0).await;
     let second = stage.submit_to("batched", json!({"how": "fine"}));
     for job in [first, second] {
         assert_eq!(stage.gateway.end(&job).await.timing.batch_size, 2);
@@ -186,22 +182,22 @@ async fn a_call_that_is_not_full_yet_does_not_begin_on_a_hot_card() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_on_a_hot_card_is_loaded_on_another() {
-    let (stage, cards) = stage(&[12_288, 12_288]).await;
+async fn a_model_on_a_hot_gpu_is_loaded_on_another() {
+    let (stage, gpus) = stage(&[12_288, 12_288]).await;
     assert_eq!(run(&stage, "one", 4_000).await, json!("0"));
-    heat(&stage, &cards, 0).await;
+    heat(&stage, &gpus, 0).await;
     assert_eq!(run(&stage, "one", 4_000).await, json!("1"));
-    heat(&stage, &cards, 1).await;
+    heat(&stage, &gpus, 1).await;
     let job = stage.submit_to("one", json!({"mib": 4_000}));
     stage.gateway.until("the job to come back", |seen| (seen.released.len() >= 3).then_some(())).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
-    cool(&stage, &cards, 1).await;
+    cool(&stage, &gpus, 1).await;
     assert_eq!(result(&stage.gateway.end(&job).await), json!("1"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
-    let (stage, _cards) = stage(&[24_576]).await;
+    let (stage, _gpus) = stage(&[24_576]).await;
     run(&stage, "one", 4_000).await;
     run(&stage, "two", 4_000).await;
     stage.gateway.until("both", |seen| (seen.status.loaded.len() == 2).then_some(())).await;
@@ -215,9 +211,9 @@ async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared() {
-    let (stage, cards) = stage(&[24_576]).await;
-    let claims = cards.claims().to_string_lossy().into_owned();
-    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
+    let (stage, gpus) = stage(&[24_576]).await;
+    let claims = gpus.claims().to_string_lossy().into_owned();
+    let source = include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims);
     let warmup = vec![json!({"mib": 3_000}), json!({"mib": 9_000_u64, "note": "the largest comes first"})];
     let warmed = EndpointSpec { vram_gib: 20.0, warmup, ..spec("Model") };
     stage.gateway.deploy("warmed", pack(&source.replace("mib: int,", "mib: int, note: str = \"\",")), warmed);
@@ -238,34 +234,34 @@ async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_warm_up_that_fails_fails_the_load_and_says_why() {
-    let (stage, cards) = stage(&[24_576]).await;
-    let claims = cards.claims().to_string_lossy().into_owned();
-    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
+    let (stage, gpus) = stage(&[24_576]).await;
+    let claims = gpus.claims().to_string_lossy().into_owned();
+    let source = include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims);
     let warmed = EndpointSpec { vram_gib: 4.0, warmup: vec![json!({"mib": "many"})], ..spec("Model") };
     stage.gateway.deploy("warmed", pack(&source.replace("hold(mib)", "hold(mib + 1)")), warmed);
     let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 1}))).await;
     let told = error(&end, ErrorCode::SetupFailed);
-    assert!(told.message.starts_with("a warm-up input: "), "{told:?}");
+    assert!(told.message.starts_with("a warm-up input failed: "), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_whose_driver_does_not_answer_takes_cpu_jobs() {
-    let cards = StandIn::new([Card::default()]).unwrap();
-    cards.change(|cards| cards.init = 9).unwrap();
-    let variables = vec![("STOKE_NVML_LIBRARY", cards.library().to_string_lossy().into_owned())];
+    let gpus = StandIn::new([Card::default()]).unwrap();
+    gpus.change(|gpus| gpus.init = 9).unwrap();
+    let variables = vec![("STOKE_NVML_LIBRARY", gpus.library().to_string_lossy().into_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     result(&stage.end_of("fine").await);
     assert!(stage.gateway.seen().joins[0].gpus.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_of_several_cards_has_each_for_itself() {
-    let (stage, cards) = stage(&[24_576, 24_576, 24_576]).await;
+async fn a_job_of_several_gpus_has_each_for_itself() {
+    let (stage, gpus) = stage(&[24_576, 24_576, 24_576]).await;
     let demands = Demands { gpus: 2, ..Demands::default() };
-    deploy(&stage, &cards, "pair", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
+    deploy(&stage, &gpus, "pair", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
     assert_eq!(run(&stage, "one", 4_000).await, json!("0"));
     assert_eq!(run(&stage, "pair", 9_000).await, json!("1,2"), "the first is taken");
-    let told = reading(&stage, 1, "both cards", |gpu| gpu.vram_used_mib == Some(9_000)).await;
+    let told = reading(&stage, 1, "both GPUs", |gpu| gpu.vram_used_mib == Some(9_000)).await;
     assert_eq!((told.vram_held_mib, told.vram_free_mib), (10_240, 0), "nobody else is let in");
     let pair = |seen: &crate::gateway::Seen| seen.status.models.iter().find(|model| model.name == "pair@1").cloned();
     let pair = stage.gateway.until("the pair", pair).await;
@@ -273,16 +269,16 @@ async fn a_job_of_several_cards_has_each_for_itself() {
     assert_eq!(on, [(1, 10_240, Some(9_000)), (2, 10_240, Some(9_000))]);
     // What was idle on one of them makes way for the next one.
     let demands = Demands { gpus: 3, ..Demands::default() };
-    deploy(&stage, &cards, "three", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
+    deploy(&stage, &gpus, "three", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
     assert_eq!(run(&stage, "three", 9_000).await, json!("0,1,2"));
     stage.gateway.until("the others to go", |seen| (seen.status.loaded == ["three@1"]).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_kept_warm_is_not_evicted_and_its_jobs_need_no_room() {
-    let (stage, cards) = stage(&[24_576]).await;
+    let (stage, gpus) = stage(&[24_576]).await;
     let kept = EndpointSpec { vram_gib: 16.0, keep_warm_s: 3_600, ..spec("Model") };
-    deploy(&stage, &cards, "kept", kept);
+    deploy(&stage, &gpus, "kept", kept);
     run(&stage, "kept", 14_000).await;
     stage.gateway.until("what is left", |seen| (seen.reach_gib == 6).then_some(())).await;
     run(&stage, "one", 4_000).await;
@@ -293,7 +289,7 @@ async fn a_model_that_is_kept_warm_is_not_evicted_and_its_jobs_need_no_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_to_stay_loaded_is_loaded_without_a_job_and_what_waits_is_fetched_ahead() {
-    let (stage, _cards) = stage(&[24_576]).await;
+    let (stage, _gpus) = stage(&[24_576]).await;
     stage.gateway.change(|seen| seen.keep = vec![model("one")]);
     let idle = |seen: &crate::gateway::Seen| {
         seen.status.models.iter().any(|model| model.name == "one@1" && model.state == ModelState::Idle).then_some(())

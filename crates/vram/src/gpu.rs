@@ -1,4 +1,4 @@
-//! One card's page of the ledger. All sizes are MiB.
+//! The ledger of one GPU. All sizes are in MiB.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,54 +8,54 @@ use stokehold_queue::vram::{reserve_mib, usable_mib};
 
 use super::{Line, Need, Ticket, Verdict};
 
-/// What a model gets above its measured peak: the larger of this and a twentieth of the peak.
+/// Margin above a model's measured peak: the larger of this and a twentieth of the peak.
 const MARGIN_MIB: u64 = 64;
 
-/// What the memory in use that belongs to no process may move by itself.
+/// Normal fluctuation of the memory that belongs to no process.
 const DRIFT_MIB: u64 = 256;
 
-/// Memory of processes that are gone is the driver's to clear; after this time it is stuck.
+/// How long the driver may take to free memory of exited processes; after this time, the memory is stuck.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Card {
+pub(super) struct GpuAccount {
     pub(super) index: u32,
-    /// Whether it takes work.
+    /// Whether it accepts work.
     pub(super) is_open: bool,
-    /// Somebody wants it for itself.
+    /// Whether a model has claimed it for itself.
     pub(super) is_claimed: bool,
     gpu: Gpu,
     is_looked_at: bool,
-    /// In use by nobody of ours.
+    /// Memory in use by other programs.
     foreign_mib: u64,
-    /// Of that, what belongs to no process that could be seen.
+    /// The part of it that belongs to no visible process.
     unclaimed_mib: u64,
     held: BTreeMap<Ticket, Hold>,
     leaving: Option<Leaving>,
 }
 
-/// Holders whose processes are gone, and whose memory is not yet seen to be free.
+/// Former holders whose processes have exited, but whose memory is not confirmed to be free.
 #[derive(Debug)]
 struct Leaving {
     mib: u64,
     since: Instant,
-    /// What was unclaimed before they left.
+    /// Unclaimed memory before they left.
     unclaimed_mib: u64,
 }
 
 #[derive(Debug)]
 struct Hold {
     mib: u64,
-    /// It has the card for itself.
+    /// Whether it has the GPU for itself.
     is_whole: bool,
-    /// The process group that uses it, once there is one.
+    /// The process group that uses it, once started.
     group: Option<u32>,
-    /// What its processes use now, and used at the most; `None` where that cannot be seen.
+    /// Current and peak memory of its processes; `None` if unknown.
     seen_mib: Option<u64>,
     peak_mib: Option<u64>,
 }
 
-impl Card {
+impl GpuAccount {
     pub(super) fn new(gpu: &Gpu, is_looked_at: bool) -> Self {
         Self {
             index: gpu.index,
@@ -74,12 +74,12 @@ impl Card {
         self.gpu.vram_mib
     }
 
-    /// What may be held at the most.
+    /// Maximum memory that can be reserved.
     pub(super) fn usable_mib(&self) -> u64 {
         usable_mib(self.gpu.vram_mib)
     }
 
-    /// Whether it could hold a model that needs so much, if nothing else were here.
+    /// Whether it could hold a model with this need if it were empty.
     pub(super) fn could_hold(&self, need: &Need) -> bool {
         self.asked_mib(need) <= self.usable_mib()
     }
@@ -88,13 +88,13 @@ impl Card {
         self.leaving.is_some()
     }
 
-    /// What a model that needs so much holds here.
+    /// The memory to reserve here for a model with this need.
     pub(super) fn asked_mib(&self, need: &Need) -> u64 {
         let asked_mib = need.vram.on(&self.gpu);
         if need.is_all && need.vram.is_of_gpu() { asked_mib.max(self.usable_mib()) } else { asked_mib }
     }
 
-    /// What is held, also by those whose memory is not yet seen to be free.
+    /// Reserved memory, including that of former holders until it is confirmed to be free.
     pub(super) fn held_mib(&self) -> u64 {
         self.held.values().map(|hold| hold.mib).sum::<u64>() + self.leaving_mib()
     }
@@ -103,7 +103,7 @@ impl Card {
         self.leaving.as_ref().map_or(0, |leaving| leaving.mib)
     }
 
-    /// What others use beyond the reserve, which is there for them.
+    /// Memory that other programs use beyond the reserve for them.
     fn excess_mib(&self) -> u64 {
         self.foreign_mib.saturating_sub(reserve_mib(self.gpu.vram_mib))
     }
@@ -112,7 +112,7 @@ impl Card {
         self.room_without_mib(&[])
     }
 
-    /// What would be free without these holders.
+    /// The memory that would be free without these holders.
     pub(super) fn room_without_mib(&self, gone: &[Ticket]) -> u64 {
         let stays = || self.held.iter().filter(|(ticket, _)| !gone.contains(ticket)).map(|(_, hold)| hold);
         if !self.is_open || self.is_claimed || stays().any(|hold| hold.is_whole) {
@@ -122,25 +122,26 @@ impl Card {
         self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays_mib)
     }
 
-    /// What somebody would find who wants the card for itself, without these holders; 0 while anybody else is here.
+    /// The memory that would be free for a model that needs the GPU for itself, without these holders; 0 while there
+    /// are others.
     pub(super) fn whole_without_mib(&self, gone: &[Ticket]) -> u64 {
         let is_empty = self.leaving.is_none() && self.held.keys().all(|ticket| gone.contains(ticket));
         if is_empty { self.room_without_mib(gone) } else { 0 }
     }
 
-    /// What is free for such a need without these holders.
+    /// The memory that would be free for this need without these holders.
     pub(super) fn free_for_mib(&self, need: &Need, gone: &[Ticket]) -> u64 {
         if need.is_whole() { self.whole_without_mib(gone) } else { self.room_without_mib(gone) }
     }
 
-    /// Whether there is room for so much, for the one who has claimed the card.
+    /// Whether there is room for this need of the claim's owner.
     pub(super) fn has_room_claimed(&self, need: &Need) -> bool {
         let is_had = !need.is_whole() || self.held.is_empty() && self.leaving.is_none();
         let room_mib = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
         self.is_open && is_had && room_mib >= self.asked_mib(need)
     }
 
-    /// What will be free for such a need once those who have left are seen to be gone.
+    /// The memory that will be free for this need once former holders' memory is confirmed to be free.
     pub(super) fn room_after_mib(&self, need: &Need) -> u64 {
         if !self.is_open || need.is_whole() && !self.held.is_empty() { 0 } else { self.free_mib() + self.leaving_mib() }
     }
@@ -161,7 +162,7 @@ impl Card {
 
     pub(super) fn release(&mut self, ticket: Ticket) {
         let Some(hold) = self.held.remove(&ticket) else { return };
-        // One that never had a process has used nothing.
+        // A holder that never had a process has used no memory.
         if self.is_looked_at && hold.group.is_some() {
             let before = self.leaving.take();
             self.leaving = Some(Leaving {
@@ -172,7 +173,7 @@ impl Card {
         }
     }
 
-    /// Raises a holder as far as there is room. By how much there was not.
+    /// Raises a reservation as far as there is room. Returns the part that did not fit.
     fn raise(&mut self, ticket: Ticket, to_mib: u64) -> u64 {
         let room = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
         let Some(hold) = self.held.get_mut(&ticket) else { return 0 };
@@ -181,7 +182,7 @@ impl Card {
         more.saturating_sub(room)
     }
 
-    /// What a holder was seen to use at the most, and the margin, as far as the card has one to give.
+    /// The measured peak of a holder plus the margin, limited by the usable memory.
     pub(super) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
         let peak_mib = self.held.get(&ticket)?.peak_mib?;
         Some((peak_mib + MARGIN_MIB.max(peak_mib / 20)).min(self.usable_mib()))
@@ -215,7 +216,7 @@ impl Card {
             hold.seen_mib = Some(seen_mib);
             hold.peak_mib = hold.peak_mib.max(Some(seen_mib));
         }
-        // Where nobody's part can be seen, everybody is believed to use what he holds.
+        // If the memory of processes is unknown, assume that each holder uses its reservation.
         let (ours_mib, claimed_mib): (u64, u64) = match groups {
             Some(groups) => {
                 (self.held.values().filter_map(|hold| hold.seen_mib).sum(), groups.iter().map(|(_, mib)| mib).sum())
@@ -227,7 +228,7 @@ impl Card {
         };
         let unclaimed_mib = used_mib.saturating_sub(claimed_mib);
         let stuck_mib = self.clear(unclaimed_mib);
-        // What is held for those who leave is counted there until it is seen to be free.
+        // Memory of former holders counts as theirs until it is confirmed to be free.
         self.foreign_mib = used_mib.saturating_sub(ours_mib + self.leaving_mib());
         let grown: Vec<(Ticket, u64)> =
             self.held.iter().filter_map(|(ticket, hold)| Some((*ticket, hold.seen_mib?))).collect();
@@ -236,7 +237,8 @@ impl Card {
         Verdict { short_mib, stuck_mib }
     }
 
-    /// Lets those go who have left, once what is in use without a process is what it was before. How much of it stays for too long.
+    /// Removes the former holders once the unclaimed memory is back at its earlier level. Returns the memory that is
+    /// stuck.
     fn clear(&mut self, unclaimed_mib: u64) -> u64 {
         let Some(leaving) = &self.leaving else {
             self.unclaimed_mib = unclaimed_mib;
@@ -251,13 +253,13 @@ impl Card {
         if leaving.since.elapsed() < CLEAR_MAX {
             return 0;
         }
-        // From now on it is somebody else's.
+        // From now on, it counts as foreign.
         self.leaving = None;
         self.unclaimed_mib = unclaimed_mib;
         more_mib
     }
 
-    /// The first of these holders without which there is room, and none of them for nothing.
+    /// The first of these holders whose eviction makes enough room, without unnecessary ones.
     pub(super) fn victims(&self, need: &Need, idle: &[Ticket]) -> Vec<Ticket> {
         let (mib, mut gone) = (self.asked_mib(need), Vec::new());
         for ticket in idle.iter().filter(|ticket| self.held.contains_key(ticket)) {
@@ -266,7 +268,8 @@ impl Card {
             }
             gone.push(*ticket);
         }
-        // A small one that went early is not missed when a large one had to go as well. The dearest of those not needed stays.
+        // A small holder need not be evicted if a large one must be evicted too. The most expensive unnecessary one
+        // stays.
         for ticket in gone.clone().into_iter().rev() {
             let others: Vec<Ticket> = gone.iter().copied().filter(|other| *other != ticket).collect();
             if self.free_for_mib(need, &others) >= mib {

@@ -1,4 +1,5 @@
-//! The cards of this machine: what they are, how they are, and whether they may take work. By NVML, or declared for tests, or none.
+//! The GPUs of this machine: their properties, their health, and whether they accept work. Detected through NVML, or
+//! declared for tests.
 
 mod health;
 pub(crate) mod nvml;
@@ -20,21 +21,21 @@ use tokio::time::timeout;
 use health::Health;
 use nvml::Look;
 
-/// How often each card is looked at.
+/// Interval of readings of each GPU.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A look that takes longer hangs in the driver, and with it whatever wants to use a card.
+/// Longest time of one reading. A longer one hangs in the driver, and so does every program that uses a GPU.
 const LOOK_MAX: Duration = Duration::from_secs(20);
 
-/// How long a wait for Xids lasts before it asks whether it is still wanted.
+/// Timeout of one wait for Xids, after which the thread checks whether it should stop.
 const XID_WAIT_MS: u32 = 1_000;
 
-/// Below this, memory in use without a process is the driver's own.
+/// Memory in use without a process counts as the driver's own below this size.
 const DRIVER_MIB: u64 = 1_024;
 
-/// The cards, and what was last seen of each. Cheap to clone.
+/// The GPUs with their last readings. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Cards(Arc<Inner>);
+pub(crate) struct Gpus(Arc<Inner>);
 
 struct Inner {
     gpus: Vec<Gpu>,
@@ -43,53 +44,53 @@ struct Inner {
     nvml: Option<Nvml>,
     ledger: Ledger,
     known: Mutex<Known>,
-    /// Moves when a card is short of memory, or has changed its mind about taking work.
+    /// A channel that changes when a GPU is short of memory, or starts or stops accepting work.
     changed: watch::Sender<()>,
-    /// Looks so far.
+    /// Number of completed readings.
     looks: watch::Sender<u64>,
-    /// Asks for a look before its time.
+    /// Requests an immediate reading.
     nudge: SyncSender<()>,
     nudged: Mutex<Option<Receiver<()>>>,
     stopped: AtomicBool,
 }
 
 struct Known {
-    cards: Vec<Card>,
-    /// When the look under way began; `None` between two.
+    states: Vec<GpuState>,
+    /// Start of the current reading; `None` between readings.
     looking_since: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Card {
+struct GpuState {
     health: Health,
     look: Option<Look>,
-    /// MiB more in use than what is held and free.
+    /// MiB by which reserved and used memory exceed the GPU's memory.
     short_mib: u64,
-    /// Probes under way: until they have ended, nothing begins here.
+    /// Number of running tests; no run starts on the GPU until they have ended.
     probes: u32,
 }
 
-impl Card {
+impl GpuState {
     fn is_open(&self) -> bool {
         self.probes == 0 && self.health.verdict().0 == GpuHealth::Well
     }
 }
 
-/// Whether this system has the device file of a card, or of their driver.
+/// Whether this system has a device file of an NVIDIA GPU or its driver.
 pub(crate) fn have_devices() -> bool {
     ["/dev/nvidiactl", "/dev/nvidia0"].iter().any(|path| Path::new(path).exists())
 }
 
-impl Cards {
-    /// Looks for cards. A machine without an NVIDIA driver is a CPU worker.
+impl Gpus {
+    /// Detects the GPUs. Without an NVIDIA driver, the worker is a CPU worker.
     pub(crate) fn find(declared_mib: Option<&[u64]>, library: Option<&Path>) -> Self {
         if let Some(sizes) = declared_mib {
             return Self::new(declared(sizes), None);
         }
         match nvml::open(library) {
-            Ok(nvml) => Self::new(nvml::cards(&nvml), Some(nvml)),
+            Ok(nvml) => Self::new(nvml::gpus(&nvml), Some(nvml)),
             Err(error) => {
-                tracing::info!(%error, "no NVIDIA driver: this worker takes CPU jobs only");
+                tracing::info!(%error, "no NVIDIA driver found; this worker runs CPU jobs only");
                 Self::new(Vec::new(), None)
             }
         }
@@ -97,8 +98,8 @@ impl Cards {
 
     fn new(gpus: Vec<Gpu>, nvml: Option<Nvml>) -> Self {
         let (driver, cuda) = nvml.as_ref().map(nvml::versions).unwrap_or_default();
-        let cards = gpus.iter().map(|_| Card::default()).collect();
-        let known = Mutex::new(Known { cards, looking_since: None });
+        let states = gpus.iter().map(|_| GpuState::default()).collect();
+        let known = Mutex::new(Known { states, looking_since: None });
         let ledger = Ledger::new(&gpus, nvml.is_some());
         let (nudge, nudged) = sync_channel(1);
         Self(Arc::new(Inner {
@@ -116,29 +117,30 @@ impl Cards {
         }))
     }
 
-    pub(crate) fn gpus(&self) -> &[Gpu] {
+    pub(crate) fn list(&self) -> &[Gpu] {
         &self.0.gpus
     }
 
-    /// How CUDA is told of these cards: by their indices, or by names that mean the same where others cannot be seen.
-    pub(crate) fn names(&self, cards: &[u32], by_uuid: bool) -> Vec<String> {
+    /// The values of `CUDA_VISIBLE_DEVICES` for these GPUs: indices, or UUIDs, which stay valid where other GPUs are
+    /// not visible.
+    pub(crate) fn names(&self, gpus: &[u32], by_uuid: bool) -> Vec<String> {
         let by_uuid = by_uuid && self.0.nvml.is_some();
         let name = |index: &u32| match self.0.gpus.iter().find(|gpu| gpu.index == *index) {
             Some(gpu) if by_uuid => gpu.uuid.clone(),
             _ => index.to_string(),
         };
-        cards.iter().map(name).collect()
+        gpus.iter().map(name).collect()
     }
 
-    /// The device files of these cards, and those that a driver has for all of them.
-    pub(crate) fn devices(&self, cards: &[u32]) -> Vec<PathBuf> {
-        let Some(nvml) = self.0.nvml.as_ref().filter(|_| !cards.is_empty()) else { return Vec::new() };
-        let own = cards.iter().map(|index| format!("/dev/nvidia{}", nvml::minor(nvml, *index)));
+    /// The device files of these GPUs, and those that the driver shares between all GPUs.
+    pub(crate) fn devices(&self, gpus: &[u32]) -> Vec<PathBuf> {
+        let Some(nvml) = self.0.nvml.as_ref().filter(|_| !gpus.is_empty()) else { return Vec::new() };
+        let own = gpus.iter().map(|index| format!("/dev/nvidia{}", nvml::minor(nvml, *index)));
         let shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
         own.map(PathBuf::from).chain(shared.map(PathBuf::from)).collect()
     }
 
-    /// The driver's version, and the newest CUDA that it serves.
+    /// The driver's version, and the newest CUDA version that it supports.
     pub(crate) fn versions(&self) -> (Option<String>, Option<String>) {
         (self.0.driver.clone(), self.0.cuda.clone())
     }
@@ -147,40 +149,41 @@ impl Cards {
         &self.0.ledger
     }
 
-    /// Moves when a card is short of memory, or has changed its mind about taking work.
+    /// A channel that changes when a GPU is short of memory, or starts or stops accepting work.
     pub(crate) fn changed(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// Looks at the cards until [`Self::stop`], on threads of its own: a call into a driver may take its time, or never return.
+    /// Reads the GPUs until [`Self::stop`], on separate threads because a call into the driver may be slow or never
+    /// return.
     pub(crate) fn watch(&self) -> std::io::Result<()> {
         if self.0.nvml.is_none() {
             return Ok(());
         }
         let Some(nudged) = self.0.nudged.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-        let cards = self.clone();
+        let gpus = self.clone();
         let look_on = move || {
-            while !cards.0.stopped.load(Ordering::Relaxed) {
+            while !gpus.0.stopped.load(Ordering::Relaxed) {
                 match nudged.recv_timeout(EVERY) {
-                    Ok(()) | Err(RecvTimeoutError::Timeout) => cards.look(),
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => gpus.look(),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         };
-        std::thread::Builder::new().name("cards".to_owned()).spawn(look_on)?;
+        std::thread::Builder::new().name("gpus".to_owned()).spawn(look_on)?;
         for place in 0..self.0.gpus.len() {
-            let cards = self.clone();
-            std::thread::Builder::new().name("xids".to_owned()).spawn(move || cards.listen(place))?;
+            let gpus = self.clone();
+            std::thread::Builder::new().name("xids".to_owned()).spawn(move || gpus.listen(place))?;
         }
         Ok(())
     }
 
-    /// Ends the watch, some time later.
+    /// Stops the threads of [`Self::watch`], with a delay.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Looks now, and waits for what it shows. `false`: it took too long.
+    /// Reads the GPUs now and waits for the result. `false` if that took too long.
     pub(crate) async fn look_again(&self) -> bool {
         if self.0.nvml.is_none() {
             return true;
@@ -190,13 +193,13 @@ impl Cards {
         next.await
     }
 
-    /// Waits for the next look from now on. `false`: it took too long.
+    /// Waits for the next reading. `false` if it took too long.
     fn next_look(&self) -> impl Future<Output = bool> + use<> {
         let mut looks = self.0.looks.subscribe();
         async move { matches!(timeout(LOOK_MAX, looks.changed()).await, Ok(Ok(()))) }
     }
 
-    /// One look at every card.
+    /// Reads every GPU once.
     fn look(&self) {
         let Some(nvml) = &self.0.nvml else { return };
         self.lock().looking_since = Some(Instant::now());
@@ -209,13 +212,13 @@ impl Cards {
                     self.0.ledger.observe(gpu.index, look.used_mib, groups.as_deref())
                 },
             );
-            self.update(place, |card| {
-                card.health.see(look.as_ref().map(|look| look.signs).map_err(Clone::clone));
+            self.update(place, |state| {
+                state.health.see(look.as_ref().map(|look| look.signs).map_err(Clone::clone));
                 if stuck_mib > 0 {
-                    card.health.fence(format!("{stuck_mib} MiB are in use though the process that held them is gone"));
+                    state.health.mark_faulty(format!("{stuck_mib} MiB remain allocated after their process exited"));
                 }
-                card.look = look.ok().or_else(|| card.look.take());
-                card.short_mib = short_mib;
+                state.look = look.ok().or_else(|| state.look.take());
+                state.short_mib = short_mib;
             });
         }
         self.lock().looking_since = None;
@@ -227,45 +230,48 @@ impl Cards {
         nvml::xids(nvml, gpu.index, XID_WAIT_MS, |xid| {
             if let Some(xid) = xid {
                 tracing::warn!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, xid, "the driver reports an Xid");
-                self.update(place, |card| {
-                    card.health.xid(xid);
+                self.update(place, |state| {
+                    state.health.xid(xid);
                 });
             }
             !self.0.stopped.load(Ordering::Relaxed)
         });
     }
 
-    /// Why a card was given up.
-    pub(crate) fn fenced(&self, index: u32) -> Option<String> {
+    /// Why a GPU is faulty; `None` if it is not.
+    pub(crate) fn fault(&self, index: u32) -> Option<String> {
         let place = self.0.gpus.iter().position(|gpu| gpu.index == index)?;
-        match self.lock().cards.get(place)?.health.verdict() {
+        match self.lock().states.get(place)?.health.verdict() {
             (GpuHealth::Fenced, why) => why.map(str::to_owned),
             (GpuHealth::Well | GpuHealth::Hot, _) => None,
         }
     }
 
-    /// Whether cards were given up: their models are to go.
-    pub(crate) fn are_fenced(&self) -> bool {
-        self.lock().cards.iter().any(|card| card.health.verdict().0 == GpuHealth::Fenced)
+    /// Whether any GPU is faulty, so that its models must stop.
+    pub(crate) fn any_faulty(&self) -> bool {
+        self.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
     }
 
-    /// Changes what is known of a card, and what follows from it.
-    fn update(&self, place: usize, change: impl FnOnce(&mut Card)) {
+    /// Updates the state of a GPU, and publishes what follows from it.
+    fn update(&self, place: usize, change: impl FnOnce(&mut GpuState)) {
         let (Some(gpu), mut known) = (self.0.gpus.get(place), self.lock()) else { return };
-        let Some(card) = known.cards.get_mut(place) else { return };
-        let (before, was_open) = (card.health.verdict().0, card.is_open());
-        change(card);
-        let is_open = card.is_open();
-        let (after, why) = card.health.verdict();
-        let is_short = card.short_mib > 0;
+        let Some(state) = known.states.get_mut(place) else { return };
+        let (before, was_open) = (state.health.verdict().0, state.is_open());
+        change(state);
+        let is_open = state.is_open();
+        let (after, why) = state.health.verdict();
+        let is_short = state.short_mib > 0;
         if after != before {
             let why = why.unwrap_or_default();
             match after {
                 GpuHealth::Fenced => {
-                    tracing::error!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, why, "a card is fenced off: it takes no work until this worker starts again");
+                    tracing::error!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, why, "a GPU is faulty; it takes no work until this worker restarts");
                 }
-                GpuHealth::Hot => tracing::warn!(gpu.index = gpu.index, "a card is too hot to take work"),
-                GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a card takes work again"),
+                GpuHealth::Hot => tracing::warn!(
+                    gpu.index = gpu.index,
+                    "a GPU is too hot; it takes no new work until it has cooled down"
+                ),
+                GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a GPU takes work again"),
             }
         }
         if is_open != was_open {
@@ -277,35 +283,36 @@ impl Cards {
         }
     }
 
-    /// Tries these cards out: a process on them was killed, or could not use them any more. Nothing begins there until it has ended; one
-    /// that does not work is fenced off.
-    pub(crate) fn try_out(&self, cards: &[u32], python: &Path) {
-        if self.0.nvml.is_none() || cards.is_empty() {
+    /// Tests these GPUs after a process on them was killed or could no longer use them. No run starts there until the
+    /// test has ended; a GPU that fails it is marked as faulty.
+    pub(crate) fn try_out(&self, gpus: &[u32], python: &Path) {
+        if self.0.nvml.is_none() || gpus.is_empty() {
             return;
         }
-        let (this, cards, python) = (self.clone(), cards.to_vec(), python.to_owned());
-        this.each(&cards, |card| card.probes += 1);
+        let (this, gpus, python) = (self.clone(), gpus.to_vec(), python.to_owned());
+        this.each(&gpus, |state| state.probes += 1);
         tokio::spawn(async move {
-            // First its memory is to be gone.
-            while this.0.ledger.is_clearing(&cards) && this.next_look().await {}
-            let fault = probe::fault(&python, &cards).await;
-            this.each(&cards, |card| {
-                card.probes -= 1;
+            // Wait until the process's memory is freed.
+            while this.0.ledger.is_clearing(&gpus) && this.next_look().await {}
+            let fault = probe::fault(&python, &gpus).await;
+            this.each(&gpus, |state| {
+                state.probes -= 1;
                 if let Some(why) = &fault {
-                    card.health.fence(format!("it does not work: {why}"));
+                    state.health.mark_faulty(format!("the GPU test failed: {why}"));
                 }
             });
         });
     }
 
-    /// Waits until none of these cards is being tried out. `false`: none was.
-    pub(crate) async fn tried(&self, cards: &[u32]) -> bool {
+    /// Waits until no test of these GPUs is running. `false` if none was.
+    pub(crate) async fn tried(&self, gpus: &[u32]) -> bool {
         let mut was = false;
         loop {
             let mut changed = self.changed();
             changed.mark_unchanged();
-            let places = self.places(cards);
-            let is_tried = places.iter().any(|place| self.lock().cards.get(*place).is_some_and(|card| card.probes > 0));
+            let places = self.places(gpus);
+            let is_tried =
+                places.iter().any(|place| self.lock().states.get(*place).is_some_and(|state| state.probes > 0));
             if !is_tried || changed.changed().await.is_err() {
                 return was;
             }
@@ -313,53 +320,53 @@ impl Cards {
         }
     }
 
-    fn each(&self, cards: &[u32], change: impl Fn(&mut Card)) {
-        self.places(cards).into_iter().for_each(|place| self.update(place, &change));
+    fn each(&self, gpus: &[u32], change: impl Fn(&mut GpuState)) {
+        self.places(gpus).into_iter().for_each(|place| self.update(place, &change));
     }
 
-    fn places(&self, cards: &[u32]) -> Vec<usize> {
-        let placed = self.0.gpus.iter().enumerate().filter(|(_, gpu)| cards.contains(&gpu.index));
+    fn places(&self, gpus: &[u32]) -> Vec<usize> {
+        let placed = self.0.gpus.iter().enumerate().filter(|(_, gpu)| gpus.contains(&gpu.index));
         placed.map(|(place, _)| place).collect()
     }
 
-    /// How each card is, for the heartbeat.
+    /// The readings of all GPUs, for the heartbeat.
     pub(crate) fn readings(&self) -> Vec<GpuReading> {
         self.give_up_hung();
         let known = self.lock();
-        let reading = |(gpu, card): (&Gpu, &Card)| {
+        let reading = |(gpu, state): (&Gpu, &GpuState)| {
             let line = self.0.ledger.line(gpu.index)?;
-            let (health, why) = card.health.verdict();
-            let signs = card.look.as_ref().map(|look| look.signs);
+            let (health, why) = state.health.verdict();
+            let signs = state.look.as_ref().map(|look| look.signs);
             Some(GpuReading {
                 index: gpu.index,
-                vram_used_mib: card.look.as_ref().map(|look| look.used_mib),
+                vram_used_mib: state.look.as_ref().map(|look| look.used_mib),
                 vram_held_mib: line.held_mib,
                 vram_free_mib: line.free_mib,
                 vram_foreign_mib: line.foreign_mib,
                 temperature_c: signs.and_then(|signs| signs.temperature_c),
-                utilisation_pct: card.look.as_ref().and_then(|look| look.utilisation_pct),
-                power_w: card.look.as_ref().and_then(|look| look.power_w),
+                utilisation_pct: state.look.as_ref().and_then(|look| look.utilisation_pct),
+                power_w: state.look.as_ref().and_then(|look| look.power_w),
                 ecc_uncorrected: signs.and_then(|signs| signs.ecc_uncorrected),
                 health,
                 why: why.map(str::to_owned),
             })
         };
-        self.0.gpus.iter().zip(&known.cards).filter_map(reading).collect()
+        self.0.gpus.iter().zip(&known.states).filter_map(reading).collect()
     }
 
-    /// Cards by how much they are short of memory.
+    /// The GPUs that are short of memory, with the number of missing MiB.
     pub(crate) fn short(&self) -> Vec<(u32, u64)> {
         let known = self.lock();
-        let cards = self.0.gpus.iter().zip(&known.cards).filter(|(_, card)| card.short_mib > 0);
-        cards.map(|(gpu, card)| (gpu.index, card.short_mib)).collect()
+        let gpus = self.0.gpus.iter().zip(&known.states).filter(|(_, state)| state.short_mib > 0);
+        gpus.map(|(gpu, state)| (gpu.index, state.short_mib)).collect()
     }
 
-    /// A driver that hangs answers about no card.
+    /// Marks all GPUs as faulty if the driver hangs.
     fn give_up_hung(&self) {
         let hangs = self.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
-            let why = format!("NVML has not answered for {} s", LOOK_MAX.as_secs());
-            self.update(place, |card| card.health.fence(why));
+            let why = format!("NVML has not responded for {} s", LOOK_MAX.as_secs());
+            self.update(place, |state| state.health.mark_faulty(why));
         }
     }
 
@@ -368,8 +375,8 @@ impl Cards {
     }
 }
 
-/// What each process group uses. `None` where processes cannot be told apart: in a container the driver tells of processes by numbers
-/// that mean nothing here, or of none though memory is in use.
+/// Memory of each process group. `None` if processes cannot be identified: in a container, the driver may report
+/// process ids of another namespace, or none although memory is in use.
 fn groups(processes: &[(u32, u64)], used_mib: u64) -> Option<Vec<(u32, u64)>> {
     let group = |(pid, mib): &(u32, u64)| {
         let group = getpgid(Some(Pid::from_raw(pid.cast_signed()))).ok()?;
@@ -380,14 +387,14 @@ fn groups(processes: &[(u32, u64)], used_mib: u64) -> Option<Vec<(u32, u64)>> {
     is_told.then_some(found)
 }
 
-/// Cards without hardware behind them.
+/// Fake GPUs of these sizes.
 fn declared(sizes_mib: &[u64]) -> Vec<Gpu> {
-    let card = |(index, vram_mib): (u32, &u64)| Gpu {
+    let gpu = |(index, vram_mib): (u32, &u64)| Gpu {
         index,
         uuid: format!("fake-{index}"),
-        name: "fake card".to_owned(),
+        name: "fake GPU".to_owned(),
         vram_mib: *vram_mib,
         ..Gpu::default()
     };
-    (0..).zip(sizes_mib).map(card).collect()
+    (0..).zip(sizes_mib).map(gpu).collect()
 }

@@ -1,4 +1,4 @@
-//! Whether cards still work: a program of our own takes a little memory on each, writes it and reads it back.
+//! Tests whether GPUs work: a program allocates a little memory on each, writes it and reads it back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,15 +10,16 @@ use tokio::time::timeout;
 
 use crate::runner::{environment, kill_group};
 
-/// A card that takes longer than this for a megabyte hangs.
+/// Timeout of the test; it needs only one megabyte.
 const PROBE_MAX: Duration = Duration::from_secs(30);
 
-/// How the program says that a card does not work. Any other failure is its own, and proves nothing.
+/// Exit code of the program for a faulty GPU. Any other failure is the program's own and proves nothing.
 const FAULT: i32 = 3;
 
-/// What is wrong with these cards, in words. `python` has the runner installed and nothing of anybody else: what it runs at its start is ours.
-pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
-    let indices: Vec<String> = cards.iter().map(u32::to_string).collect();
+/// Describes what is wrong with these GPUs; `None` if they work. `python` must have only the runner installed, so that
+/// no package of a tenant runs.
+pub(super) async fn fault(python: &Path, gpus: &[u32]) -> Option<String> {
+    let indices: Vec<String> = gpus.iter().map(u32::to_string).collect();
     let started = Command::new(python)
         .args(["-I", "-m", "stokehold.runner", "probe"])
         .env_clear()
@@ -32,14 +33,14 @@ pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
     let child = match started {
         Ok(child) => child,
         Err(error) => {
-            tracing::warn!(%error, "cards cannot be tried");
+            tracing::warn!(%error, "cannot test the GPUs");
             return None;
         }
     };
     let pid = child.id();
     let Ok(ended) = timeout(PROBE_MAX, child.wait_with_output()).await else {
         pid.into_iter().for_each(kill_group);
-        return Some(format!("a megabyte was not written within {} s", PROBE_MAX.as_secs()));
+        return Some(format!("writing one megabyte did not finish within {} s", PROBE_MAX.as_secs()));
     };
     let ended = ended.ok()?;
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -48,7 +49,7 @@ pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
         Some(0) => None,
         Some(FAULT) => Some(said),
         _ => {
-            tracing::warn!(status = %ended.status, said, "the program that tries cards failed; nothing is known of them");
+            tracing::warn!(status = %ended.status, said, "the GPU test program failed; the state of the GPUs is unknown");
             None
         }
     }
