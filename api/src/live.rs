@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use stokehold_queue::queue::{Gate, ListFilter};
 use stokehold_queue::{Queue, now_ms};
+use stokehold_supervise::{Panic, guard_beside};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -16,7 +17,6 @@ use crate::query::LIMIT;
 use crate::routes::{batches, costs, fleet, queue};
 use crate::shares::{Share, Shares};
 use crate::state::App;
-use crate::supervise::{Panicked, guarded_apart};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ impl App {
 async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
     let mut last = String::new();
     loop {
-        let looked = guarded_apart("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
+        let looked = guard_beside("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
         match looked {
             Ok(Ok(Ok(seen))) if seen != last => {
                 last = seen;
@@ -116,7 +116,7 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
                 told.send_replace(Some(text.into()));
             }
             // What was seen last stands until the next look; a panic has been logged.
-            Ok(Ok(Ok(_))) | Err(Panicked) => {}
+            Ok(Ok(Ok(_))) | Err(Panic { .. }) => {}
             Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "what is followed cannot be looked at"),
             Ok(Err(_)) => tracing::debug!("what is followed could not be looked at in time"),
         }

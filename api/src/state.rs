@@ -9,9 +9,9 @@ use stokehold_exposition::Exposition;
 use stokehold_objects::Objects;
 use stokehold_queue::budgets::Running;
 use stokehold_queue::gateway::{ForgottenNeeds, ModelRef};
-use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use stokehold_supervise::Supervisor;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
@@ -28,9 +28,7 @@ use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::rented::Machines;
 use crate::shares::{Share, Shares};
-use crate::signals::Signals;
 use crate::storage::Stored;
-use crate::supervise::{Duties, supervise};
 use crate::tenants::Tenants;
 use crate::turns::Turns;
 use crate::uses::Uses;
@@ -111,8 +109,8 @@ pub struct Parts {
     pub(crate) upload_shares: Shares,
     /// Changes of a tenant that are under way.
     pub(crate) change_shares: Shares,
-    /// How the background duties are doing.
-    pub(crate) duties: Duties,
+    /// The supervisor of the background duties.
+    pub(crate) supervisor: Supervisor,
     pub(crate) ready: crate::routes::health::Readiness,
     /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
     pub(crate) redis_changed: Vec<Notify>,
@@ -133,19 +131,19 @@ impl App {
         self.config.redis.clock.now_ms()
     }
 
-    /// Puts the replica named `replica` together and hands on what it is told; `shutdown` ends that, and everything held open.
-    pub(crate) fn start(
+    /// The parts of the replica named `replica`. `shutdown` ends every request that is held open.
+    pub(crate) fn new(
         config: Config,
-        (replica, heard): (String, mpsc::Receiver<Signal>),
+        replica: String,
         queue: Shards,
         objects: Objects,
         durability: Durability,
-        exposition: Exposition,
+        (exposition, supervisor): (Exposition, Supervisor),
         shutdown: CancellationToken,
     ) -> Self {
         let registry = queue.registry();
         let patience = Patience(Duration::from_millis(config.limits.queue_timeout_ms));
-        let app = Self(Arc::new(Parts {
+        Self(Arc::new(Parts {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
             tenants: Tenants::new(),
@@ -180,7 +178,7 @@ impl App {
             held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),
-            duties: Duties::default(),
+            supervisor,
             ready: crate::routes::health::Readiness::default(),
             patience,
             config,
@@ -189,9 +187,7 @@ impl App {
             objects,
             durability,
             shutdown,
-        }));
-        tokio::spawn(supervise(app.clone(), Signals::new(app.clone(), heard), app.shutdown.clone()));
-        app
+        }))
     }
 
     /// Asks the queue or the registry, for as long as a client should wait for it.

@@ -3,7 +3,6 @@
 
 pub(crate) mod chores;
 pub(crate) mod eta;
-mod guard;
 mod lead;
 pub(crate) mod look;
 pub(crate) mod notices;
@@ -21,6 +20,7 @@ use stokehold_exposition::Exposition;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
 use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
 use stokehold_queue::{Clock, Queue, Shards, now_ms};
+use stokehold_supervise::Supervisor;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,6 @@ use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
 use chores::Patience;
-use guard::guarded;
 use lead::Lead;
 use look::{Eyes, Look};
 use notices::Notices;
@@ -50,7 +49,7 @@ use round::round;
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The timeout of a round. Providers take their time, and each of their calls has a timeout of its own.
-const ROUND_MAX: Duration = Duration::from_secs(600);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What is to be given up when this process ends has so long to be written down.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
@@ -109,6 +108,7 @@ pub struct Autoscaler {
     invites: Option<Arc<dyn Invites>>,
     books: Books,
     exposition: Exposition,
+    supervisor: Supervisor,
     /// What is so for longer is logged once.
     was_blind: bool,
     notices: Notices,
@@ -157,6 +157,7 @@ impl Autoscaler {
             invites: None,
             books: Books::default(),
             exposition: Exposition::default(),
+            supervisor: Supervisor::default(),
             was_blind: false,
             notices: Notices::default(),
             told_ms: 0,
@@ -174,6 +175,13 @@ impl Autoscaler {
     #[must_use]
     pub fn with_exposition(mut self, exposition: Exposition) -> Self {
         self.exposition = exposition;
+        self
+    }
+
+    /// With the supervisor of its background duties.
+    #[must_use]
+    pub fn with_supervisor(mut self, supervisor: Supervisor) -> Self {
+        self.supervisor = supervisor;
         self
     }
 
@@ -198,7 +206,8 @@ impl Autoscaler {
     /// When the queue's signals cannot be heard.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut heard = self.queue.listen(AUTOSCALER).await?;
-        let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone());
+        let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone(), &self.supervisor);
+        let rounds = self.supervisor.rounds("autoscaler_round", ROUND_TIMEOUT);
         let mut tick = interval(self.settings.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -216,8 +225,8 @@ impl Autoscaler {
             if let Some(term) = lead.term() {
                 let started = Instant::now();
                 tokio::select! {
-                    done = guarded("round", ROUND_MAX, self.round(term)) => {
-                        if done.is_some() {
+                    done = rounds.run(async { Ok(self.round(term).await) }) => {
+                        if done.is_ok() {
                             metrics::ticked(started.elapsed());
                         }
                     }

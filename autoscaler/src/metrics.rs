@@ -23,7 +23,6 @@ catalogue! {
     counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by what, why, and what became of them.";
     counter BLIND = "stokehold_autoscaler_blind_total" by ["what"], "Looks at which Redis or a provider could not be seen; nothing is done there then.";
     histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Seconds of one round: look, decide, do.";
-    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by how: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
 
 /// What only the one that leads tells.
@@ -46,8 +45,8 @@ pub use led::METRICS as LED;
 
 /// Everything that is counted in a process in which an autoscaler runs.
 #[must_use]
-pub fn catalogues() -> [&'static [Metric]; 2] {
-    [METRICS, stokehold_queue::metrics::METRICS]
+pub fn catalogues() -> [&'static [Metric]; 3] {
+    [METRICS, stokehold_queue::metrics::METRICS, stokehold_supervise::metrics::METRICS]
 }
 
 pub(crate) fn leads(is_leading: bool) {
@@ -56,11 +55,6 @@ pub(crate) fn leads(is_leading: bool) {
 
 pub(crate) fn ticked(took: Duration) {
     histogram!(TICK_SECONDS).record(took);
-}
-
-/// `kind`: `timeout` or `panic`.
-pub(crate) fn round_failed(duty: &'static str, kind: &'static str) {
-    counter!(ROUND_FAILURES, "duty" => duty, "kind" => kind).increment(1);
 }
 
 pub(crate) fn blind(what: &'static str) {

@@ -8,13 +8,14 @@ use stokehold_exposition::Metric;
 const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
 
 /// Who tells what, in the order of the page.
-fn tellers() -> [(&'static str, &'static [Metric]); 7] {
+fn tellers() -> [(&'static str, &'static [Metric]); 8] {
     [
         ("Each replica of the API", stokehold_api::METRICS),
         ("One replica of the API, of the whole installation", stokehold_api::FIGURES),
         ("Each autoscaler", stokehold_autoscaler::metrics::METRICS),
         ("The autoscaler that leads", stokehold_autoscaler::metrics::LED),
         ("Each worker", stokehold_worker::metrics::METRICS),
+        ("Background duties of replicas, autoscalers and workers", stokehold_supervise::metrics::METRICS),
         ("Whoever speaks to Redis: replicas and autoscalers", stokehold_queue::metrics::METRICS),
         ("Whoever speaks to S3: replicas", stokehold_objects::metrics::METRICS),
     ]

@@ -14,6 +14,7 @@ use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
 use stokehold_ledger::{Ledger, Verdict};
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
+use stokehold_supervise::guard_blocking;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -55,7 +56,7 @@ struct Inner {
 
 struct Known {
     cards: Vec<Card>,
-    /// When the look under way began; `None` between two.
+    /// When the look under way began, or the first of several that panicked; `None` after one that ended.
     looking_since: Option<Instant>,
 }
 
@@ -162,7 +163,8 @@ impl Cards {
         let look_on = move || {
             while !cards.0.stopped.load(Ordering::Relaxed) {
                 match nudged.recv_timeout(EVERY) {
-                    Ok(()) | Err(RecvTimeoutError::Timeout) => cards.look(),
+                    // After a panic the next look follows; without one that ends, the cards are fenced after [`LOOK_MAX`].
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => drop(guard_blocking("cards", || cards.look())),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -170,7 +172,12 @@ impl Cards {
         std::thread::Builder::new().name("cards".to_owned()).spawn(look_on)?;
         for place in 0..self.0.gpus.len() {
             let cards = self.clone();
-            std::thread::Builder::new().name("xids".to_owned()).spawn(move || cards.listen(place))?;
+            let listen_on = move || {
+                while guard_blocking("xids", || cards.listen(place)).is_err() {
+                    std::thread::sleep(EVERY);
+                }
+            };
+            std::thread::Builder::new().name("xids".to_owned()).spawn(listen_on)?;
         }
         Ok(())
     }
@@ -199,7 +206,7 @@ impl Cards {
     /// One look at every card.
     fn look(&self) {
         let Some(nvml) = &self.0.nvml else { return };
-        self.lock().looking_since = Some(Instant::now());
+        self.lock().looking_since.get_or_insert_with(Instant::now);
         for (place, gpu) in self.0.gpus.iter().enumerate() {
             let look = nvml::look(nvml, gpu.index);
             let Verdict { short_mib, stuck_mib } = look.as_ref().map_or_else(

@@ -28,7 +28,6 @@ mod rental;
 mod runner;
 pub mod sandbox;
 mod scratch;
-mod supervise;
 mod transfer;
 mod turns;
 pub mod uv;
@@ -37,4 +36,4 @@ mod worker;
 
 pub use conceal::conceal;
 pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, Secret, VARIABLES, user_cache_dir};
-pub use worker::run;
+pub use worker::{run, run_supervised};

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{Counter, counter, gauge, histogram};
-use stokehold_exposition::catalogue;
+use stokehold_exposition::{Metric, catalogue};
 
 /// From a small lock file, all of which is cached, to a large one over a slow line.
 const BUILD: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0];
@@ -19,7 +19,12 @@ catalogue! {
     histogram BUILD_SECONDS = "stokehold_worker_environment_build_seconds" in BUILD by ["outcome"], "Seconds that building an environment took: built or failed. One that was there already is not counted.";
     counter WEIGHTS = "stokehold_worker_weights_fetched_bytes_total", "Weights that were fetched and are what was pinned.";
     counter GATEWAY_ERRORS = "stokehold_worker_gateway_errors_total" by ["call"], "Tries of calls to the gateway that failed.";
-    counter PANICS = "stokehold_worker_panics_total" by ["part"], "Panics in parts of this worker: its heartbeat, what it does beside its jobs, or the run of one. It is started again; a job runs again.";
+}
+
+/// Everything that is counted in a process in which a worker runs.
+#[must_use]
+pub fn catalogues() -> [&'static [Metric]; 2] {
+    [METRICS, stokehold_supervise::metrics::METRICS]
 }
 
 const OUTCOMES: [&str; 4] = ["succeeded", "failed", "released", "lost"];
@@ -43,10 +48,6 @@ pub(crate) fn ended(outcome: Outcome) {
 
 pub(crate) fn running(attempts: u32) {
     gauge!(RUNNING).set(attempts);
-}
-
-pub(crate) fn panicked(part: &'static str) {
-    counter!(PANICS, "part" => part).increment(1);
 }
 
 pub(crate) fn runner_started() {

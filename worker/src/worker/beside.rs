@@ -15,6 +15,11 @@ use super::Worker;
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
+    /// Joins again whenever the gateway refuses this worker's token.
+    pub(super) async fn stay_joined(self: Arc<Self>) {
+        match self.gateway.stay_joined().await {}
+    }
+
     /// Gives memory back whenever a card turns out to be short of it, and takes back what was offered of one that takes no work any more.
     pub(super) async fn relieve(self: Arc<Self>) {
         let mut changed = self.cards.changed();
