@@ -9,6 +9,7 @@ mod caches;
 mod cards;
 mod disk;
 mod drain;
+mod duties;
 mod ends;
 mod environments;
 mod gateway;
