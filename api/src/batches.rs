@@ -31,6 +31,7 @@ use stokehold_queue::batches::{Batch, BatchState, Batches, Stop};
 use stokehold_queue::budgets::Running;
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error as QueueError, RedisQueue, now_ms};
+use stokehold_supervise::{BoxError, Duty, Panic, guard_beside};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::TaskTracker;
@@ -39,7 +40,6 @@ pub(crate) use budget::forecast;
 
 use crate::error::Problem;
 use crate::state::App;
-use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 
 /// The longest sleep between two looks.
 const ROUND: Duration = Duration::from_secs(1);
@@ -157,14 +157,14 @@ impl Runner {
                 let _permit = permit;
                 let (runner, id) = (&working.runner, &working.id);
                 let work = Box::pin(runner.work(id));
-                match guarded_apart(Self::NAME, runner.app.shutdown.run_until_cancelled(work)).await {
+                match guard_beside(Self::NAME, runner.app.shutdown.run_until_cancelled(work)).await {
                     Ok(None | Some(Ok(()) | Err(Trouble::Overtaken))) => {}
                     Ok(Some(Err(error))) => {
                         report(id, &error);
                         sleep(PAUSE).await;
                     }
                     // The same batch may well panic again: it does not keep this replica busy.
-                    Err(Panicked) => {
+                    Err(Panic { .. }) => {
                         tracing::error!(batch.id = id, "work on a batch panicked, trying again");
                         runner.app.shutdown.run_until_cancelled(sleep(PANIC_PAUSE)).await;
                     }
@@ -257,21 +257,21 @@ impl Runner {
 
 impl Duty for Runner {
     const NAME: &'static str = "batches";
-    const ROUND_MAX: Duration = ROUND_MAX;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
     /// Work that is in progress at a shutdown is dropped as if this replica were killed.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.run_once().await?;
         Ok(ROUND)
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         sleep(BREATH).await;
         self.app.work.wait(Work::Batches, self.shard.number(), pause).await;
     }
 
-    async fn end(&mut self) {
+    async fn shut_down(&mut self) {
         self.tasks.close();
         self.tasks.wait().await;
     }

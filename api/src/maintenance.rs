@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use stokehold_queue::queue::Swept;
 use stokehold_queue::{Queue, now_ms};
+use stokehold_supervise::{BoxError, Duty};
 
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// The longest sleep between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
@@ -33,9 +33,9 @@ pub(crate) struct Upkeep(pub(crate) App);
 
 impl Duty for Promote {
     const NAME: &'static str = "promote";
-    const ROUND_MAX: Duration = ROUND_MAX;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let swept = self.0.queue.promote().await?;
         metrics::promoted(swept.jobs);
         Ok(pause(swept, now_ms()))
@@ -44,9 +44,9 @@ impl Duty for Promote {
 
 impl Duty for Reap {
     const NAME: &'static str = "reap";
-    const ROUND_MAX: Duration = ROUND_MAX;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         #[cfg(feature = "mutants")]
         assert!(!stokehold_queue::mutants::is("duty-not-restarted"), "planted");
         let swept = self.0.queue.reap().await?;
@@ -57,9 +57,9 @@ impl Duty for Reap {
 
 impl Duty for Expire {
     const NAME: &'static str = "expire";
-    const ROUND_MAX: Duration = ROUND_MAX;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let swept = self.0.queue.expire().await?;
         metrics::expired(swept.jobs);
         Ok(pause(swept, now_ms()))
@@ -68,10 +68,10 @@ impl Duty for Expire {
 
 impl Duty for Upkeep {
     const NAME: &'static str = "upkeep";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const BLOCKS_READINESS: bool = false;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         metrics::upkeep(self.0.pulls.parked());
         Ok(UPKEEP_EVERY)
     }

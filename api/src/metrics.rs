@@ -55,8 +55,6 @@ catalogue! {
     counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Schedule ticks: `submitted`, `refused` or `missed`.";
     counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records examined by recovery sweeps.";
     counter RECORDS_REPAIRED = "stokehold_records_repaired_total" by ["kind"], "Records that recovery sweeps put back in place. 0 in a healthy queue.";
-    counter DUTY_ROUNDS = "stokehold_duty_rounds_total" by ["duty"], "Rounds of the replica's background duties.";
-    counter DUTY_FAILURES = "stokehold_duty_failures_total" by ["duty", "kind"], "Rounds of background duties that failed, by how: `error`, `timeout` or `panic`. A duty that panicked is started again.";
     gauge REDIS_USED = "stokehold_redis_memory_used_bytes" by ["shard"], "Memory used by the Redis of a shard.";
     gauge REDIS_MAX = "stokehold_redis_memory_max_bytes" by ["shard"], "Memory limit of the Redis of a shard; 0 without a limit.";
     gauge REDIS_REPLICAS = "stokehold_redis_replicas" by ["shard"], "Replicas of the Redis of a shard that are in sync.";
@@ -83,8 +81,9 @@ pub(crate) fn request_held_back() {
 
 /// Everything that is counted in a process in which the API runs.
 #[must_use]
-pub fn catalogues() -> [&'static [Metric]; 3] {
-    [METRICS, stokehold_queue::metrics::METRICS, stokehold_objects::metrics::METRICS]
+pub fn catalogues() -> [&'static [Metric]; 4] {
+    let [queue, objects] = [stokehold_queue::metrics::METRICS, stokehold_objects::metrics::METRICS];
+    [METRICS, queue, objects, stokehold_supervise::metrics::METRICS]
 }
 
 /// Folds recorded samples and notes how many pulls are parked; called every few seconds.
@@ -186,33 +185,6 @@ pub(crate) fn traces_dropped(why: TraceDrop, traces: u64) {
 
 pub(crate) fn webhook_tried(outcome: &'static str) {
     counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(1);
-}
-
-/// How a round of a background duty failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DutyFailure {
-    /// It returned an error.
-    Error,
-    /// It did not end in time.
-    Timeout,
-    /// It panicked.
-    Panic,
-}
-
-pub(crate) fn duty_round(duty: &'static str, failure: Option<DutyFailure>) {
-    counter!(DUTY_ROUNDS, "duty" => duty).increment(1);
-    if let Some(failure) = failure {
-        duty_failed(duty, failure);
-    }
-}
-
-pub(crate) fn duty_failed(duty: &'static str, failure: DutyFailure) {
-    let kind = match failure {
-        DutyFailure::Error => "error",
-        DutyFailure::Timeout => "timeout",
-        DutyFailure::Panic => "panic",
-    };
-    counter!(DUTY_FAILURES, "duty" => duty, "kind" => kind).increment(1);
 }
 
 /// `outcome` is `submitted`, `refused` or `missed`.

@@ -17,6 +17,7 @@ use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpe
 use stokehold_queue::pipeline::{self, Blocked, Next};
 use stokehold_queue::queue::{Due, Settlement, Verdict, Work};
 use stokehold_queue::{Error, JobId, Queue};
+use stokehold_supervise::{BoxError, Duty, Panic, guard_beside};
 use tokio::time::{sleep, timeout};
 
 use crate::error::Problem;
@@ -24,7 +25,6 @@ use crate::jobs::inputs;
 use crate::metrics;
 use crate::server::json;
 use crate::state::App;
-use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 use crate::traces::context;
 use crate::traces::sampler::Sampler;
 
@@ -70,12 +70,12 @@ impl Settler {
         let claimed = due.len();
         *self.lock() = due.iter().copied().collect();
         let settled = due.into_iter().map(|due| async move {
-            let done = guarded_apart(Self::NAME, timeout(SETTLE_MAX, self.settle_one(due))).await;
+            let done = guard_beside(Self::NAME, timeout(SETTLE_MAX, self.settle_one(due))).await;
             self.lock().remove(&due);
             match done {
                 Ok(Ok(done)) => return done,
                 Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "settling a job timed out"),
-                Err(Panicked) => tracing::error!(job.id = %due.id(), "settling a job panicked"),
+                Err(Panic { .. }) => tracing::error!(job.id = %due.id(), "settling a job panicked"),
             }
             // It is tried again when its claim has run out.
             Ok(())
@@ -255,14 +255,14 @@ impl Settler {
 
 impl Duty for Settler {
     const NAME: &'static str = "settle";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const RETRY: Duration = RELOOK;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = RELOOK;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         Ok(if self.run_once().await? > 0 { Duration::ZERO } else { RELOOK })
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         if !pause.is_zero() {
             self.app.work.wait(Work::Settle, 0, pause).await;
         }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stokehold_queue::{Cursor, Error, RedisQueue};
+use stokehold_supervise::{BoxError, Duty};
 use tokio::time::{Instant, sleep};
 
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 const EVERY: Duration = Duration::from_secs(300);
 
@@ -83,16 +83,16 @@ impl Recovery {
 
 impl Duty for Recovery {
     const NAME: &'static str = "recovery";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const RETRY: Duration = EVERY;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = EVERY;
     /// The next sweep begins anew.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         Ok(self.run_once().await?.map_or(Duration::ZERO, |_| EVERY))
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         if pause.is_zero() {
             return;
         }

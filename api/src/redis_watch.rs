@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use stokehold_queue::{Error, RedisQueue};
+use stokehold_supervise::{BoxError, Duty};
 
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -52,9 +52,9 @@ impl Watch {
 /// While Redis does not answer, its last state stays in effect.
 impl Duty for Watch {
     const NAME: &'static str = "watch";
-    const ROUND_MAX: Duration = LOOK_MAX;
+    const ROUND_TIMEOUT: Duration = LOOK_MAX;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.run_once().await?;
         Ok(EVERY)
     }

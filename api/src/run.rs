@@ -9,6 +9,7 @@ use stokehold_metrics::Exposition;
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Error as QueueError, Fitness, Queue, Shards, nonce};
+use stokehold_supervise::{Backoff, Supervisor};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -34,7 +35,6 @@ use crate::server::observe::REQUEST_ID;
 use crate::server::serve;
 use crate::server::serve::Bounds;
 use crate::state::App;
-use crate::supervise::supervise;
 use crate::tenants::{audit, token_last_used, turns};
 use crate::traces::context::CALLED;
 use crate::traces::export;
@@ -68,14 +68,29 @@ pub async fn run_showing(
     listener: TcpListener,
     shutdown: CancellationToken,
 ) -> Result<()> {
+    run_supervised(config, exposition, Supervisor::new(backoff()), listener, shutdown).await
+}
+
+/// [`run_showing`] with the supervisor of the background duties. All of them are registered there before the first request is
+/// answered.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_supervised(
+    config: Config,
+    exposition: Exposition,
+    supervisor: Supervisor,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> Result<()> {
     metrics::install();
     // Not as before: `event.lua` knows by their names the replicas of the release before, which read outputs elsewhere.
     let replica = format!("replica_{}", nonce());
     let (queue, fitness, heard) = queue(&config, &replica).await?;
     let objects = objects(&config).await?;
     let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
-    let app = App::start(config, (replica, heard), queue, objects, fitness.durability, exposition, shutdown.clone());
-    let duties = duties(&app, &shutdown)?;
+    let app = App::new(config, replica, queue, objects, fitness.durability, (exposition, supervisor), shutdown.clone());
+    let duties = duties(&app, heard, &shutdown)?;
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API is listening");
     serve::serve(listener, self::app(app), bounds, shutdown).await;
@@ -83,15 +98,16 @@ pub async fn run_showing(
     Ok(())
 }
 
-/// Starts every background duty of a replica.
-fn duties(app: &App, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
+/// Starts every background duty of a replica: the only list of them.
+fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
     let mut duties = JoinSet::new();
     macro_rules! start {
         ($($duty:expr),+ $(,)?) => {
-            $(duties.spawn(supervise(app.clone(), $duty, shutdown.clone()));)+
+            $(duties.spawn(app.supervisor.run_until_shutdown($duty, shutdown.clone()));)+
         };
     }
     start![
+        Signals::new(app.clone(), heard),
         Promote(app.clone()),
         Reap(app.clone()),
         Expire(app.clone()),
@@ -118,6 +134,15 @@ fn duties(app: &App, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
         }
     }
     Ok(duties)
+}
+
+/// The backoff of the background duties.
+fn backoff() -> Backoff {
+    #[cfg(feature = "mutants")]
+    if stokehold_queue::mutants::is("duty-not-restarted") {
+        return Backoff { first: Duration::MAX, max: Duration::MAX };
+    }
+    Backoff::default()
 }
 
 /// Every route, around a running replica. Needs no socket.

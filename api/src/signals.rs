@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use stokehold_queue::queue::{Signal, Work};
+use stokehold_supervise::{BoxError, Duty};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// The timeout of a round, which waits for nothing.
 const ROUND_MAX: Duration = Duration::from_secs(10);
+
+/// Between two reports that the subscription has ended.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Hands signals on for as long as the subscription lasts.
 pub(crate) struct Signals {
@@ -47,23 +51,27 @@ impl Signals {
 
 impl Duty for Signals {
     const NAME: &'static str = "signals";
-    const ROUND_MAX: Duration = ROUND_MAX;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = RETRY_DELAY;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         while let Some(signal) = self.next.take().or_else(|| self.heard.try_recv().ok()) {
             self.hand_on(signal);
+        }
+        if self.heard.is_closed() {
+            return Err(
+                "the subscription to the queue's signals has ended; requests that wait look every few seconds".into()
+            );
         }
         Ok(Duration::ZERO)
     }
 
-    /// Until the next signal.
-    async fn rest(&mut self, _: Duration) {
-        self.next = self.heard.recv().await;
-        if self.next.is_none() {
-            tracing::error!(
-                "the subscription to the queue's signals ended; waits and lease polls fall back to polling every few seconds"
-            );
-            std::future::pending::<()>().await;
+    /// Waits for the next signal.
+    async fn wait(&mut self, pause: Duration) {
+        if self.heard.is_closed() {
+            sleep(pause).await;
+        } else {
+            self.next = self.heard.recv().await;
         }
     }
 }

@@ -9,9 +9,9 @@ use stokehold_metrics::Exposition;
 use stokehold_objects::Objects;
 use stokehold_queue::budgets::Running;
 use stokehold_queue::gateway::{ForgottenNeeds, ModelRef};
-use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use stokehold_supervise::Supervisor;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -23,8 +23,6 @@ use crate::history::History;
 use crate::jobs::large_inputs;
 use crate::jobs::watchers::Waits;
 use crate::queue_timeout::Patience;
-use crate::signals::Signals;
-use crate::supervise::{Duties, supervise};
 use crate::tenants::Tenants;
 use crate::tenants::auth;
 use crate::tenants::shares::{Share, Shares};
@@ -112,8 +110,8 @@ pub struct Parts {
     pub(crate) upload_shares: Shares,
     /// The tenants' shares of concurrent changes.
     pub(crate) change_shares: Shares,
-    /// The state of the background duties.
-    pub(crate) duties: Duties,
+    /// The supervisor of the background duties.
+    pub(crate) supervisor: Supervisor,
     pub(crate) ready: crate::server::health::Readiness,
     /// One notifier per shard: its Redis was restarted or replaced.
     pub(crate) redis_changed: Vec<Notify>,
@@ -134,19 +132,19 @@ impl App {
         self.config.redis.clock.now_ms()
     }
 
-    /// Builds the replica named `replica` and forwards its signals; `shutdown` ends that and every held request.
-    pub(crate) fn start(
+    /// The parts of the replica named `replica`. `shutdown` ends every request that is held open.
+    pub(crate) fn new(
         config: Config,
-        (replica, heard): (String, mpsc::Receiver<Signal>),
+        replica: String,
         queue: Shards,
         objects: Objects,
         durability: Durability,
-        exposition: Exposition,
+        (exposition, supervisor): (Exposition, Supervisor),
         shutdown: CancellationToken,
     ) -> Self {
         let registry = queue.registry();
         let patience = Patience(Duration::from_millis(config.limits.queue_timeout_ms));
-        let app = Self(Arc::new(Parts {
+        Self(Arc::new(Parts {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
             tenants: Tenants::new(),
@@ -181,7 +179,7 @@ impl App {
             held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),
-            duties: Duties::default(),
+            supervisor,
             ready: crate::server::health::Readiness::default(),
             patience,
             config,
@@ -190,9 +188,7 @@ impl App {
             objects,
             durability,
             shutdown,
-        }));
-        tokio::spawn(supervise(app.clone(), Signals::new(app.clone(), heard), app.shutdown.clone()));
-        app
+        }))
     }
 
     /// Runs a call of the queue or the registry within the time that a client should wait.

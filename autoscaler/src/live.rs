@@ -4,7 +4,6 @@
 mod budget;
 pub(crate) mod collect;
 pub(crate) mod eta;
-mod guard;
 mod lead;
 pub(crate) mod notices;
 pub(crate) mod pause;
@@ -21,6 +20,7 @@ use stokehold_metrics::Exposition;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
 use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
 use stokehold_queue::{Clock, Queue, Shards, now_ms};
+use stokehold_supervise::Supervisor;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,6 @@ use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
 use collect::{Collector, Poll};
-use guard::guarded;
 use lead::Lead;
 use notices::Notices;
 use reconcile::Patience;
@@ -50,8 +49,8 @@ use round::round;
 /// Time to collect further wake-ups before a round, because they come in groups and one poll serves all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Timeout of a round. Each call of a provider has its own timeout.
-const ROUND_MAX: Duration = Duration::from_secs(600);
+/// The timeout of a round. Each call of a provider has its own timeout.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timeout for updating the ledger when the process ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
@@ -110,6 +109,7 @@ pub struct Autoscaler {
     invites: Option<Arc<dyn Invites>>,
     cost_ledger: CostLedger,
     exposition: Exposition,
+    supervisor: Supervisor,
     /// Whether the last poll failed, so that a lasting failure is logged once.
     was_redis_unreachable: bool,
     notices: Notices,
@@ -159,6 +159,7 @@ impl Autoscaler {
             invites: None,
             cost_ledger: CostLedger::default(),
             exposition: Exposition::default(),
+            supervisor: Supervisor::default(),
             was_redis_unreachable: false,
             notices: Notices::default(),
             told_ms: 0,
@@ -176,6 +177,13 @@ impl Autoscaler {
     #[must_use]
     pub fn with_exposition(mut self, exposition: Exposition) -> Self {
         self.exposition = exposition;
+        self
+    }
+
+    /// Sets the supervisor of its background duties.
+    #[must_use]
+    pub fn with_supervisor(mut self, supervisor: Supervisor) -> Self {
+        self.supervisor = supervisor;
         self
     }
 
@@ -200,7 +208,8 @@ impl Autoscaler {
     /// If it cannot subscribe to the signals of the queue.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut heard = self.queue.listen(AUTOSCALER).await?;
-        let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone());
+        let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone(), &self.supervisor);
+        let rounds = self.supervisor.rounds("autoscaler_round", ROUND_TIMEOUT);
         let mut tick = interval(self.settings.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -218,8 +227,8 @@ impl Autoscaler {
             if let Some(term) = lead.term() {
                 let started = Instant::now();
                 tokio::select! {
-                    done = guarded("round", ROUND_MAX, self.round(term)) => {
-                        if done.is_some() {
+                    done = rounds.run(async { Ok(self.round(term).await) }) => {
+                        if done.is_ok() {
                             metrics::ticked(started.elapsed());
                         }
                     }

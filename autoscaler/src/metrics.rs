@@ -24,7 +24,6 @@ catalogue! {
     counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
     counter UNREACHABLE = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
     histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Duration of one round of the autoscaler (poll, plan, execute), seconds.";
-    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by kind: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
 
 /// Metrics that only the leader exposes.
@@ -47,8 +46,8 @@ pub use led::METRICS as LED;
 
 /// All metrics of a process that runs an autoscaler.
 #[must_use]
-pub fn catalogues() -> [&'static [Metric]; 2] {
-    [METRICS, stokehold_queue::metrics::METRICS]
+pub fn catalogues() -> [&'static [Metric]; 3] {
+    [METRICS, stokehold_queue::metrics::METRICS, stokehold_supervise::metrics::METRICS]
 }
 
 pub(crate) fn leads(is_leading: bool) {
@@ -57,11 +56,6 @@ pub(crate) fn leads(is_leading: bool) {
 
 pub(crate) fn ticked(took: Duration) {
     histogram!(TICK_SECONDS).record(took);
-}
-
-/// `kind`: `timeout` or `panic`.
-pub(crate) fn round_failed(duty: &'static str, kind: &'static str) {
-    counter!(ROUND_FAILURES, "duty" => duty, "kind" => kind).increment(1);
 }
 
 pub(crate) fn unreachable(what: &'static str) {

@@ -9,13 +9,14 @@ use stokehold_metrics::Metric;
 const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
 
 /// The sources of metrics, in the order of the page.
-fn tellers() -> [(&'static str, &'static [Metric]); 7] {
+fn tellers() -> [(&'static str, &'static [Metric]); 8] {
     [
         ("Each API replica", stokehold_api::METRICS),
         ("The installation, exported by one API replica", stokehold_api::FIGURES),
         ("Each autoscaler", stokehold_autoscaler::metrics::METRICS),
         ("The leading autoscaler", stokehold_autoscaler::metrics::LED),
         ("Each worker", stokehold_worker::metrics::METRICS),
+        ("Background duties: API replicas, autoscalers and workers", stokehold_supervise::metrics::METRICS),
         ("Redis clients: API replicas and autoscalers", stokehold_queue::metrics::METRICS),
         ("S3 clients: API replicas", stokehold_objects::metrics::METRICS),
     ]

@@ -92,7 +92,7 @@ async fn work(args: Here) -> Result<()> {
     }
     if let Some(listen) = config.metrics_listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        stokehold_metrics::install(&[stokehold_worker::metrics::METRICS]);
+        stokehold_metrics::install(&stokehold_worker::metrics::catalogues());
         tokio::spawn(stokehold_metrics::serve(listener, Exposition::default(), shutdown.clone()));
     }
     let working = stokehold_worker::run(config, shutdown.clone());

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
+use stokehold_supervise::guard_blocking;
 use stokehold_vram::{Ledger, Verdict};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -56,7 +57,7 @@ struct Inner {
 
 struct Known {
     states: Vec<GpuState>,
-    /// Start of the current reading; `None` between readings.
+    /// Start of the current reading, or of the first of several that panicked; `None` after one that ended.
     looking_since: Option<Instant>,
 }
 
@@ -165,7 +166,8 @@ impl Gpus {
         let look_on = move || {
             while !gpus.0.stopped.load(Ordering::Relaxed) {
                 match nudged.recv_timeout(EVERY) {
-                    Ok(()) | Err(RecvTimeoutError::Timeout) => gpus.look(),
+                    // After a panic the next reading follows. If none ends, the GPUs are marked faulty after [`LOOK_MAX`].
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => drop(guard_blocking("gpus", || gpus.look())),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -173,7 +175,12 @@ impl Gpus {
         std::thread::Builder::new().name("gpus".to_owned()).spawn(look_on)?;
         for place in 0..self.0.gpus.len() {
             let gpus = self.clone();
-            std::thread::Builder::new().name("xids".to_owned()).spawn(move || gpus.listen(place))?;
+            let listen_on = move || {
+                while guard_blocking("xids", || gpus.listen(place)).is_err() {
+                    std::thread::sleep(EVERY);
+                }
+            };
+            std::thread::Builder::new().name("xids".to_owned()).spawn(listen_on)?;
         }
         Ok(())
     }
@@ -202,7 +209,7 @@ impl Gpus {
     /// Reads every GPU once.
     fn look(&self) {
         let Some(nvml) = &self.0.nvml else { return };
-        self.lock().looking_since = Some(Instant::now());
+        self.lock().looking_since.get_or_insert_with(Instant::now);
         for (place, gpu) in self.0.gpus.iter().enumerate() {
             let look = nvml::look(nvml, gpu.index);
             let Verdict { short_mib, stuck_mib } = look.as_ref().map_or_else(

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{Counter, counter, gauge, histogram};
-use stokehold_metrics::catalogue;
+use stokehold_metrics::{Metric, catalogue};
 
 /// Buckets from a small lock file that is fully cached to a large one over a slow network.
 const BUILD: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0];
@@ -19,7 +19,12 @@ catalogue! {
     histogram BUILD_SECONDS = "stokehold_worker_environment_build_seconds" in BUILD by ["outcome"], "Duration of environment builds in seconds, by outcome: built or failed. Reused environments are not counted.";
     counter WEIGHTS = "stokehold_worker_weights_fetched_bytes_total", "Bytes of weights fetched and verified.";
     counter GATEWAY_ERRORS = "stokehold_worker_gateway_errors_total" by ["call"], "Failed tries of calls to the gateway.";
-    counter PANICS = "stokehold_worker_panics_total" by ["part"], "Panics in this worker, by part: the heartbeat, a background task or a job's attempt. The part is restarted; the job runs again.";
+}
+
+/// Everything that is counted in a process in which a worker runs.
+#[must_use]
+pub fn catalogues() -> [&'static [Metric]; 2] {
+    [METRICS, stokehold_supervise::metrics::METRICS]
 }
 
 const OUTCOMES: [&str; 4] = ["succeeded", "failed", "released", "lost"];
@@ -43,10 +48,6 @@ pub(crate) fn ended(outcome: Outcome) {
 
 pub(crate) fn running(attempts: u32) {
     gauge!(RUNNING).set(attempts);
-}
-
-pub(crate) fn panicked(part: &'static str) {
-    counter!(PANICS, "part" => part).increment(1);
 }
 
 pub(crate) fn runner_started() {

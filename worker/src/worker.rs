@@ -11,6 +11,7 @@ use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
     LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
+use stokehold_supervise::{Supervisor, guard_beside};
 use stokehold_vram::Claim;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -36,7 +37,6 @@ use crate::rejoin::Rejoin;
 use crate::rental::Reached;
 use crate::sandbox::Sandbox;
 use crate::scratch::Scratch;
-use crate::supervise::{guarded, kept};
 use crate::transfer::Transfer;
 use crate::turns::Slots;
 use crate::uv::ensure_uv;
@@ -68,9 +68,17 @@ const BATCH: usize = 100;
 ///
 /// If it cannot start, e.g. without uv or a data directory, or if the gateway rejects its join.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let Some(rental) = config.rental.clone() else { return Box::pin(work(config, None, shutdown)).await };
+    run_supervised(config, Supervisor::default(), shutdown).await
+}
+
+/// [`run`] with the supervisor of the worker's background duties.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_supervised(config: Config, supervisor: Supervisor, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Some(rental) = config.rental.clone() else { return Box::pin(work(config, supervisor, None, shutdown)).await };
     let (reached, stop) = (Arc::new(Reached::new(&config.data_dir)), shutdown.child_token());
-    let mut working = Box::pin(work(config, Some(Arc::clone(&reached)), stop.clone()));
+    let mut working = Box::pin(work(config, supervisor, Some(Arc::clone(&reached)), stop.clone()));
     tokio::select! {
         done = &mut working => return done,
         () = reached.overdue(rental.limit) => {}
@@ -91,7 +99,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     }
 }
 
-async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: CancellationToken) -> anyhow::Result<()> {
+async fn work(
+    config: Config,
+    supervisor: Supervisor,
+    reached: Option<Arc<Reached>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let scratch = Scratch::open(&config.data_dir)?;
     let stoke = config.confines.clone().map_or_else(std::env::current_exe, Ok)?;
     let folders = [scratch.path(), config.cache_dir.clone()];
@@ -180,16 +193,17 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     });
     let heartbeat = CancellationToken::new();
     let mut aside = JoinSet::new();
-    let gateway = Arc::clone(&worker.gateway);
-    aside.spawn(async move { match kept("join", || gateway.stay_joined()).await {} });
     let beside = Arc::clone(&worker);
-    aside.spawn(kept("relieve", move || Arc::clone(&beside).relieve()));
+    aside.spawn(supervisor.restart_on_panic("join", move || Arc::clone(&beside).stay_joined()));
     let beside = Arc::clone(&worker);
-    aside.spawn(kept("keep_warm", move || Arc::clone(&beside).keep_warm()));
+    aside.spawn(supervisor.restart_on_panic("relieve", move || Arc::clone(&beside).relieve()));
     let beside = Arc::clone(&worker);
-    aside.spawn(kept("fetch_ahead", move || Arc::clone(&beside).fetch_ahead()));
+    aside.spawn(supervisor.restart_on_panic("keep_warm", move || Arc::clone(&beside).keep_warm()));
+    let beside = Arc::clone(&worker);
+    aside.spawn(supervisor.restart_on_panic("fetch_ahead", move || Arc::clone(&beside).fetch_ahead()));
     let (beats, stop) = (Arc::clone(&worker), heartbeat.clone());
-    let beating = tokio::spawn(kept("heartbeat", move || Arc::clone(&beats).beat(joined.clone(), stop.clone())));
+    let beat = move || Arc::clone(&beats).beat(joined.clone(), stop.clone());
+    let beating = tokio::spawn(supervisor.restart_on_panic("heartbeat", beat));
     worker.serve(held, shutdown).await;
     aside.shutdown().await;
     worker.attempts.pool.stop().await;
@@ -489,7 +503,8 @@ impl Worker {
             );
             let attempt = async move {
                 let run = Box::pin(worker.attempts.run(job, slot, lost, claim));
-                let end = guarded("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, &panic));
+                let end =
+                    guard_beside("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, panic.message()));
                 match end {
                     End::Report(_) | End::Release(_) => worker.leases.ended(&lease),
                     End::Lost => worker.leases.forget(&lease),

@@ -14,10 +14,10 @@ use stokehold_queue::{BATCH_MAX, Error, Queue, RedisQueue, WorkerRecord, now_ms}
 
 use crate::error::Problem;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
 use stokehold_queue::costs::dollars;
+use stokehold_supervise::{BoxError, Duty};
 
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(5);
@@ -109,12 +109,12 @@ impl Keeper {
 
 impl Duty for Keeper {
     const NAME: &'static str = "budgets";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const RETRY: Duration = ROUND;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = ROUND;
     /// The next look does what this one did not.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.run_once().await?;
         Ok(ROUND.mul_f64(0.8 + 0.4 * rand::random::<f64>()))
     }

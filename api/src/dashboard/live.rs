@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use stokehold_queue::queue::{Gate, ListFilter};
 use stokehold_queue::{Queue, now_ms};
+use stokehold_supervise::{Panic, guard_beside};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -17,7 +18,6 @@ use crate::error::{Code, INTERNAL, Problem};
 use crate::jobs::queue;
 use crate::server::query::LIMIT;
 use crate::state::App;
-use crate::supervise::{Panicked, guarded_apart};
 use crate::tenants::shares::{Share, Shares};
 use crate::workers::fleet_routes as fleet;
 
@@ -111,7 +111,7 @@ impl App {
 async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
     let mut last = String::new();
     loop {
-        let looked = guarded_apart("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
+        let looked = guard_beside("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
         match looked {
             Ok(Ok(Ok(seen))) if seen != last => {
                 last = seen;
@@ -122,7 +122,7 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
                 told.send_replace(Some(text.into()));
             }
             // What was seen last stands until the next look; a panic has been logged.
-            Ok(Ok(Ok(_))) | Err(Panicked) => {}
+            Ok(Ok(Ok(_))) | Err(Panic { .. }) => {}
             Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "live data cannot be read"),
             Ok(Err(_)) => tracing::debug!("reading live data timed out"),
         }

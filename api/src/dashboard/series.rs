@@ -8,11 +8,11 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::job::Priority;
 use stokehold_queue::series::{Point, STEP_MS};
 use stokehold_queue::{Error, Queue, now_ms};
+use stokehold_supervise::{BoxError, Duty};
 use tokio::time::sleep;
 
 use crate::error::Problem;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 use crate::workers::fleet_routes as fleet;
 
 /// How long a step may take: less than it is long.
@@ -86,16 +86,16 @@ impl Keeper {
 
 impl Duty for Keeper {
     const NAME: &'static str = "series";
-    const ROUND_MAX: Duration = STEP_MAX;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = STEP_MAX;
+    const BLOCKS_READINESS: bool = false;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.step(self.at_ms).await?;
         Ok(Duration::ZERO)
     }
 
     /// Until the step that is under way ends.
-    async fn rest(&mut self, _: Duration) {
+    async fn wait(&mut self, _: Duration) {
         self.at_ms = (now_ms() / STEP_MS + 1) * STEP_MS;
         sleep(Duration::from_millis(self.at_ms.saturating_sub(now_ms()))).await;
     }

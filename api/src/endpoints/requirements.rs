@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use stokehold_queue::Error;
+use stokehold_supervise::{BoxError, Duty};
 
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// Between two sweeps.
 const EVERY: Duration = Duration::from_secs(600);
@@ -22,14 +22,14 @@ pub(crate) struct Free(pub(crate) App);
 
 impl Duty for Free {
     const NAME: &'static str = "requirements";
-    const ROUND_MAX: Duration = SWEEP_MAX;
-    const FIRST: Duration = EVERY;
-    const RETRY: Duration = EVERY;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = SWEEP_MAX;
+    const INITIAL_DELAY: Duration = EVERY;
+    const RETRY_DELAY: Duration = EVERY;
+    const BLOCKS_READINESS: bool = false;
     /// The next sweep does what this one did not.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let sets = run_once(&self.0).await?;
         if sets > 0 {
             tracing::info!(sets, "freed the numbers of unused requirement sets");

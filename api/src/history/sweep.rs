@@ -9,6 +9,7 @@ use futures::stream;
 use stokehold_queue::history::{DUE_MAX, Due};
 use stokehold_queue::job::Job;
 use stokehold_queue::{JobId, RedisQueue};
+use stokehold_supervise::{BoxError, Duty};
 use time::Date;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,6 @@ use super::segment::{Line, Name, cut, day_of, day_prefix, pack};
 use super::{Error, History};
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// A round starts nothing more after this long; the next goes on.
 const ROUND_MAX: Duration = Duration::from_secs(60);
@@ -202,15 +202,15 @@ impl Sweeper {
 
 impl Duty for Sweeper {
     const NAME: &'static str = "history";
-    const ROUND_MAX: Duration = ROUND_LIMIT;
+    const ROUND_TIMEOUT: Duration = ROUND_LIMIT;
     /// The next round does what this one did not.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         Ok(if self.run_once().await?.more { Duration::ZERO } else { self.pause })
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         if !pause.is_zero() {
             self.sleep(pause).await;
         }

@@ -19,9 +19,9 @@ use metrics::gauge;
 use stokehold_queue::now_ms;
 
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 pub use catalogue::METRICS;
 use look::{Look, Trouble};
+use stokehold_supervise::{BoxError, Duty};
 
 /// Between two looks: more often than Prometheus asks, as it usually does.
 const EVERY: Duration = Duration::from_secs(10);
@@ -62,16 +62,16 @@ impl Teller {
 
 impl Duty for Teller {
     const NAME: &'static str = "figures";
-    const ROUND_MAX: Duration = LOOK_MAX;
-    const RETRY: Duration = EVERY;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = LOOK_MAX;
+    const RETRY_DELAY: Duration = EVERY;
+    const BLOCKS_READINESS: bool = false;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.run_once().await?;
         Ok(EVERY.mul_f64(0.9 + 0.2 * rand::random::<f64>()))
     }
 
-    async fn end(&mut self) {
+    async fn shut_down(&mut self) {
         self.app.exposition.hide(TELLER);
     }
 }

@@ -7,6 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use stokehold_queue::queue::Submitted;
 use stokehold_queue::schedules::{Due, Schedules, TickError, Ticked};
 use stokehold_queue::{Error, RedisQueue};
+use stokehold_supervise::{BoxError, Duty, Panic, guard_beside};
 use tokio::time::{Instant, sleep};
 
 use super::cron::Cron;
@@ -15,7 +16,6 @@ use super::stored_job;
 use crate::error::{Code, Problem};
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 
 /// The longest sleep between two rounds: another replica may have taken a schedule that ticks sooner than was known here.
 const ROUND: Duration = Duration::from_secs(1);
@@ -75,9 +75,9 @@ impl Scheduler {
 
     /// As [`Self::tick`]; a schedule whose tick panics keeps no other from ticking.
     async fn tick_apart(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
-        match Box::pin(guarded_apart(Self::NAME, self.tick(due, now_ms))).await {
+        match Box::pin(guard_beside(Self::NAME, self.tick(due, now_ms))).await {
             Ok(done) => done,
-            Err(Panicked) => self.put_off(due, now_ms + PUT_ASIDE_MS).await,
+            Err(Panic { .. }) => self.put_off(due, now_ms + PUT_ASIDE_MS).await,
         }
     }
 
@@ -140,16 +140,16 @@ impl Scheduler {
 
 impl Duty for Scheduler {
     const NAME: &'static str = "schedules";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const RETRY: Duration = ROUND;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = ROUND;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let begun = Instant::now();
         let summary = self.run_once().await?;
         Ok(pause(&summary, begun.elapsed()))
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}
             () = self.app.rescheduled[usize::from(self.shard)].notified() => {}

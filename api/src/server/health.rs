@@ -19,7 +19,7 @@ use crate::tenants::auth::{Caller, WorkersRead};
 /// How long a part may take to show that it is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long an answer is good for: probes of any number cost one look a second.
+/// How long an answer of Redis and S3 is good for: probes of any number cost one look a second.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
 /// The health of this replica.
@@ -76,9 +76,16 @@ pub(crate) struct Ready {
     failing: Vec<&'static str>,
 }
 
-/// The latest answer.
+/// Whether Redis and S3 answered last.
 #[derive(Default)]
-pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
+pub(crate) struct Readiness(Mutex<Option<(Instant, Reachable)>>);
+
+/// What a replica reaches.
+#[derive(Clone, Copy)]
+struct Reachable {
+    redis: bool,
+    s3: bool,
+}
 
 /// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
@@ -115,24 +122,24 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
         (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
-    let mut latest = app.ready.0.lock().await;
-    let ready = match &*latest {
-        Some((at, ready)) if at.elapsed() < GOOD_FOR => ready.clone(),
-        _ => {
-            let ready = look(&app).await;
-            *latest = Some((Instant::now(), ready.clone()));
-            ready
-        }
-    };
+    let Reachable { redis, s3 } = reachable(&app).await;
+    let ready = redis && !app.shutdown.is_cancelled() && !app.supervisor.blocks_readiness();
+    let ready = Ready { ready, redis, s3, failing: app.supervisor.failing() };
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ready)).into_response()
 }
 
-async fn look(app: &App) -> Ready {
-    let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
-    let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
-    let ready = redis && !app.shutdown.is_cancelled() && !app.duties.is_broken();
-    Ready { ready, redis, s3, failing: app.duties.failing() }
+async fn reachable(app: &App) -> Reachable {
+    let mut latest = app.ready.0.lock().await;
+    match *latest {
+        Some((at, reachable)) if at.elapsed() < GOOD_FOR => reachable,
+        _ => {
+            let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
+            let reachable = Reachable { redis: matches!(redis, Ok(Ok(()))), s3: matches!(s3, Ok(Ok(()))) };
+            *latest = Some((Instant::now(), reachable));
+            reachable
+        }
+    }
 }
 
 /// Get Prometheus metrics

@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use stokehold_queue::registry::{Actor, Change, ChangeEnd};
 use stokehold_queue::{TokenRecord, now_ms};
+use stokehold_supervise::{BoxError, Duty};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -18,7 +19,6 @@ use crate::error::{Code, INTERNAL, Problem};
 use crate::server::observe::RequestId;
 use crate::server::peer::Address;
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 use crate::tenants::auth::admitted;
 use crate::tenants::turns::Meter;
 
@@ -177,12 +177,12 @@ pub(crate) struct Abandoned(pub(crate) App);
 
 impl Duty for Abandoned {
     const NAME: &'static str = "audit";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const FIRST: Duration = ROUND;
-    const RETRY: Duration = ROUND;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const INITIAL_DELAY: Duration = ROUND;
+    const RETRY_DELAY: Duration = ROUND;
+    const BLOCKS_READINESS: bool = false;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let before_ms = now_ms().saturating_sub(u64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(u64::MAX));
         let changes = self.0.registry.abandoned_changes(before_ms).await?;
         if changes > 0 {

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::now_ms;
+use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
 
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// Between two writes.
 const ROUND: Duration = Duration::from_secs(60);
@@ -44,12 +44,12 @@ pub(crate) struct Writer(pub(crate) App);
 
 impl Duty for Writer {
     const NAME: &'static str = "uses";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const FIRST: Duration = ROUND;
-    const RETRY: Duration = ROUND;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const INITIAL_DELAY: Duration = ROUND;
+    const RETRY_DELAY: Duration = ROUND;
+    const BLOCKS_READINESS: bool = false;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         let uses = self.0.uses.take();
         if !uses.is_empty() {
             self.0.registry.note_uses(&uses).await?;
@@ -57,7 +57,7 @@ impl Duty for Writer {
         Ok(ROUND)
     }
 
-    async fn end(&mut self) {
+    async fn shut_down(&mut self) {
         match timeout(ROUND_MAX, self.round()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {

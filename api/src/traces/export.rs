@@ -11,6 +11,7 @@ use stokehold_queue::outbox::DeliveryState;
 use stokehold_queue::queue::Queue;
 use stokehold_queue::traces::{CLAIM_MAX, Traces};
 use stokehold_queue::{JobId, RedisQueue};
+use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
 
 use super::collector::{Collector, Error};
@@ -20,7 +21,6 @@ use crate::config::traces::Exporter;
 use crate::error::Problem;
 use crate::metrics::{self, TraceDrop};
 use crate::state::App;
-use crate::supervise::{Duty, Failure};
 
 /// The sleep between two rounds; a full round is followed at once.
 const ROUND: Duration = Duration::from_secs(1);
@@ -184,13 +184,13 @@ impl Sender {
 
 impl Duty for Sender {
     const NAME: &'static str = "traces";
-    const ROUND_MAX: Duration = ROUND_MAX;
-    const RETRY: Duration = ROUND;
-    const VITAL: bool = false;
+    const ROUND_TIMEOUT: Duration = ROUND_MAX;
+    const RETRY_DELAY: Duration = ROUND;
+    const BLOCKS_READINESS: bool = false;
     /// What was in hand comes back to another replica.
-    const IS_CUT: bool = true;
+    const CANCEL_ON_SHUTDOWN: bool = true;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         match self.run_once().await {
             Ok(summary) if summary.is_full && !summary.is_away => Ok(Duration::ZERO),
             Ok(_) => Ok(ROUND),

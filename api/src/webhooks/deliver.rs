@@ -9,6 +9,7 @@ use futures::FutureExt;
 use stokehold_queue::outbox::{Claimed, Delivery, Message, Outbox, Outcome, Report, Try};
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error, RedisQueue, failpoint, now_ms};
+use stokehold_supervise::{BoxError, Duty, guard_beside};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
@@ -21,7 +22,6 @@ use super::{payload, schedule};
 use crate::error::Problem;
 use crate::metrics;
 use crate::state::App;
-use crate::supervise::{Duty, Failure, guarded_apart};
 
 /// A claim lasts longer than a wait in a lane, the preparation, the try and its report together. Who is killed in between leaves
 /// the delivery to others after this long.
@@ -100,7 +100,7 @@ impl Deliverer {
                     summary.started += 1;
                     let delivery = deliver(self.shared.clone(), place, claimed);
                     // The claim of one that panicked runs out.
-                    self.in_hand.spawn(guarded_apart(Self::NAME, delivery).map(drop));
+                    self.in_hand.spawn(guard_beside(Self::NAME, delivery).map(drop));
                 }
                 Err(delay_ms) => put_off.push(report(&claimed, Outcome::PutOff { delay_ms }, None)),
             }
@@ -113,16 +113,16 @@ impl Deliverer {
 
 impl Duty for Deliverer {
     const NAME: &'static str = "webhooks";
-    const ROUND_MAX: Duration = STEP_MAX;
+    const ROUND_TIMEOUT: Duration = STEP_MAX;
 
-    async fn round(&mut self) -> Result<Duration, Failure> {
+    async fn round(&mut self) -> Result<Duration, BoxError> {
         self.full = false;
         let summary = self.run_once().await?;
         self.full = summary.full;
         Ok(self.shared.pause(&summary))
     }
 
-    async fn rest(&mut self, pause: Duration) {
+    async fn wait(&mut self, pause: Duration) {
         tokio::select! {
             () = self.shared.app.work.wait(Work::Hooks, self.shared.shard, pause) => {}
             // A free hand matters only when there is more to do.
@@ -130,7 +130,7 @@ impl Duty for Deliverer {
         }
     }
 
-    async fn end(&mut self) {
+    async fn shut_down(&mut self) {
         let _ = timeout(GRACE, async { while self.in_hand.join_next().await.is_some() {} }).await;
     }
 }

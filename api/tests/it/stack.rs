@@ -10,10 +10,12 @@ use sha2::{Digest, Sha256};
 use stokehold_api::config::{Costs, Limits, Traces, Webhooks};
 use stokehold_api::secrets::Keyring;
 use stokehold_api::token::{Scope, TokenKey, mint};
-use stokehold_api::{Config, run};
+use stokehold_api::{Config, run_supervised};
+use stokehold_metrics::Exposition;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{Clock, ManualClock, RedisConfig, RedisQueue, Shards, TokenKind, now_ms};
+use stokehold_supervise::{Backoff, Supervisor};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -37,6 +39,8 @@ pub(crate) struct Replica {
     pub(crate) client: reqwest::Client,
     /// Of the tenant `acme`, with every scope.
     pub(crate) token: String,
+    /// Of its background duties, with a short backoff.
+    pub(crate) supervisor: Supervisor,
     _ends: DropGuard,
 }
 
@@ -58,7 +62,9 @@ impl Replica {
     async fn start(config: Config, token: String, ends: CancellationToken) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let serving = tokio::spawn(run(config, listener, ends.clone()));
+        let backoff = Backoff { first: Duration::from_millis(1), max: Duration::from_millis(10) };
+        let (supervisor, exposition) = (Supervisor::new(backoff), Exposition::default());
+        let serving = tokio::spawn(run_supervised(config, exposition, supervisor.clone(), listener, ends.clone()));
         let client =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE).build().unwrap();
         // The listener's backlog holds this until the API serves; if it refuses to, its reason is the failure to show.
@@ -67,7 +73,7 @@ impl Replica {
             up = up => assert_eq!(up.unwrap().status(), 200),
             end = serving => panic!("the API did not start: {end:?}"),
         }
-        Self { url, client, token, _ends: ends.drop_guard() }
+        Self { url, client, token, supervisor, _ends: ends.drop_guard() }
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {

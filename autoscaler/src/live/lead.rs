@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use stokehold_queue::nonce;
 use stokehold_queue::registry::{Registry, Term};
+use stokehold_supervise::{Rounds, Supervisor};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
-
-use super::guard::guarded;
+use tokio::time::{Instant, timeout};
 
 /// Duration of the leader's lease.
 const LEASE: Duration = Duration::from_secs(15);
@@ -24,10 +23,11 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    pub(crate) fn claim(registry: Registry, holder: Option<String>) -> Self {
+    pub(crate) fn claim(registry: Registry, holder: Option<String>, supervisor: &Supervisor) -> Self {
         let holder = holder.unwrap_or_else(|| format!("a-{}", nonce()));
         let (sender, term) = watch::channel(None);
-        let task = tokio::spawn(renew(registry.clone(), holder.clone(), sender));
+        let rounds = supervisor.rounds("autoscaler_lead", RENEW_EVERY);
+        let task = tokio::spawn(renew(rounds, registry.clone(), holder.clone(), sender));
         Self { registry, holder, term, task }
     }
 
@@ -60,19 +60,15 @@ impl Drop for Lead {
     }
 }
 
-async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Term>>) {
+async fn renew(rounds: Rounds, registry: Registry, holder: String, term: watch::Sender<Option<Term>>) {
     let mut renewed = Instant::now();
     let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
     loop {
         let asked = Instant::now();
-        match guarded("lead", RENEW_EVERY, registry.lead(&holder, lease_ms)).await {
-            Some(Ok(led)) => {
-                renewed = asked;
-                tell(&term, led);
-            }
-            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the lead"),
-            // The timeout has been logged.
-            None => {}
+        // A failure has been logged.
+        if let Ok(led) = rounds.run(async { Ok(registry.lead(&holder, lease_ms).await?) }).await {
+            renewed = asked;
+            tell(&term, led);
         }
         if renewed.elapsed() > LEASE {
             tell(&term, None);
@@ -80,7 +76,7 @@ async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Te
         if term.is_closed() {
             return;
         }
-        sleep(RENEW_EVERY).await;
+        rounds.pause(RENEW_EVERY).await;
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod bootstrap;
+mod duties;
 mod goldens;
 mod kubernetes;
 mod large;

@@ -119,8 +119,8 @@ impl Stack {
         let shutdown = CancellationToken::new();
         // The API's metrics endpoint also has the autoscaler's metrics.
         let exposition = Exposition::default();
-        let [ours, queues, stores] = stokehold_api::catalogues();
-        stokehold_metrics::install(&[ours, queues, stores, stokehold_autoscaler::metrics::METRICS]);
+        let catalogues = [&stokehold_api::catalogues()[..], &[stokehold_autoscaler::metrics::METRICS]].concat();
+        stokehold_metrics::install(&catalogues);
         let serving = stokehold_api::run_showing(config, exposition.clone(), listener, shutdown.clone());
         let mut api = Part { name: "the API", task: tokio::spawn(serving), shutdown };
         let client = Client::new(url.clone(), secrets.api.token.clone())?;

@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
+use stokehold_supervise::Supervisor;
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
 
 use crate::connection::{Connection, Place};
@@ -80,8 +82,12 @@ impl Commits {
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..LANES {
             let redis = Connection::open(&self.place, &self.root).await?;
-            let lane = Lane { redis, calls: receiver.clone(), replicas: self.replicas.clone() };
-            tokio::spawn(lane.run());
+            let mut lane = Lane { redis, calls: receiver.clone(), replicas: self.replicas.clone() };
+            let rounds = Supervisor::default().rounds("redis_commits", Duration::MAX);
+            tokio::spawn(async move {
+                // The callers of a group that panicked get an unknown outcome.
+                while rounds.run_task(lane.run()).await.is_none() {}
+            });
         }
         Ok(sender)
     }
@@ -96,7 +102,7 @@ struct Lane {
 
 impl Lane {
     /// Runs until every handle is dropped.
-    async fn run(mut self) {
+    async fn run(&mut self) {
         loop {
             let mut group = Vec::new();
             if self.calls.lock().await.recv_many(&mut group, GROUP_MAX).await == 0 {

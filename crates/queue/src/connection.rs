@@ -16,6 +16,7 @@ use redis::{
     Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind,
     Value,
 };
+use stokehold_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -89,8 +90,11 @@ impl Connection {
         };
         let link = Link { number: 0, info: found.info, connection: Some(found.connection) };
         let (sender, link) = watch::channel(link);
-        let (broken, reports) = mpsc::channel(16);
-        tokio::spawn(keep(locator, sender, reports));
+        let (broken, mut reports) = mpsc::channel(16);
+        let rounds = Supervisor::default().rounds("redis_connection", Duration::MAX);
+        tokio::spawn(
+            async move { while rounds.run_task(keep(&mut locator, &sender, &mut reports)).await.is_none() {} },
+        );
         let commits = Commits::new(place.clone(), root.to_owned());
         Ok(Self { shared: Arc::new(Shared { link, broken }), commits })
     }
@@ -319,24 +323,25 @@ fn is_useless(error: &RedisError) -> bool {
 }
 
 /// The one reconnect loop: it ends when the last [`Connection`] is dropped.
-async fn keep(mut locator: Locator, link: watch::Sender<Link>, mut reports: mpsc::Receiver<u64>) {
+async fn keep(locator: &mut Locator, link: &watch::Sender<Link>, reports: &mut mpsc::Receiver<u64>) {
     loop {
+        // Also where this was interrupted by a panic while there was none.
+        if link.borrow().connection.is_none() {
+            let found = tokio::select! {
+                found = seek(locator) => found,
+                () = link.closed() => return,
+            };
+            renew(link, found);
+        }
         tokio::select! {
             report = reports.recv() => match report {
                 None => return,
-                Some(number) if number == link.borrow().number => {
-                    link.send_modify(|link| link.connection = None);
-                    let found = tokio::select! {
-                        found = seek(&mut locator) => found,
-                        () = link.closed() => return,
-                    };
-                    renew(&link, found);
-                }
+                Some(number) if number == link.borrow().number => link.send_modify(|link| link.connection = None),
                 Some(_) => {}
             },
             () = sleep(jittered(FOLLOW_EVERY)), if locator.moves() => {
-                if let Some(found) = moved(&mut locator, &link).await {
-                    renew(&link, found);
+                if let Some(found) = moved(locator, link).await {
+                    renew(link, found);
                 }
             }
         }

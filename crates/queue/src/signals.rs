@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
+use stokehold_supervise::Supervisor;
 use tokio::sync::mpsc;
 
 use crate::connection::Primary;
@@ -20,29 +21,43 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 ///
 /// At the primary, because scripts count their receivers, and only its own subscribers are counted.
 pub(crate) async fn listen(mut primary: Primary, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
-    let mut messages = subscribe(&mut primary, &channels).await.map_err(Error::redis("subscribe"))?;
+    let messages = subscribe(&mut primary, &channels).await.map_err(Error::redis("subscribe"))?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
+    let rounds = Supervisor::default().rounds("redis_signals", Duration::MAX);
     tokio::spawn(async move {
-        loop {
+        let mut first = Some(messages);
+        while rounds.run_task(forward_all(&mut primary, &channels, first.take(), &sender)).await.is_none() {}
+    });
+    Ok(receiver)
+}
+
+/// Forwards messages, and subscribes again after each break, until the receiver is dropped. Without `messages` it subscribes first.
+async fn forward_all(
+    primary: &mut Primary,
+    channels: &[String; 2],
+    mut messages: Option<redis::aio::PubSubStream>,
+    sender: &mpsc::Sender<Signal>,
+) {
+    loop {
+        if let Some(messages) = &mut messages {
             tokio::select! {
                 message = messages.next() => if let Some(message) = message {
-                    forward(&message, &sender);
+                    forward(&message, sender);
                     continue;
                 },
                 // The primary is elsewhere, and the old one may keep its end open.
                 () = primary.renewed() => {}
                 () = sender.closed() => return,
             }
-            messages = tokio::select! {
-                renewed = resubscribe(&mut primary, &channels) => renewed,
-                () = sender.closed() => return,
-            };
-            if sender.send(Signal::Missed).await.is_err() {
-                return;
-            }
         }
-    });
-    Ok(receiver)
+        messages = tokio::select! {
+            renewed = resubscribe(primary, channels) => Some(renewed),
+            () = sender.closed() => return,
+        };
+        if sender.send(Signal::Missed).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn subscribe(

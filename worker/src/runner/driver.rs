@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use stokehold_vram::Reservation;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
-use stokehold_vram::Reservation;
 use stokehold_wire::{Control, Decoder, Failure, Report, Stream, encode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;

@@ -16,6 +16,11 @@ use super::Worker;
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
+    /// Joins again whenever the gateway refuses this worker's token.
+    pub(super) async fn stay_joined(self: Arc<Self>) {
+        match self.gateway.stay_joined().await {}
+    }
+
     /// Frees memory whenever a GPU is short of it, and withdraws the offer of a GPU that no longer accepts work.
     pub(super) async fn relieve(self: Arc<Self>) {
         let mut changed = self.gpus.changed();

@@ -8,6 +8,7 @@ mod batches;
 mod caches;
 mod disk;
 mod drain;
+mod duties;
 mod ends;
 mod environments;
 mod gateway;

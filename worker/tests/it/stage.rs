@@ -11,7 +11,8 @@ use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::{EndpointSpec, Runner};
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_queue::job::{ErrorCode, JobError};
-use stokehold_worker::{Config, RawConfig, run};
+use stokehold_supervise::Supervisor;
+use stokehold_worker::{Config, RawConfig, run_supervised};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// What the gateway is to know before the worker asks.
     pub(crate) before: Option<Before>,
+    /// Of its background duties.
+    pub(crate) supervisor: Supervisor,
 }
 
 impl Stage {
@@ -60,7 +63,7 @@ impl Stage {
         let dir = tempfile::tempdir().unwrap();
         let config = config(&gateway, setup.data_dir.as_deref().unwrap_or(dir.path()), &setup.variables);
         let shutdown = CancellationToken::new();
-        let worker = tokio::spawn(run(config, shutdown.clone()));
+        let worker = tokio::spawn(run_supervised(config, setup.supervisor, shutdown.clone()));
         Self { gateway, dir, shutdown, worker }
     }
 
