@@ -39,6 +39,8 @@ pub(crate) struct Runner {
     pub(crate) load: Duration,
     /// Whether several runs share one call of the handler, so that none may be stopped at the others' expense.
     pub(crate) is_batched: bool,
+    /// Whether the next batched call waits for more runs.
+    is_gathering: Arc<AtomicBool>,
     /// A Python that has only the runner installed, to test GPUs.
     pub(crate) ours: PathBuf,
     /// Whether its GPUs were tested after it failed.
@@ -225,6 +227,11 @@ impl Runner {
     pub(crate) async fn end(&self) {
         self.kill().await;
         self.commands.closed().await;
+    }
+
+    /// Whether its next batched call waits for more runs.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.is_gathering.load(Ordering::SeqCst)
     }
 
     /// Whether the process has exited.

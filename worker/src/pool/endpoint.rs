@@ -209,13 +209,15 @@ impl Endpoint {
         lock(&self.models).clear();
     }
 
-    /// A model for one more job: preferably one that can start it at once, else the ready or loading one with the
-    /// fewest jobs, else a new one. Never one on a GPU that accepts no runs, or an additional one that is not ready.
+    /// A model for one more job: preferably one that can start it at once, of these one whose next batched call waits
+    /// for more jobs; else the ready or loading one with the fewest jobs, else a new one. Never one on a GPU that accepts no runs, or an additional one that is not ready.
     pub(super) fn model(self: &Arc<Self>) -> ModelGuard {
         let mut models = lock(&self.models);
         models.retain(|model| model.users() > 0 || model.is_loaded());
         let usable = models.iter().filter(|model| model.may_begin() && !model.is_growing());
-        let model = match usable.min_by_key(|model| (!model.is_free(), model.readiness(), model.users())) {
+        let model = match usable
+            .min_by_key(|model| (!model.is_free(), model.readiness(), !model.is_gathering(), model.users()))
+        {
             Some(best) => Arc::clone(best),
             None => self.another(&mut models),
         };
@@ -386,6 +388,12 @@ impl Model {
     fn is_free(&self) -> bool {
         let is_ready = !self.is_growing() && !self.is_loading() && self.is_loaded();
         is_ready && self.users() < self.at_once() && self.may_begin()
+    }
+
+    /// Whether its next batched call waits for more jobs.
+    fn is_gathering(&self) -> bool {
+        let is_gathering = |loaded: &Loaded| loaded.runner.is_gathering();
+        self.loaded.try_lock().is_ok_and(|loaded| loaded.as_ref().is_some_and(is_gathering))
     }
 
     /// Whether it has been idle for longer than its load time, so that an additional model may replace it.

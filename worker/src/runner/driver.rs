@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use stokehold_vram::Reservation;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
+use stokehold_vram::Reservation;
 use stokehold_wire::{Control, Decoder, Failure, Report, Stream, encode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
@@ -76,7 +76,8 @@ pub(super) async fn start(
     };
     let settings = Settings { runner: &launch.runner, secrets: &launch.secrets };
     let settings = serde_json::to_vec(&settings).map_err(|error| StartError::Spawn(error.to_string()))?;
-    let parts = Parts { process, writer, streams, inbox, loaded, reservation };
+    let is_gathering = Arc::new(AtomicBool::new(false));
+    let parts = Parts { process, writer, streams, inbox, loaded, reservation, is_gathering: Arc::clone(&is_gathering) };
     tokio::spawn(Driver::new(parts, launch).run(load, settings));
     tokio::spawn(fill::watch(launch.scratch.clone(), launch.scratch_bytes, commands.downgrade()));
     let is_batched = launch.max_batch_size > 1;
@@ -86,6 +87,7 @@ pub(super) async fn start(
         boot,
         load,
         is_batched,
+        is_gathering,
         ours: launch.ours.clone(),
         is_tried: AtomicBool::new(false),
         awaited: AtomicUsize::new(0),
@@ -138,6 +140,7 @@ struct Parts {
     inbox: mpsc::Receiver<Command>,
     loaded: oneshot::Sender<Result<Duration, StartError>>,
     reservation: Option<Reservation>,
+    is_gathering: Arc<AtomicBool>,
 }
 
 struct Driver {
@@ -154,6 +157,8 @@ struct Driver {
     max_concurrency: usize,
     /// For a batched handler: the runs of the next call, which are in `runs` too.
     batch: Batch,
+    /// Set while the next batched call waits for more runs.
+    is_gathering: Arc<AtomicBool>,
     shared: Shared,
     /// Standard error outside any run.
     stderr: Tail,
@@ -176,7 +181,7 @@ struct Driver {
 
 impl Driver {
     fn new(parts: Parts, launch: &Launch) -> Self {
-        let Parts { process, writer, streams, inbox, loaded, reservation } = parts;
+        let Parts { process, writer, streams, inbox, loaded, reservation, is_gathering } = parts;
         let mask = Mask::of(&launch.secrets);
         Self {
             process,
@@ -189,6 +194,7 @@ impl Driver {
             runs: BTreeMap::new(),
             max_concurrency: launch.max_concurrency.max(1) as usize,
             batch: Batch::new(launch.max_batch_size, launch.max_wait),
+            is_gathering,
             shared: Shared::new(Instant::now()),
             stderr: Tail::default(),
             printed: [mask.stream(), mask.stream()],
@@ -217,6 +223,7 @@ impl Driver {
     async fn serve(&mut self) -> Result<(), Fatal> {
         loop {
             let call_at = self.call().await?;
+            self.is_gathering.store(call_at.is_some(), Ordering::SeqCst);
             let silence = self.heard + SILENCE_MAX;
             let tidy_at = self.idle_since.filter(|_| self.runs.is_empty()).map(|since| since + TIDY_AFTER);
             let stop_by = self.stopping.as_ref().map(|(by, _)| *by);

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::{FinishReport, LeaseRef};
+use stokehold_queue::gateway::{FinishReport, LeaseRef, ModelState};
 use stokehold_queue::job::ErrorCode;
 
-use crate::stage::{Stage, error, pack, result, spec};
+use crate::stage::{Setup, Stage, error, pack, result, spec};
 
 /// A worker of one slot, and the handler in `batched.py`: up to 4 jobs a call, the first of which waits two seconds for
 /// others.
@@ -77,4 +77,33 @@ async fn a_model_is_warmed_up_with_as_many_as_a_call_can_have() {
     let stage = stage(vec![json!({"how": "fine"}), json!({"how": "also fine"})]).await;
     let end = stage.gateway.end(&submit(&stage, "fine", 1)[0]).await;
     assert_eq!(result(&end)["sizes"], json!([4, 4, 1]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_process_is_idle() {
+    let variables = vec![("STOKE_SLOTS", "2".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.gate().to_string_lossy());
+    let batched = EndpointSpec { max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
+    stage.gateway.deploy("batched", pack(&source), batched);
+    // The first pair keeps one process busy until the second pair has another.
+    let first = submit(&stage, "wait", 2);
+    stage.gateway.first_log(&first[0]).await;
+    let second = submit(&stage, "wait", 2);
+    stage.gateway.first_log(&second[0]).await;
+    std::fs::write(stage.gate(), "").unwrap();
+    let pids = |ends: &[FinishReport]| ends.iter().map(|end| result(end)["pid"].clone()).collect::<Vec<_>>();
+    let (first, second) = (pids(&ends(&stage, &first).await), pids(&ends(&stage, &second).await));
+    assert_ne!(first, second);
+
+    let waits = submit(&stage, "fine", 1);
+    let is_gathering = |seen: &crate::gateway::Seen| {
+        let states: Vec<_> = seen.status.models.iter().map(|model| model.state).collect();
+        (seen.extended == waits && states.contains(&ModelState::Busy)).then_some(())
+    };
+    stage.gateway.until("a job that waits for another", is_gathering).await;
+    let joins = submit(&stage, "fine", 1);
+    for end in ends(&stage, &[waits, joins].concat()).await {
+        assert_eq!(end.timing.batch_size, 2);
+    }
 }
