@@ -34,6 +34,7 @@ use crate::server::observe;
 use crate::server::observe::REQUEST_ID;
 use crate::server::serve;
 use crate::server::serve::Bounds;
+use crate::signals::Signals;
 use crate::state::App;
 use crate::tenants::{audit, token_last_used, turns};
 use crate::traces::context::CALLED;
