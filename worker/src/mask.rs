@@ -110,7 +110,7 @@ mod tests {
         Mask::of(&values.iter().enumerate().map(|(n, value)| (n.to_string(), (*value).to_owned())).collect())
     }
 
-    /// The stream of these pieces, as others see it.
+    /// The masked stream of these pieces.
     fn told(mask: &Mask, pieces: &[&str]) -> String {
         let mut stream = mask.stream();
         let mut told: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece.as_bytes()).into_owned()).collect();

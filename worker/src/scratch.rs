@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// As root: what is a handler's, and what is not.
+    /// As root: which files belong to a handler, and which do not.
     #[tokio::test]
     async fn only_its_own_folders_are_given_to_a_handlers_user() {
         use std::os::unix::fs::MetadataExt as _;

@@ -164,7 +164,7 @@ mod tests {
             Self { folder, bytecode, interpreter: probe(PathBuf::from("python3")).await.unwrap() }
         }
 
-        /// An environment of these modules: how many of them were compiled for it, and where it is.
+        /// An environment with these modules: the number of compiled ones, and its path.
         async fn environment(&self, name: &str, modules: &[(&str, &str)]) -> (usize, PathBuf) {
             let venv = self.folder.path().join(name);
             for (module, source) in modules {
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
     }
 
-    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other
-    /// package is.
+    /// Otherwise, a package that contains bytecode beside a copy of another package's source could have it run wherever
+    /// that other package is used.
     #[tokio::test]
     async fn bytecode_that_a_package_brings_is_not_believed() {
         let room = Room::new().await;

@@ -70,7 +70,7 @@ mod tests {
     use crate::uv::{Install, ensure_uv};
     use crate::weights::format::is_pickle;
 
-    /// Writes what a test scans: a clean pickle in every way it can be saved, and wicked ones in every disguise.
+    /// Writes the files that a test scans: a clean pickle in every format, and malicious ones in every disguise.
     const SEED: &str = r#"
 import collections, gzip, io, os, pickle, sys, zipfile
 os.chdir(sys.argv[1])
