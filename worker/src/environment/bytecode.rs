@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    async fn said(room: &Room, venv: &Path, script: &str) -> String {
+    async fn output_of(room: &Room, venv: &Path, script: &str) -> String {
         let mut command = Command::new(&room.interpreter.program);
         let script = format!("import sys; sys.path.insert(0, {:?}); {script}", venv.join("lib"));
         command.args(["-I", "-S", "-c", &script]);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(inode(&one), inode(&two));
         let script =
             "import a, deep.b; print(a.A, deep.b.B, a.__cached__ is not None, a.__loader__.get_code('a').co_filename)";
-        assert_eq!(said(&room, &two, script).await.trim(), format!("1 3 True {}", two.join("lib/a.py").display()));
+        assert_eq!(output_of(&room, &two, script).await.trim(), format!("1 3 True {}", two.join("lib/a.py").display()));
     }
 
     #[tokio::test]
@@ -228,7 +228,7 @@ mod tests {
         let (compiled, _) = room.environment("forged", &[("a.py", "A = 1")]).await;
         let (_, venv) = room.environment("honest", &[("a.py", "A = 1")]).await;
         assert_eq!(compiled, 1);
-        assert_eq!(said(&room, &venv, "import a; print(a.A)").await.trim(), "1");
+        assert_eq!(output_of(&room, &venv, "import a; print(a.A)").await.trim(), "1");
     }
 
     #[tokio::test]

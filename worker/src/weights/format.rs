@@ -74,8 +74,8 @@ enum Described {
 
 /// Validates the header: the length of a JSON object, the object, and data of the described size.
 fn safetensors_header(file: &File) -> Result<(), String> {
-    let told = |error: io::Error| error.to_string();
-    let size = file.metadata().map_err(told)?.len();
+    let message = |error: io::Error| error.to_string();
+    let size = file.metadata().map_err(message)?.len();
     let mut length = [0; 8];
     file.read_exact_at(&mut length, 0).map_err(|_| "the file is too short".to_owned())?;
     let length = u64::from_le_bytes(length);
@@ -83,7 +83,7 @@ fn safetensors_header(file: &File) -> Result<(), String> {
         return Err(format!("its header claims to be {length} bytes long"));
     }
     let mut header = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
-    file.read_exact_at(&mut header, 8).map_err(told)?;
+    file.read_exact_at(&mut header, 8).map_err(message)?;
     let described: BTreeMap<String, Described> =
         serde_json::from_slice(&header).map_err(|error| format!("invalid header: {error}"))?;
     let data_bytes = size - 8 - length;

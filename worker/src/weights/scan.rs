@@ -38,6 +38,7 @@ struct Found {
 /// Scans pickle files, named relative to `folder`, one after the other. `python` starts the Python of an environment
 /// with [`PICKLESCAN_REQUIREMENTS`] in the sandbox, because the files are not trusted.
 ///
+/// # Errors
 /// [`Error::Dangerous`] names the dangerous calls, [`Error::Unscanned`] why a file could not be scanned.
 pub(crate) async fn scan(
     python: &(dyn Fn() -> io::Result<Command> + Send + Sync),

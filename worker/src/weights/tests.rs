@@ -82,8 +82,8 @@ async fn files_are_fetched_in_ranges_linked_by_name_and_shared() {
         file("unet/same.bin", &format!("{}/two", server.origin), &two),
         file("empty", &format!("{}/none", server.origin), b""),
     ];
-    let told = Mutex::new(Vec::new());
-    let set = weights.get(&files, &|progress| told.lock().unwrap().push(progress)).await.unwrap();
+    let reported = Mutex::new(Vec::new());
+    let set = weights.get(&files, &|progress| reported.lock().unwrap().push(progress)).await.unwrap();
     for (name, content) in
         [("model.safetensors", &one), ("unet/deep/x.bin", &two), ("unet/same.bin", &two), ("empty", &Vec::new())]
     {
@@ -94,7 +94,7 @@ async fn files_are_fetched_in_ranges_linked_by_name_and_shared() {
     assert!(set.blobs.iter().all(|blob| fs::metadata(blob).unwrap().permissions().mode() & 0o777 == 0o444));
     assert_eq!(weights.bytes(), (SIZE + 10) as u64);
     assert_eq!((server.asked().len(), server.sent_bytes()), (17 + 1, (SIZE + 10) as u64));
-    let last = *told.lock().unwrap().last().unwrap();
+    let last = *reported.lock().unwrap().last().unwrap();
     assert_eq!((last.done_bytes, last.total_bytes), ((SIZE + 10) as u64, (SIZE + 10) as u64));
 
     let again = weights.get(&files, &quiet).await.unwrap();

@@ -41,8 +41,8 @@ impl Reply {
     /// Answers as a correct server.
     pub(super) fn part(asked: &Asked, content: &[u8]) -> Self {
         let Some(range) = asked.range() else { return Self::new("200 OK", content) };
-        let told = format!("bytes {}-{}/{}", range.start, range.end - 1, content.len());
-        Self::new("206 Partial Content", &content[range]).header("content-range", &told)
+        let sent_range = format!("bytes {}-{}/{}", range.start, range.end - 1, content.len());
+        Self::new("206 Partial Content", &content[range]).header("content-range", &sent_range)
     }
 
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
