@@ -362,7 +362,7 @@ impl Attempts {
         let stopped = loop {
             tokio::select! {
                 end = &mut ended => {
-                    messages.told().await;
+                    messages.flush().await;
                     let end = end.unwrap_or_else(|_| gone());
                     self.pool.ended(ready, &end).await;
                     return Ok(end);
@@ -399,7 +399,7 @@ impl Attempts {
         }
         let end = stop(runner, number, &mut ended).await;
         self.pool.ended(ready, &end).await;
-        messages.told().await;
+        messages.flush().await;
         match stopped {
             Some(stop) => Err(stop),
             None => {

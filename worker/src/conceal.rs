@@ -9,6 +9,7 @@ const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 /// Overwrites these variables in `/proc/<pid>/environ`, where unsetting them has no effect, and prevents other
 /// processes of the same user from reading this process's memory. Read the values of the variables before.
 ///
+/// # Errors
 /// If the kernel does not let this process write its own memory, or keep others out of it.
 pub fn conceal(names: &[&str]) -> io::Result<()> {
     let (start, end) = bounds()?;

@@ -221,6 +221,7 @@ pub struct ConfigError {
 impl RawConfig {
     /// The defaults, overridden by the environment. `var` looks up a variable.
     ///
+    /// # Errors
     /// If a variable has an invalid value.
     pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut raw: Self = toml::from_str(include_str!("config.default.toml"))

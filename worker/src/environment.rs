@@ -187,6 +187,7 @@ struct Built {
 impl Environments {
     /// Opens the folder and removes leftovers of builds whose process died.
     ///
+    /// # Errors
     /// [`Error::Io`] if the folder cannot be used.
     pub fn open(config: EnvironmentsConfig) -> Result<Self, Error> {
         let dir = std::path::absolute(&config.dir).map_err(Error::io(format!("find {}", config.dir.display())))?;
@@ -225,6 +226,7 @@ impl Environments {
 
     /// The environment for `spec`, built if necessary. Dropping the future stops the build.
     ///
+    /// # Errors
     /// [`Error::Requirements`] if a lock contains more than names, versions, hashes and indexes; [`Error::Failed`] with
     /// the last lines of uv's output if the requirements cannot be installed; the other errors name what the machine
     /// lacks.

@@ -112,8 +112,8 @@ pub(crate) struct HeartbeatConfig {
     pub(crate) lease: Duration,
 }
 
-/// Extends all leases together until `shutdown`, and passes each accepted status with its response to `told`. Stops an
-/// attempt whose lease was not confirmed for almost its whole duration, because another worker may get its job; this
+/// Extends all leases together until `shutdown`, and passes each accepted status with its response to `on_reply`. Stops
+/// an attempt whose lease was not confirmed for almost its whole duration, because another worker may get its job; this
 /// happens on time even while a heartbeat call is waiting.
 pub(crate) async fn keep(
     leases: &Leases,
@@ -121,23 +121,23 @@ pub(crate) async fn keep(
     heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
     gpus: impl Fn() -> Vec<CardReach>,
-    told: impl Fn(&WorkerStatus, &ExtendReply),
+    on_reply: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     tokio::select! {
-        () = beat(leases, gateway, heartbeat, status, gpus, told) => {}
+        () = send_heartbeats(leases, gateway, heartbeat, status, gpus, on_reply) => {}
         () = stop_silent(leases, heartbeat) => {}
         () = shutdown.cancelled() => {}
     }
 }
 
-async fn beat(
+async fn send_heartbeats(
     leases: &Leases,
     gateway: &Gateway,
     heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
     gpus: impl Fn() -> Vec<CardReach>,
-    told: impl Fn(&WorkerStatus, &ExtendReply),
+    on_reply: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
     let mut ticks = interval(heartbeat.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -153,7 +153,7 @@ async fn beat(
         let request = ExtendRequest { leases: leases.refs(), cards: gpus(), status: status() };
         match gateway.extend(&request, heartbeat.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
-                told(&request.status, &reply);
+                on_reply(&request.status, &reply);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
                     match answer {
                         ExtendAnswer::Held => leases.confirm(lease, asked),

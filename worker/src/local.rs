@@ -81,14 +81,15 @@ pub struct LocalWeights {
 }
 
 /// Fetches weights into the cache of this machine, and links all of them below `folder`. Passes progress messages to
-/// `said`.
+/// `report`.
 ///
+/// # Errors
 /// If the weights cannot be fetched.
 pub async fn weights(
     cache_dir: &Path,
     files: Vec<LocalWeight>,
     folder: &Path,
-    said: &(dyn Fn(String) + Send + Sync),
+    report: &(dyn Fn(String) + Send + Sync),
 ) -> anyhow::Result<LocalWeights> {
     // A manual run must not evict weights of workers on this machine; only the disk limits it.
     let weights = Weights::open(&WeightsConfig { dir: cache_dir.to_owned(), cap_bytes: u64::MAX })?;
@@ -104,7 +105,7 @@ pub async fn weights(
             }
         }
     }
-    let set = weights.get(&fetched, &|progress| said(format!("weights: {progress}"))).await?;
+    let set = weights.get(&fetched, &|progress| report(format!("weights: {progress}"))).await?;
     here.extend(fetched.iter().map(|file| (file.path.clone(), set.folder.join(&file.path))));
     for (path, file) in here {
         let link = folder.join(path);
@@ -127,10 +128,11 @@ pub struct LocalEnd {
     pub run: Duration,
 }
 
-/// Loads the handler and runs one job. Sends its messages to `said`. Dropping the future kills the process.
+/// Loads the handler and runs one job. Sends its messages to `messages`. Dropping the future kills the process.
 ///
+/// # Errors
 /// The job's error.
-pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Result<LocalEnd, JobError> {
+pub async fn run(job: LocalJob, messages: mpsc::UnboundedSender<JobMessage>) -> Result<LocalEnd, JobError> {
     let launch = Launch {
         ours: job.python.clone(),
         python: job.python,
@@ -143,7 +145,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         entry: job.entry,
         env: job.env,
         secrets: job.secrets,
-        heard_by: Some(said.clone()),
+        output_to: Some(messages.clone()),
         weights: job.weights,
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,
@@ -161,7 +163,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         files: job.files,
         input: job.input,
         traceparent: None,
-        messages: Arc::new(Messages::heard_here(said)),
+        messages: Arc::new(Messages::local(messages)),
         begun: Arc::default(),
     };
     let end = runner.run(1, request).await.await;

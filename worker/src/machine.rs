@@ -76,6 +76,7 @@ pub struct Machine {
 impl Machine {
     /// The checks for a worker with these settings. Needs no join token.
     ///
+    /// # Errors
     /// If a setting is invalid.
     pub fn of(raw: &RawConfig) -> Result<Self, ConfigError> {
         let set = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
@@ -124,6 +125,7 @@ impl Machine {
 
 /// The GPUs that a worker with these settings would use.
 ///
+/// # Errors
 /// If the GPUs are declared with an invalid list of sizes.
 pub fn gpus(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
     let declared = config::fake_gpus(&raw.fake_gpus)?;

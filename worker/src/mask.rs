@@ -110,12 +110,12 @@ mod tests {
         Mask::of(&values.iter().enumerate().map(|(n, value)| (n.to_string(), (*value).to_owned())).collect())
     }
 
-    /// The stream of these pieces, as others see it.
-    fn told(mask: &Mask, pieces: &[&str]) -> String {
+    /// The masked stream of these pieces.
+    fn masked(mask: &Mask, pieces: &[&str]) -> String {
         let mut stream = mask.stream();
-        let mut told: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece.as_bytes()).into_owned()).collect();
-        told.extend(stream.rest());
-        String::from_utf8_lossy(&told).into_owned()
+        let mut masked: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece.as_bytes()).into_owned()).collect();
+        masked.extend(stream.rest());
+        String::from_utf8_lossy(&masked).into_owned()
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         for first in 0..text.len() {
             for second in first..text.len() {
                 let pieces = [&text[..first], &text[first..second], &text[second..]];
-                assert_eq!(told(&mask, &pieces), "a ***, ***, hunter3\nhunter2", "{first} {second}");
+                assert_eq!(masked(&mask, &pieces), "a ***, ***, hunter3\nhunter2", "{first} {second}");
             }
         }
     }
@@ -132,25 +132,25 @@ mod tests {
     #[test]
     fn of_two_that_share_a_beginning_each_is_gone() {
         let mask = mask(&["tokens", "tokens-and-more"]);
-        assert_eq!(told(&mask, &["tokens-and-more tok", "ens"]), "*** ***");
-        assert_eq!(told(&mask, &["tokens", "-and-more tokens"]), "*** ***");
+        assert_eq!(masked(&mask, &["tokens-and-more tok", "ens"]), "*** ***");
+        assert_eq!(masked(&mask, &["tokens", "-and-more tokens"]), "*** ***");
         assert_eq!(mask.text("x tokens".to_owned()), "x ***");
     }
 
     #[test]
     fn one_that_ends_as_another_begins_is_gone() {
-        assert_eq!(told(&mask(&["abcdefgh", "ghijkl"]), &["abcdefgh", "ijkl ghijkl"]), "***ijkl ***");
+        assert_eq!(masked(&mask(&["abcdefgh", "ghijkl"]), &["abcdefgh", "ijkl ghijkl"]), "***ijkl ***");
     }
 
     #[test]
     fn of_several_lines_each_is_gone() {
         let mask = mask(&["-----BEGIN-----\nMIIEvQ\n-----END-----\n"]);
-        assert_eq!(told(&mask, &["key:\nMIIEvQ\n"]), "key:\n***\n");
+        assert_eq!(masked(&mask, &["key:\nMIIEvQ\n"]), "key:\n***\n");
     }
 
     #[test]
     fn without_secrets_and_with_short_ones_nothing_changes() {
-        assert_eq!(told(&mask(&[]), &["abc"]), "abc");
-        assert_eq!(told(&mask(&["1", "abc"]), &["abc 1"]), "abc 1");
+        assert_eq!(masked(&mask(&[]), &["abc"]), "abc");
+        assert_eq!(masked(&mask(&["1", "abc"]), &["abc 1"]), "abc 1");
     }
 }

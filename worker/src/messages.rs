@@ -30,45 +30,45 @@ const LAST_CALL: Duration = Duration::from_secs(10);
 
 /// The message queue of one run. It starts with the first message, because most runs send none.
 pub(crate) struct Messages {
-    heard_by: Hearer,
+    recipient: Recipient,
     way: Mutex<Option<(Arc<Pending>, JoinHandle<()>)>>,
 }
 
 /// Destination of messages.
-enum Hearer {
+enum Recipient {
     /// The gateway, for this lease.
     Gateway(Arc<Gateway>, LeaseRef),
     /// A channel of the caller.
-    Here(mpsc::UnboundedSender<JobMessage>),
+    Local(mpsc::UnboundedSender<JobMessage>),
     /// None, for warm-up runs.
-    Nobody,
+    Discard,
 }
 
 impl Messages {
     pub(crate) fn new(gateway: Arc<Gateway>, lease: LeaseRef) -> Self {
-        Self::to(Hearer::Gateway(gateway, lease))
+        Self::to(Recipient::Gateway(gateway, lease))
     }
 
     /// For a run whose messages are discarded.
     pub(crate) fn unheard() -> Self {
-        Self::to(Hearer::Nobody)
+        Self::to(Recipient::Discard)
     }
 
     /// For a run whose messages go to the caller's channel.
-    pub(crate) fn heard_here(ear: mpsc::UnboundedSender<JobMessage>) -> Self {
-        Self::to(Hearer::Here(ear))
+    pub(crate) fn local(sender: mpsc::UnboundedSender<JobMessage>) -> Self {
+        Self::to(Recipient::Local(sender))
     }
 
-    fn to(heard_by: Hearer) -> Self {
-        Self { heard_by, way: Mutex::default() }
+    fn to(recipient: Recipient) -> Self {
+        Self { recipient, way: Mutex::default() }
     }
 
     /// Adds a message. `false` if too many are waiting.
     pub(crate) fn take(&self, message: JobMessage) -> bool {
-        let (gateway, lease) = match &self.heard_by {
-            Hearer::Gateway(gateway, lease) => (gateway, lease),
-            Hearer::Here(ear) => return ear.send(message).is_ok(),
-            Hearer::Nobody => return true,
+        let (gateway, lease) = match &self.recipient {
+            Recipient::Gateway(gateway, lease) => (gateway, lease),
+            Recipient::Local(sender) => return sender.send(message).is_ok(),
+            Recipient::Discard => return true,
         };
         let mut way = lock(&self.way);
         let (pending, _) = way.get_or_insert_with(|| {
@@ -87,7 +87,7 @@ impl Messages {
     }
 
     /// Waits until all messages are sent, up to a timeout. No message may be added afterwards.
-    pub(crate) async fn told(&self) {
+    pub(crate) async fn flush(&self) {
         let Some((pending, task)) = lock(&self.way).take() else { return };
         pending.close();
         let abort = task.abort_handle();
@@ -232,7 +232,7 @@ async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) 
         let mut batch = merged(batch);
         batch.extend(pending.end());
         let shows = shows(&batch);
-        if tell(&gateway, &lease, batch, &mut knows_several).await {
+        if send_batch(&gateway, &lease, batch, &mut knows_several).await {
             shown = shown.max(shows);
         }
     }
@@ -241,7 +241,7 @@ async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) 
     if let Some(end) = end
         && knows_several
     {
-        tell(&gateway, &lease, vec![end], &mut knows_several).await;
+        send_batch(&gateway, &lease, vec![end], &mut knows_several).await;
     }
 }
 
@@ -256,7 +256,7 @@ fn shows(messages: &[JobMessage]) -> u64 {
 }
 
 /// Sends messages. Returns whether the gateway accepted them.
-async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) -> bool {
+async fn send_batch(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) -> bool {
     let request = |messages: &[JobMessage]| EventsRequest {
         events: messages
             .iter()
@@ -375,14 +375,14 @@ mod tests {
         }
         assert!(pending.put(log("a line\n")) && pending.put(output(20_000, "last")));
         pending.close();
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         while let Some(batch) = pending.batch().await {
-            told.extend(batch);
+            sent.extend(batch);
         }
-        assert!(told.len() < 100, "{}", told.len());
-        assert!(told.iter().all(|message| size(message) <= MERGED_BYTES));
+        assert!(sent.len() < 100, "{}", flush.len());
+        assert!(sent.iter().all(|message| size(message) <= MERGED_BYTES));
         let expected: Vec<u64> = (0..=20_000).collect();
-        let singly = singly(told);
+        let singly = singly(sent);
         let indexes = |messages: &[JobMessage]| -> Vec<u64> {
             let index = |message: &JobMessage| match message {
                 JobMessage::Output { index, .. } => Some(*index),

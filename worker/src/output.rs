@@ -226,7 +226,7 @@ mod tests {
         format!("[\"{}\"]", "x".repeat(INLINE_RESULT_BYTES)).into_bytes()
     }
 
-    /// Copying 64 MiB to learn how many bytes they are costs as much memory again.
+    /// Counting bytes by copying 64 MiB would double the memory.
     #[tokio::test]
     async fn a_large_result_goes_to_the_store_without_a_copy() {
         let result = large();

@@ -488,7 +488,7 @@ impl Pool {
             env: spec.env.clone(),
             secrets,
             weights: weights.as_ref().map(|set| set.folder.clone()),
-            heard_by: None,
+            output_to: None,
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,

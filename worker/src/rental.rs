@@ -61,12 +61,12 @@ impl Rental {
     }
 
     async fn ask(&self) -> Result<(), String> {
-        let said = |error: reqwest::Error| error.without_url().to_string();
+        let message = |error: reqwest::Error| error.without_url().to_string();
         let client =
             Client::builder().connect_timeout(CONNECT_LIMIT).timeout(CALL_LIMIT).redirect(redirect::Policy::none());
         let url = format!("{}/api/v0/instances/{}/", self.url, self.instance);
-        let request = client.build().map_err(said)?.delete(url).bearer_auth(self.key.expose());
-        let mut answer = request.json(&serde_json::json!({})).send().await.map_err(said)?;
+        let request = client.build().map_err(message)?.delete(url).bearer_auth(self.key.expose());
+        let mut answer = request.json(&serde_json::json!({})).send().await.map_err(message)?;
         let status = answer.status();
         if status == StatusCode::NOT_FOUND || status == StatusCode::GONE {
             return Ok(());
@@ -75,7 +75,7 @@ impl Rental {
             return Err(format!("the provider responded with {status}"));
         }
         let mut body = Vec::new();
-        while let Some(part) = answer.chunk().await.map_err(said)? {
+        while let Some(part) = answer.chunk().await.map_err(message)? {
             body.extend_from_slice(&part);
             if body.len() > ANSWER_BYTES {
                 break;

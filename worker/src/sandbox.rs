@@ -112,6 +112,7 @@ impl Sandbox {
     /// Selects the requested level, or the highest that works. `stoke` is the program that has [`confine`] as its
     /// subcommand `confine`; `folders` contain the files that runners must access.
     ///
+    /// # Errors
     /// What is missing for the requested level.
     pub(crate) async fn probe(
         wanted: Option<Level>,
@@ -138,7 +139,7 @@ impl Sandbox {
                     if !missing.is_empty() {
                         tracing::info!(
                             "handlers run at sandbox level {level}; no higher level is available:{}",
-                            said(&missing)
+                            one_line(&missing)
                         );
                     }
                     let rights = if is_root { Rights::OwnUser } else { Rights::WithoutCapabilities };
@@ -156,7 +157,7 @@ impl Sandbox {
                 tracing::warn!(
                     "HANDLERS ARE NOT ISOLATED (sandbox L0): {}. Run only handlers that you trust. {}",
                     sandbox.remains(),
-                    said(&sandbox.lacks)
+                    one_line(&sandbox.lacks)
                 );
                 Ok(sandbox)
             }
@@ -243,7 +244,7 @@ fn remains(level: Level, rights: Rights) -> &'static str {
 }
 
 /// Joins lines for a log message.
-fn said(missing: &str) -> String {
+fn one_line(missing: &str) -> String {
     missing.replace("\n ", "")
 }
 

@@ -235,6 +235,7 @@ impl Drop for RunFolder {
 /// Opens a regular file below a run's folder without following links, even if a handler changes names concurrently.
 /// Handlers can write to the run's folder and its parent, but not above.
 ///
+/// # Errors
 /// `InvalidInput` if the path is outside the folder or not a regular file.
 pub(crate) fn open_below(run: &Path, path: &Path) -> io::Result<File> {
     let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it is outside the folder of the run");
@@ -328,7 +329,7 @@ mod tests {
         }
     }
 
-    /// As root: what is a handler's, and what is not.
+    /// As root: which files belong to a handler, and which do not.
     #[tokio::test]
     async fn only_its_own_folders_are_given_to_a_handlers_user() {
         use std::os::unix::fs::MetadataExt as _;

@@ -56,6 +56,7 @@ pub(crate) struct Install<'a> {
 /// PATH, else the one below `cache_dir`, which is installed on first use. The archive's uv takes precedence over PATH
 /// because it is the tested version.
 ///
+/// # Errors
 /// [`Error::UvMissing`] if it is missing and could not be installed; its text describes what to do.
 pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, Error> {
     let named = std::env::var_os("STOKE_UV").filter(|name| !name.is_empty()).map(PathBuf::from);
@@ -248,6 +249,7 @@ impl Uv {
     /// lines are relative to `folder`. `python` is the oldest supported version, e.g. `3.11`; empty means that of the
     /// `python3` on PATH.
     ///
+    /// # Errors
     /// [`Error::Failed`] with uv's output if the requirements cannot be met.
     pub async fn lock(
         &self,

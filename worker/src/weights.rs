@@ -128,6 +128,7 @@ impl Weights {
     /// All files of one endpoint, downloaded and verified, in a folder of links. Dropping the future stops the
     /// downloads; another call resumes them.
     ///
+    /// # Errors
     /// [`Error::Expired`] requires new URLs and another call. [`Error::Fetch`] may be transient. The others require a
     /// change by the user or operator.
     pub(crate) async fn get(
@@ -199,6 +200,7 @@ impl Weights {
 impl WeightSet {
     /// The names of the pickle files. Validates files with the extension `.safetensors`.
     ///
+    /// # Errors
     /// [`Error::Safetensors`] if one of these is invalid.
     pub(crate) async fn pickles(&self) -> Result<Vec<String>, Error> {
         let this = self.clone();

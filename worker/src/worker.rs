@@ -66,6 +66,7 @@ const BATCH: usize = 100;
 /// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. A rented instance that
 /// has been out of contact with the gateway for too long is destroyed instead.
 ///
+/// # Errors
 /// If it cannot start, e.g. without uv or a data directory, or if the gateway rejects its join.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     run_supervised(config, Supervisor::default(), shutdown).await
@@ -202,7 +203,7 @@ async fn work(
     let beside = Arc::clone(&worker);
     aside.spawn(supervisor.restart_on_panic("fetch_ahead", move || Arc::clone(&beside).fetch_ahead()));
     let (beats, stop) = (Arc::clone(&worker), heartbeat.clone());
-    let beat = move || Arc::clone(&beats).beat(joined.clone(), stop.clone());
+    let beat = move || Arc::clone(&beats).send_heartbeats(joined.clone(), stop.clone());
     let beating = tokio::spawn(supervisor.restart_on_panic("heartbeat", beat));
     worker.serve(held, shutdown).await;
     aside.shutdown().await;
@@ -279,7 +280,7 @@ impl Outbox {
 }
 
 impl Worker {
-    async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
+    async fn send_heartbeats(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
         let heartbeat = HeartbeatConfig {
             every: Duration::from_millis(joined.extend_every_ms),
             lease: Duration::from_millis(joined.lease_ms),
@@ -297,8 +298,8 @@ impl Worker {
                 learned: self.attempts.pool.learn(),
             }
         };
-        let told = |status: &WorkerStatus, reply: &ExtendReply| {
-            self.attempts.pool.told(&status.learned);
+        let on_reply = |status: &WorkerStatus, reply: &ExtendReply| {
+            self.attempts.pool.mark_reported(&status.learned);
             self.attempts.pool.forget(&reply.forgotten);
             if let Some(hold) = &reply.hold {
                 // One at a time; the gateway repeats the others.
@@ -309,7 +310,7 @@ impl Worker {
             }
             self.next.send_replace(reply.next.clone());
         };
-        keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), told, stop).await;
+        keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), on_reply, stop).await;
     }
 
     /// The current offer, if it exceeds that of the waiting lease call. `None` without GPUs, whose room is what
@@ -345,7 +346,7 @@ impl Worker {
         let (ends, mut ended) = mpsc::unbounded_channel::<End>();
         let mut outbox = Outbox::default();
         let mut asking: JoinSet<Result<LeaseReply, Error>> = JoinSet::new();
-        let mut telling: JoinSet<()> = JoinSet::new();
+        let mut flushing: JoinSet<()> = JoinSet::new();
         let mut holding: JoinSet<Option<(Vec<LeasedJob>, Claim)>> = JoinSet::new();
         let mut ask_from = Instant::now();
         let mut ended_at = ask_from;
@@ -361,11 +362,11 @@ impl Worker {
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
                 asking.spawn(self.ask(want, reports));
             }
-            let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
-            let to_tell = telling.is_empty() && !outbox.is_empty();
+            let flush_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
+            let must_flush = flushing.is_empty() && !outbox.is_empty();
             // A timer, even an expired one, waits for the next millisecond.
-            if to_tell && tell_at <= Instant::now() {
-                telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
+            if must_flush && flush_at <= Instant::now() {
+                flushing.spawn(Arc::clone(self).flush(std::mem::take(&mut outbox)));
                 continue;
             }
             tokio::select! {
@@ -375,9 +376,9 @@ impl Worker {
                     if outbox.is_empty() {
                         ended_at = Instant::now();
                     }
-                    Self::close(end, &mut outbox);
+                    Self::record(end, &mut outbox);
                     while let Ok(end) = ended.try_recv() {
-                        Self::close(end, &mut outbox);
+                        Self::record(end, &mut outbox);
                     }
                 }
                 Some(hold) = holds.recv(), if holding.is_empty() => {
@@ -396,15 +397,15 @@ impl Worker {
                     }
                     Err(error) => tracing::error!(%error, "a lease call panicked"),
                 },
-                Some(_) = telling.join_next() => {}
+                Some(_) = flushing.join_next() => {}
                 () = self.attempts.load.freed() => {}
-                () = sleep_until(tell_at), if to_tell => {
-                    telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
+                () = sleep_until(flush_at), if must_flush => {
+                    flushing.spawn(Arc::clone(self).flush(std::mem::take(&mut outbox)));
                 }
                 // Room also increases over time and when other processes free memory.
                 _ = looks.tick(), if !asking.is_empty() => {
-                    if telling.is_empty() && let Some(offer) = self.offers_more() {
-                        telling.spawn(Arc::clone(self).offer(offer));
+                    if flushing.is_empty() && let Some(offer) = self.offers_more() {
+                        flushing.spawn(Arc::clone(self).offer(offer));
                     }
                 }
                 () = sleep_until(ask_from), if asking.is_empty() && want > 0 => {}
@@ -427,14 +428,14 @@ impl Worker {
         loop {
             tokio::select! {
                 end = ended.recv() => match end {
-                    Some(end) => Self::close(end, &mut outbox),
+                    Some(end) => Self::record(end, &mut outbox),
                     None => break,
                 },
                 () = sleep_until(grace_over), if !self.attempts.leaving.is_cancelled() => self.attempts.leaving.cancel(),
             }
         }
-        while telling.join_next().await.is_some() {}
-        Arc::clone(self).tell(outbox).await;
+        while flushing.join_next().await.is_some() {}
+        Arc::clone(self).flush(outbox).await;
     }
 
     /// A lease call that carries reports. If the call fails or is cancelled, the reports are sent separately.
@@ -467,7 +468,7 @@ impl Worker {
             };
             *lock(&worker.asked) = None;
             match &reply {
-                Some(Ok(reply)) => worker.told(&request.finish, &reply.finished),
+                Some(Ok(reply)) => worker.on_reported(&request.finish, &reply.finished),
                 Some(Err(_)) | None => worker.report(request.finish).await,
             }
             reply.unwrap_or_else(|| Ok(LeaseReply::default()))
@@ -478,7 +479,7 @@ impl Worker {
     async fn offer(self: Arc<Self>, offer: Offer) {
         let request = FinishRequest { finish: Vec::new(), offer: Some(offer) };
         match self.gateway.finish(&request).await {
-            Ok(reply) => self.heard(&request, reply.offer_taken),
+            Ok(reply) => self.on_offer_reply(&request, reply.offer_taken),
             Err(error) => {
                 tracing::debug!(%error, "cannot offer more room; the next lease call offers it");
                 self.ask_again.notify_one();
@@ -515,7 +516,7 @@ impl Worker {
         }
     }
 
-    fn close(end: End, outbox: &mut Outbox) {
+    fn record(end: End, outbox: &mut Outbox) {
         match end {
             End::Report(report) => {
                 metrics::ended(match report.outcome {
@@ -532,7 +533,7 @@ impl Worker {
         }
     }
 
-    async fn tell(self: Arc<Self>, outbox: Outbox) {
+    async fn flush(self: Arc<Self>, outbox: Outbox) {
         self.report(outbox.reports).await;
         for leases in outbox.releases.chunks(BATCH) {
             let request = ReleaseRequest { leases: leases.to_vec() };
@@ -552,8 +553,8 @@ impl Worker {
             let request = FinishRequest { finish: reports, offer: self.offers_more() };
             match self.gateway.finish(&request).await {
                 Ok(reply) => {
-                    self.heard(&request, reply.offer_taken);
-                    self.told(&request.finish, &reply.finished);
+                    self.on_offer_reply(&request, reply.offer_taken);
+                    self.on_reported(&request.finish, &reply.finished);
                     reports = rest;
                 }
                 // The heartbeat detects which leases are lost meanwhile.
@@ -570,7 +571,7 @@ impl Worker {
                 }
                 Err(error @ Error::Refused { .. }) => {
                     tracing::error!(%error, "the gateway rejected a job result; the job runs again");
-                    self.told(&request.finish, &[]);
+                    self.on_reported(&request.finish, &[]);
                     reports = rest;
                 }
             }
@@ -578,13 +579,13 @@ impl Worker {
     }
 
     /// Repeats the waiting lease call if the gateway did not apply the new offer to it.
-    fn heard(&self, request: &FinishRequest, offer_taken: bool) {
+    fn on_offer_reply(&self, request: &FinishRequest, offer_taken: bool) {
         if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
             self.ask_again.notify_one();
         }
     }
 
-    fn told(&self, reports: &[FinishReport], answers: &[FinishAnswer]) {
+    fn on_reported(&self, reports: &[FinishReport], answers: &[FinishAnswer]) {
         for report in reports {
             self.leases.forget(&lease_of(report));
         }

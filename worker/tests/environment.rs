@@ -21,11 +21,11 @@ async fn uv() -> Uv {
     ensure_uv(None, &std::env::temp_dir().join("stokehold-tests")).await.unwrap()
 }
 
-/// A wheel of one module and one console script, made by Python's own zip module.
+/// A wheel with one module and one console script, created with Python's zip module.
 fn seed_wheel(folder: &Path) -> PathBuf {
     let path = folder.join("stokehold-9.9.9-py3-none-any.whl");
     if path.exists() {
-        // Made anew it would hold other times, and so be another wheel.
+        // Created again, it would contain other times and be another wheel.
         return path;
     }
     let script = "
@@ -100,7 +100,7 @@ async fn built_once_it_is_there_for_all_who_ask() {
     assert!(bench.phases.lock().unwrap().contains(&Phase::Waiting));
     assert!(bench.phases.lock().unwrap().contains(&Phase::Installing { packages: 1 }));
 
-    // Another process: only the folder is shared. Comments do not make another environment.
+    // Another process: only the folder is shared. Comments do not change the environment.
     let other = Bench {
         folder: tempfile::tempdir().unwrap(),
         environments: open(bench.folder.path(), CAP_BYTES_DEFAULT).await,
@@ -123,8 +123,8 @@ async fn what_shapes_it_names_it() {
     assert_ne!(bare.hash, six.hash);
     let wheel = bench.folder.path().join("stokehold-9.9.9-py3-none-any.whl");
     std::fs::OpenOptions::new().append(true).open(wheel).unwrap().write_all(b"\0").unwrap();
-    // A zip file may have something behind its end: the same content under another hash, or refused by uv, never the
-    // old one.
+    // A zip file may have bytes after its end: the same content under another hash, or rejected by uv, never the old
+    // one.
     assert!(bench.get("").await.map_or(true, |changed| changed.hash != bare.hash));
 }
 
@@ -137,7 +137,7 @@ async fn requirements_that_cannot_be_met_say_why_and_leave_nothing() {
     let forged = SIX.replace("4721f391", "00000000");
     let error = bench.get(&forged).await.unwrap_err().to_string();
     assert!(error.to_lowercase().contains("hash"), "{error}");
-    // But the one that holds the runner alone.
+    // Except the one that contains only the runner.
     let ours = bench.get("").await.unwrap().hash;
     let left: Vec<_> = std::fs::read_dir(bench.envs()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(left.len() == 2 && left.iter().all(|name| name.to_str().unwrap().starts_with(&ours)), "{left:?}");
@@ -158,10 +158,10 @@ async fn a_half_built_one_is_swept_and_a_broken_one_rebuilt() {
     let half = bench.envs().join(format!(".partial-{}-abc", ready.hash));
     std::fs::create_dir_all(half.join("lib")).unwrap();
     std::fs::write(half.join("lib").join("torn.py"), "x = ").unwrap();
-    // In use: the left-over may be a builder's at work.
+    // In use: the leftover may belong to a running build.
     open(bench.folder.path(), CAP_BYTES_DEFAULT).await;
     assert!(half.exists());
-    // Its base interpreter went away.
+    // Its base interpreter was removed.
     std::fs::remove_file(&ready.python).unwrap();
     drop(ready);
     open(bench.folder.path(), CAP_BYTES_DEFAULT).await;

@@ -1,5 +1,5 @@
-//! A day of many models on few GPUs, in virtual time: the queue and the ledger as they are, models and GPUs as numbers.
-//! What warm-first and packing are worth is what comes out.
+//! A day of many models on few GPUs, in virtual time: the real queue and the real ledger, with models and GPUs as
+//! numbers. Measures the value of warm-first scheduling and of packing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,14 +20,14 @@ use super::*;
 const GPUS: usize = 3;
 pub(super) const GPU_MIB: u64 = 24_564;
 
-/// An interactive job is to start within this time.
+/// Target time within which an interactive job starts.
 const TARGET_MS: u64 = 30_000;
 
-/// What is switched on, and what it leads to.
+/// Enabled features.
 #[derive(Debug, Clone, Copy)]
 struct Policy {
     warm_first: bool,
-    /// Several models on a GPU.
+    /// Whether several models share a GPU.
     packs: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Request {
     is_interactive: bool,
 }
 
-/// The jobs of a trace: when, endpoint, seconds of work, GiB of a GPU, priority.
+/// The jobs of a trace: time, endpoint, seconds of work, GiB of a GPU, priority.
 pub(super) fn requests(packed: &[u8]) -> Vec<Request> {
     let mut text = String::new();
     GzDecoder::new(packed).read_to_string(&mut text).unwrap();
@@ -74,7 +74,7 @@ impl Machine {
         self.models.values().map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
     }
 
-    /// How long until the model is there.
+    /// Time until the model is loaded.
     fn get_ready(&mut self, policy: Policy, lane: String, endpoint: &str, vram_mib: u64, now_ms: u64) -> u64 {
         if let Some(model) = self.models.get_mut(endpoint) {
             model.used_ms = now_ms;
@@ -94,7 +94,7 @@ impl Machine {
     }
 }
 
-/// What may happen next, in order of time: a request comes (`None`), or a GPU has ended one.
+/// The next events, in order of time: a request arrives (`None`), or a GPU has finished one.
 type Events = BinaryHeap<Reverse<(u64, Option<usize>)>>;
 
 struct Day {
@@ -110,7 +110,7 @@ struct Day {
     events: Events,
 }
 
-/// What it takes to load: from elsewhere the first time, then from the machine's own disk.
+/// Load time: from the network the first time, then from the machine's disk.
 pub(super) fn load_ms(on_disk: &mut Vec<String>, endpoint: &str, vram_mib: u64) -> u64 {
     let vram_gib = vram_mib as f64 / 1_024.0;
     let is_here = on_disk.iter().any(|known| known == endpoint);
@@ -144,7 +144,7 @@ pub(super) fn now<T>(answer: impl Future<Output = T>) -> T {
     answer.now_or_never().expect("memory answers at once")
 }
 
-/// The share of interactive jobs that began in time, and how many loads there were.
+/// The share of interactive jobs that started in time, and the number of loads.
 fn replay(policy: Policy) -> (f64, usize) {
     let start_ms = 1_700_000_000_000;
     let clock = ManualClock::new(start_ms);
@@ -206,7 +206,7 @@ impl Day {
         now(self.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)])).unwrap();
     }
 
-    /// Every idle GPU asks, those first that have anything loaded which waits: a wake goes to them.
+    /// Every idle GPU asks for a lease; first those that have a model with waiting jobs loaded, as in a wake.
     fn lease(&mut self) {
         let now_ms = self.now_ms();
         for gpu in 0..GPUS {

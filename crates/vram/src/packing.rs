@@ -1,6 +1,6 @@
-//! Which GPU a model goes to, where several have room: the policies beside each other, on a machine of several GPUs, in
-//! virtual time. The queue and the ledger are as they are; only the choice among the GPUs that fit is another's.
-//! docs/adr/0016 has what came out.
+//! Compares policies for choosing a GPU where several have room, on a machine of several GPUs, in virtual time. The
+//! queue and the ledger are the real ones; only the choice among the GPUs that fit differs. docs/adr/0016 has the
+//! results.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,15 +19,15 @@ use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// Where the least is left over: what [`Ledger::reserve`] does.
+    /// The GPU with the least memory left over, as in [`Ledger::reserve`].
     BestFit,
-    /// Where the most is left over.
+    /// The GPU with the most memory left over.
     WorstFit,
     /// The lowest index.
     FirstFit,
     Random,
-    /// Where the least memory becomes useless for a job drawn from the mix: fragmentation gradient descent (Weng et
-    /// al., USENIX ATC '23).
+    /// The GPU on which the least memory becomes unusable for a job drawn from the mix: fragmentation gradient descent
+    /// (Weng et al., USENIX ATC '23).
     LeastFragments,
 }
 
@@ -44,32 +44,32 @@ struct Model {
     is_busy: bool,
 }
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Debug)]
 struct Outcome {
     mean_wait_s: f64,
     p95_wait_s: f64,
-    /// Of the jobs that take a whole GPU.
+    /// Mean wait of the jobs that take a whole GPU.
     mean_wait_whole_s: f64,
     loads: usize,
 }
 
 struct Machine {
     policy: Policy,
-    /// One job at a time on a GPU, or as many as have room.
+    /// One job at a time per GPU, or as many as fit.
     side_by_side: bool,
     ledger: Ledger,
     gpus: Vec<u32>,
     models: Vec<Model>,
     on_disk: Vec<String>,
-    /// What a job needs, each as often as it comes.
+    /// Needs of jobs, each as often as it occurs.
     mix_mib: Vec<u64>,
     random: StdRng,
     loads: usize,
 }
 
 impl Machine {
-    /// The GPUs where a job may begin now.
+    /// The GPUs on which a job can start now.
     fn open(&self) -> Vec<u32> {
         let is_busy = |gpu: &u32| self.models.iter().any(|model| model.is_busy && model.part.gpus[0] == *gpu);
         self.gpus.iter().copied().filter(|gpu| self.side_by_side || !is_busy(gpu)).collect()
@@ -95,7 +95,7 @@ impl Machine {
         Some(query)
     }
 
-    /// What of so much free memory a job drawn from the mix could not use.
+    /// The part of this much free memory that a job drawn from the mix could not use.
     fn fragments_mib(&self, free_mib: u64) -> f64 {
         let useless = self.mix_mib.iter().filter(|need| **need > free_mib).count();
         free_mib as f64 * useless as f64 / self.mix_mib.len() as f64
@@ -116,7 +116,7 @@ impl Machine {
         chosen.unwrap().0
     }
 
-    /// Puts a job on a GPU; the number of its model, and how long until that is loaded.
+    /// Places a job on a GPU. Returns the number of its model, and the time until it is loaded.
     fn place(&mut self, request: &Request, lane: String, now_ms: u64) -> (Ticket, u64) {
         let open = self.open();
         let is_free = |model: &&mut Model| {
@@ -154,7 +154,7 @@ impl Machine {
 fn replay(trace: &[u8], policy: Policy, gpus: u32, side_by_side: bool) -> Outcome {
     let start_ms = 1_700_000_000_000;
     let clock = ManualClock::new(start_ms);
-    // A lease longer than any job: nobody extends it here.
+    // A lease longer than any job, because it is never extended here.
     let queue = MemoryQueue::seeded(Clock::Manual(clock.clone()), 1 << 40, 1);
     let mut coming = requests(trace).into_iter().peekable();
     let mut machine = Machine {
@@ -216,12 +216,12 @@ fn table(trace: &[u8], gpus: u32, side_by_side: bool) {
             "{gpus} GPUs, {policy:?}: mean {mean_wait_s:.1} s, p95 {p95_wait_s:.1} s, whole GPUs {mean_wait_whole_s:.1} s, {loads} loads"
         );
     }
-    // What ADR 16 rests on.
+    // The results that ADR 16 relies on.
     let best_s = rows.iter().map(|(_, outcome)| outcome.mean_wait_s).fold(f64::INFINITY, f64::min);
     assert!(rows[0].1.mean_wait_s <= 1.01 * best_s, "best fit is not among the best: {rows:?}");
 }
 
-/// On the day of 35 models, with one job at a time on a GPU.
+/// The day of 35 models, with one job at a time per GPU.
 #[test]
 #[ignore = "a table of some minutes: make packing"]
 fn policies_on_a_day_of_many_models() {
@@ -230,7 +230,7 @@ fn policies_on_a_day_of_many_models() {
     }
 }
 
-/// On a trace of the same form, with as many jobs on a GPU as have room.
+/// A trace of the same form, with as many jobs per GPU as fit.
 #[test]
 #[ignore = "needs a trace: make packing TRACE=..."]
 fn policies_on_a_trace() {

@@ -8,7 +8,7 @@ pub(super) fn ledger(sizes_mib: &[u64]) -> Ledger {
     Ledger::new(&gpus(sizes_mib), false)
 }
 
-/// One that believes nothing to be free that no look has shown.
+/// A ledger that treats memory as free only once a reading confirms it.
 fn looked_at(sizes_mib: &[u64]) -> Ledger {
     Ledger::new(&gpus(sizes_mib), true)
 }
@@ -21,7 +21,7 @@ fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
     ledger.reserve(&Need::part(mib), &ALL)
 }
 
-/// Every GPU of a ledger here.
+/// All GPUs of a ledger here.
 pub(super) const ALL: [u32; 4] = [0, 1, 2, 3];
 
 fn reach_gib(ledger: &Ledger, idle: &[Ticket]) -> u32 {
@@ -32,7 +32,7 @@ fn idle(reservation: &Reservation, value: f64) -> Idle {
     Idle { ticket: reservation.ticket, value }
 }
 
-/// A reservation that a process group of this number uses.
+/// A reservation used by the process group with this number.
 fn owned(ledger: &Ledger, mib: u64, group: u32) -> Reservation {
     let reservation = part(ledger, mib).unwrap();
     reservation.belongs_to(group);
@@ -224,17 +224,17 @@ fn a_model_of_several_gpus_has_each_for_itself() {
     assert!(ledger.reserve_claimed(&claim, &Need::of_mib(8_000, 3)).is_some());
 }
 
-/// What may happen on GPUs.
+/// Events on GPUs.
 #[derive(Debug, Clone)]
 enum Step {
-    /// So much, of so many GPUs.
+    /// Memory per GPU and number of GPUs.
     Load(u64, usize),
     Unload(Index),
-    /// Its process dies, and the driver takes its time to clear what it had.
+    /// Its process exits, and the driver has not freed its memory yet.
     Crash(Index),
-    /// The driver has cleared what dead processes had.
+    /// The driver has freed the memory of exited processes.
     Clear,
-    /// A large model that never finds room gets a GPU for itself.
+    /// A large model that never finds room claims a GPU for itself.
     Claim(u64),
     Grow(Index, u64),
     Settle(Index),
@@ -257,7 +257,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What NVML would tell: of those who are there by process, of the dead only the sum.
+/// A reading as from NVML: live processes one by one, exited ones only in the sum.
 fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u64]) {
     for (gpu, (foreign, dead)) in foreign.iter().zip(dead).enumerate() {
         let gpu = u32::try_from(gpu).unwrap();
@@ -271,9 +271,9 @@ fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever loads, grows, goes, crashes, and comes from outside: no GPU is held beyond what it has, what fits is
-    /// not refused, victims are enough, a large one that claims a GPU has it when those there are gone, and nothing is
-    /// left over.
+    /// Whatever loads, grows, leaves, crashes or comes from outside: reservations never exceed a GPU's memory, whatever
+    /// fits is accepted, victims are sufficient, a large model that claims a GPU gets it once the others have left, and
+    /// nothing is left over.
     #[test]
     fn what_is_held_never_exceeds_a_gpu(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
         let ledger = looked_at(&sizes_mib);
@@ -291,8 +291,8 @@ proptest! {
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
                         if let Some(victims) = ledger.victims(need, &ALL, &all) {
-                            // One that holds less than it has grown to takes what becomes free; beside what a dead
-                            // process had, what others had is not yet told apart.
+                            // A model that has outgrown its reservation takes memory that becomes free; while a former
+                            // holder's memory is not freed, that of other programs cannot be distinguished.
                             let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).iter().any(|on| *seen > on.held_mib);
                             let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));

@@ -31,6 +31,7 @@ pub enum FrameError {
 
 /// Appends one frame to `out`.
 ///
+/// # Errors
 /// If the header or body exceeds its limit; `out` is unchanged.
 pub fn encode<M: Serialize>(message: &M, body: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
     check("body", body.len(), BODY_BYTES_MAX)?;
@@ -76,6 +77,7 @@ impl Decoder {
 
     /// The next complete frame, or `None` if more bytes are needed.
     ///
+    /// # Errors
     /// If the bytes are not a valid frame; the connection must be closed.
     pub fn next_frame<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Vec<u8>)>, FrameError> {
         let bytes = &self.buffer[self.start..];

@@ -164,7 +164,7 @@ mod tests {
             Self { folder, bytecode, interpreter: probe(PathBuf::from("python3")).await.unwrap() }
         }
 
-        /// An environment of these modules: how many of them were compiled for it, and where it is.
+        /// An environment with these modules: the number of compiled ones, and its path.
         async fn environment(&self, name: &str, modules: &[(&str, &str)]) -> (usize, PathBuf) {
             let venv = self.folder.path().join(name);
             for (module, source) in modules {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    async fn said(room: &Room, venv: &Path, script: &str) -> String {
+    async fn output_of(room: &Room, venv: &Path, script: &str) -> String {
         let mut command = Command::new(&room.interpreter.program);
         let script = format!("import sys; sys.path.insert(0, {:?}); {script}", venv.join("lib"));
         command.args(["-I", "-S", "-c", &script]);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(inode(&one), inode(&two));
         let script =
             "import a, deep.b; print(a.A, deep.b.B, a.__cached__ is not None, a.__loader__.get_code('a').co_filename)";
-        assert_eq!(said(&room, &two, script).await.trim(), format!("1 3 True {}", two.join("lib/a.py").display()));
+        assert_eq!(output_of(&room, &two, script).await.trim(), format!("1 3 True {}", two.join("lib/a.py").display()));
     }
 
     #[tokio::test]
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
     }
 
-    /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other
-    /// package is.
+    /// Otherwise, a package that contains bytecode beside a copy of another package's source could have it run wherever
+    /// that other package is used.
     #[tokio::test]
     async fn bytecode_that_a_package_brings_is_not_believed() {
         let room = Room::new().await;
@@ -228,7 +228,7 @@ mod tests {
         let (compiled, _) = room.environment("forged", &[("a.py", "A = 1")]).await;
         let (_, venv) = room.environment("honest", &[("a.py", "A = 1")]).await;
         assert_eq!(compiled, 1);
-        assert_eq!(said(&room, &venv, "import a; print(a.A)").await.trim(), "1");
+        assert_eq!(output_of(&room, &venv, "import a; print(a.A)").await.trim(), "1");
     }
 
     #[tokio::test]

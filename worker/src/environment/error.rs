@@ -163,8 +163,11 @@ mod tests {
             "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of six==0.0.987",
             "warning: slow\nerror: Failed to download `six==0.0.987`\n  cause: Hash mismatch for `six==0.0.987`",
         ] {
-            let said = failed(output).for_tenants();
-            assert!(said.starts_with("installing the requirements failed") && said.contains("six==0.0.987"), "{said}");
+            let message = failed(output).for_tenants();
+            assert!(
+                message.starts_with("installing the requirements failed") && message.contains("six==0.0.987"),
+                "{message}"
+            );
         }
     }
 
@@ -176,8 +179,8 @@ mod tests {
             "error: Distribution not found at: file:///root/verysecret",
             "verysecret",
         ] {
-            let said = failed(output).for_tenants();
-            assert!(said.contains("uv pip compile") && !said.contains("verysecret"), "{said}");
+            let message = failed(output).for_tenants();
+            assert!(message.contains("uv pip compile") && !message.contains("verysecret"), "{message}");
         }
     }
 

@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// An environment of `bytes`, last used `used_s` after the epoch.
+    /// An environment of `bytes` bytes, last used `used_s` seconds after the epoch.
     fn seed(store: &Store, hash: &str, bytes: usize, used_s: u64) {
         let partial = store.partial(hash, None).unwrap();
         fs::create_dir(partial.environment().join("bin")).unwrap();

@@ -83,7 +83,7 @@ mod tests {
         assert!(token.replaced(first).now_or_never().is_none());
         token.replace(Secret::new("wt_2"));
         assert!(token.replaced(first).now_or_never().is_some());
-        // Two calls that were made with the first token are answered now.
+        // Two calls that were sent with the first token are answered now.
         token.refuse(first);
         token.renew(first, Secret::new("wt_1b"));
         assert!(token.refused().now_or_never().is_none());

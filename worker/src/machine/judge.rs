@@ -234,89 +234,97 @@ mod tests {
 
     fn no_driver(trouble: Trouble, has_devices: bool, kernel: Option<&str>) -> (Verdict, String) {
         let kernel = kernel.map(str::to_owned);
-        told(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
+        judged(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
     }
 
     fn driver(cuda: &str, names: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), gpus: names });
         let image_cuda = image_cuda.map(str::to_owned);
-        told(gpus(&Gpus { has_devices: true, kernel: None, nvml, has_cuda_library, image_cuda }))
+        judged(gpus(&Gpus { has_devices: true, kernel: None, nvml, has_cuda_library, image_cuda }))
     }
 
-    fn told(finding: Finding) -> (Verdict, String) {
-        let said = format!("{}. {}", finding.found, finding.fix.unwrap_or_default());
-        (finding.verdict, said)
+    fn judged(finding: Finding) -> (Verdict, String) {
+        let text = format!("{}. {}", finding.found, finding.fix.unwrap_or_default());
+        (finding.verdict, text)
     }
 
     #[track_caller]
-    fn says((verdict, said): (Verdict, String), expected: Verdict, parts: &[&str]) {
-        assert_eq!(verdict, expected, "{said}");
-        parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} is not in {said:?}"));
+    fn check((verdict, text): (Verdict, String), expected: Verdict, parts: &[&str]) {
+        assert_eq!(verdict, expected, "{text}");
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in {text:?}"));
     }
 
     #[test]
     fn a_machine_without_gpus_runs_cpu_jobs() {
-        says(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
-        says(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
+        check(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
+        check(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
     }
 
     #[test]
     fn a_container_that_was_not_given_the_gpus_says_how() {
-        says(no_driver(Trouble::NoLibrary, true, Some("550.54")), Fail, &["libnvidia-ml.so.1", "550.54", "--gpus all"]);
-        says(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
-        says(driver("12.8", &[], true, None), Warn, &["no GPU", "NVIDIA_VISIBLE_DEVICES"]);
-        says(driver("12.8", &["RTX 4090"], false, None), Fail, &["libcuda.so.1", "compute"]);
+        check(
+            no_driver(Trouble::NoLibrary, true, Some("550.54")),
+            Fail,
+            &["libnvidia-ml.so.1", "550.54", "--gpus all"],
+        );
+        check(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
+        check(driver("12.8", &[], true, None), Warn, &["no GPU", "NVIDIA_VISIBLE_DEVICES"]);
+        check(driver("12.8", &["RTX 4090"], false, None), Fail, &["libcuda.so.1", "compute"]);
     }
 
     #[test]
     fn a_driver_that_was_updated_under_the_kernel_wants_a_reboot() {
-        says(no_driver(Trouble::Mismatch, true, Some("535.54.03")), Fail, &["535.54.03", "Reboot"]);
-        says(no_driver(Trouble::NotLoaded, true, None), Fail, &["modprobe nvidia"]);
-        says(no_driver(Trouble::Other("unknown error".into()), true, None), Fail, &["unknown error", "nvidia-smi"]);
+        check(no_driver(Trouble::Mismatch, true, Some("535.54.03")), Fail, &["535.54.03", "Reboot"]);
+        check(no_driver(Trouble::NotLoaded, true, None), Fail, &["modprobe nvidia"]);
+        check(no_driver(Trouble::Other("unknown error".into()), true, None), Fail, &["unknown error", "nvidia-smi"]);
     }
 
     #[test]
     fn an_old_driver_and_a_newer_image_are_named_with_their_versions() {
-        says(
+        check(
             driver("12.8", &["RTX 4090", "RTX 3090"], true, None),
             Good,
             &["RTX 4090, RTX 3090", "535.129.03", "CUDA 12.8"],
         );
-        says(driver("11.4", &["RTX 3090"], true, None), Warn, &["CUDA 11.4", "driver 525"]);
-        says(driver("12.2", &["RTX 3090"], true, Some("13.0.1")), Warn, &["CUDA 13.0", "CUDA 12 or older"]);
-        says(driver("12.2", &["RTX 3090"], true, Some("12.8.1")), Good, &[]);
-        says(driver("12.2", &["RTX 3090"], true, Some("odd")), Good, &[]);
+        check(driver("11.4", &["RTX 3090"], true, None), Warn, &["CUDA 11.4", "driver 525"]);
+        check(driver("12.2", &["RTX 3090"], true, Some("13.0.1")), Warn, &["CUDA 13.0", "CUDA 12 or older"]);
+        check(driver("12.2", &["RTX 3090"], true, Some("12.8.1")), Good, &[]);
+        check(driver("12.2", &["RTX 3090"], true, Some("odd")), Good, &[]);
     }
 
     #[test]
     fn a_missing_or_old_python_is_no_reason_to_stay_away() {
         let found = |on_path: Option<&str>, other: Option<&str>| {
-            told(python(&Pythons { on_path: on_path.map(str::to_owned), trouble: None, other: other.map(Into::into) }))
+            judged(python(&Pythons {
+                on_path: on_path.map(str::to_owned),
+                trouble: None,
+                other: other.map(Into::into),
+            }))
         };
-        says(found(Some("3.9.2"), None), Good, &["3.9.2"]);
-        says(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
-        says(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
-        says(found(None, None), Warn, &["not found"]);
+        check(found(Some("3.9.2"), None), Good, &["3.9.2"]);
+        check(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
+        check(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
+        check(found(None, None), Warn, &["not found"]);
         let trouble = Some("it is missing `distutils`".to_owned());
         let bare = Pythons { on_path: Some("3.9.2".to_owned()), trouble, other: None };
-        says(told(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);
+        check(judged(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);
     }
 
     #[test]
     fn the_rest_is_judged() {
-        says(told(glibc(Some("2.28"))), Good, &["2.28"]);
-        says(told(glibc(Some("2.17"))), Fail, &["2.17", "2.28"]);
-        says(told(glibc(None)), Good, &["unknown"]);
-        says(told(disk(Path::new("/x"), Ok(20 << 30))), Good, &["20.0 GiB", "/x"]);
-        says(told(disk(Path::new("/x"), Ok(1 << 30))), Warn, &["STOKE_CACHE_DIR"]);
-        says(told(disk(Path::new("/x"), Ok(0))), Fail, &["0.0 GiB"]);
-        says(told(sandbox(Ok((Level::L2, "they share the kernel", "")))), Good, &["L2", "share the kernel"]);
-        says(told(sandbox(Ok((Level::L1, "they see", "L2: no bwrap")))), Good, &["no bwrap"]);
-        says(told(sandbox(Ok((Level::L0, "they can do all", "closed")))), Warn, &["can do all", "closed", "trust"]);
-        says(told(sandbox(Err("it cannot"))), Fail, &["it cannot", "STOKE_SANDBOX"]);
-        says(told(gateway("http://g", Ok(env!("CARGO_PKG_VERSION").into()))), Good, &["http://g"]);
-        says(told(gateway("http://g", Ok("0.0.1".into()))), Warn, &["0.0.1", "install.sh"]);
-        says(told(gateway("http://g", Err("refused".into()))), Fail, &["refused", "ca-certificates"]);
+        check(judged(glibc(Some("2.28"))), Good, &["2.28"]);
+        check(judged(glibc(Some("2.17"))), Fail, &["2.17", "2.28"]);
+        check(judged(glibc(None)), Good, &["unknown"]);
+        check(judged(disk(Path::new("/x"), Ok(20 << 30))), Good, &["20.0 GiB", "/x"]);
+        check(judged(disk(Path::new("/x"), Ok(1 << 30))), Warn, &["STOKE_CACHE_DIR"]);
+        check(judged(disk(Path::new("/x"), Ok(0))), Fail, &["0.0 GiB"]);
+        check(judged(sandbox(Ok((Level::L2, "they share the kernel", "")))), Good, &["L2", "share the kernel"]);
+        check(judged(sandbox(Ok((Level::L1, "they see", "L2: no bwrap")))), Good, &["no bwrap"]);
+        check(judged(sandbox(Ok((Level::L0, "they can do all", "closed")))), Warn, &["can do all", "closed", "trust"]);
+        check(judged(sandbox(Err("it cannot"))), Fail, &["it cannot", "STOKE_SANDBOX"]);
+        check(judged(gateway("http://g", Ok(env!("CARGO_PKG_VERSION").into()))), Good, &["http://g"]);
+        check(judged(gateway("http://g", Ok("0.0.1".into()))), Warn, &["0.0.1", "install.sh"]);
+        check(judged(gateway("http://g", Err("refused".into()))), Fail, &["refused", "ca-certificates"]);
     }
 }

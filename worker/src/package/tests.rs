@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits { entries: 1_000, bytes: 1 << 20 };
 /// One entry of an archive: kind, path, content or link target.
 type Part<'a> = (EntryType, &'a str, &'a str);
 
-/// Packs entries as they are, however wicked: paths go into the header raw, which `Builder` would refuse.
+/// Packs entries unchanged, even malicious ones: paths go into the header raw, because `Builder` would reject them.
 fn pack(parts: &[Part<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (kind, path, text) in parts {
@@ -54,7 +54,7 @@ fn files_folders_and_inner_links_are_unpacked_read_only() {
         (EntryType::Symlink, "main.py", "model/main.py"),
         (EntryType::Link, "hard.py", "model/main.py"),
     ];
-    // The first symbolic link climbs to the top and comes back: still inside.
+    // The first symbolic link leads to the top and back: still inside.
     let (folder, outcome) = unpacked(&parts, &LIMITS);
     outcome.unwrap();
     let content = folder.path().join("content");
@@ -76,7 +76,7 @@ fn what_leads_outside_is_refused() {
         &[(EntryType::Symlink, "b/c", "d/../../../evil")],
         &[(EntryType::Link, "a", "../evil")],
         &[(EntryType::Link, "a", "/etc/passwd")],
-        // `in` is inside; through it, `..` would not be where it seems.
+        // `in` is inside; through it, `..` would lead elsewhere.
         &[(EntryType::Symlink, "d/in", "."), (EntryType::Symlink, "out", "d/in/../..")],
     ];
     for parts in wicked {
@@ -100,7 +100,7 @@ fn devices_are_refused() {
 fn too_much_is_refused() {
     let parts = [(EntryType::Regular, "a", "12345"), (EntryType::Regular, "b", "12345")];
     let limits = |entries, bytes| Limits { entries, bytes };
-    // A file takes a block of the disk, however short it is.
+    // A file occupies at least one block of the disk.
     assert_eq!(unpacked(&parts, &limits(2, 8_192)).1.unwrap(), 8_192);
     let error = unpacked(&parts, &limits(1, 8_192)).1.unwrap_err();
     assert!(error.is_the_deployers() && error.to_string().contains("more than 1 files and folders"), "{error}");
@@ -115,7 +115,7 @@ fn folders_that_only_names_make_count_as_well() {
     let limits = |entries| Limits { entries, bytes: 1 << 20 };
     assert_eq!(unpacked(&parts, &limits(62)).1.unwrap(), 62 * 4_096);
     assert!(matches!(unpacked(&parts, &limits(61)).1.unwrap_err(), Error::TooMany(61)));
-    // Each counts once, whoever names it.
+    // Each counts once, even under several names.
     let parts = [(EntryType::Directory, "a/", ""), (EntryType::Regular, "a/f", "x"), (EntryType::Directory, "./a", "")];
     unpacked(&parts, &limits(2)).1.unwrap();
 }
@@ -152,7 +152,7 @@ fn what_is_no_whole_archive_is_the_deployers_failure() {
     }
 }
 
-/// Answers every request with the next of `answers`, the last one for ever, and counts them.
+/// Answers each request with the next of `answers`, later ones with the last, and counts them.
 async fn serve(answers: Vec<(&'static str, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/package", listener.local_addr().unwrap());
@@ -181,7 +181,7 @@ fn good() -> (Vec<u8>, String) {
     (body, sha256)
 }
 
-/// What lies in the folder, without locks.
+/// Names in the folder, without locks.
 fn left(folder: &TempDir) -> Vec<String> {
     let items = fs::read_dir(folder.path().join("packages")).unwrap();
     let mut names: Vec<String> = items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
@@ -235,7 +235,7 @@ async fn a_tampered_body_is_refused_and_leaves_nothing() {
 async fn a_body_that_breaks_off_is_fetched_again_and_whole() {
     let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
     let size_bytes = body.len() as u64;
-    // Announces all of it, sends half, and closes.
+    // Announces the full length, sends half, and closes.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let cut = format!("http://{}/package", listener.local_addr().unwrap());
     let (half, rest) = (body[..body.len() / 2].to_vec(), body);
@@ -256,7 +256,7 @@ async fn a_body_that_breaks_off_is_fetched_again_and_whole() {
     assert_eq!(fs::read_to_string(place.folder.join("main.py")).unwrap(), "print(1)");
 }
 
-/// What kill -9 leaves: half an archive, or half of what was in it, under a name that nobody asks for.
+/// Leftovers of kill -9: half an archive, or half of its content, under a name that is never requested.
 #[tokio::test]
 async fn what_a_killed_fetch_left_is_never_served() {
     let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
@@ -292,7 +292,7 @@ async fn only_a_hash_is_a_name() {
     assert!(matches!(error, Error::Name(_)), "{error}");
 }
 
-/// A package of as many blocks as its name says, and another for each `turn`.
+/// A package of as many blocks as its name says, different for each `turn`.
 fn sized(blocks: usize, turn: u8) -> (Vec<u8>, String) {
     let text = char::from(b'a' + turn).to_string().repeat(4_096 * blocks);
     let body = pack(&[(EntryType::Regular, "main.py", &text)]);
@@ -331,7 +331,7 @@ async fn the_longest_unused_make_room_and_those_in_use_stay() {
     let folder = tempfile::tempdir().unwrap();
     let packages = open_with(&folder, 1 << 20, 16 * 4_096);
     let all: Vec<_> = (0..4).map(|turn| sized(3, turn)).collect();
-    // Eight blocks are one tenant's.
+    // One tenant has eight blocks.
     drop(get(&packages, "one", &all[0]).await.unwrap());
     drop(get(&packages, "one", &all[1]).await.unwrap());
     used(&packages, "one", &all[0].1, 20);
@@ -351,15 +351,15 @@ async fn the_longest_unused_make_room_and_those_in_use_stay() {
          STOKE_PACKAGES_BYTES"
     );
     assert!(!error.is_the_deployers());
-    // Others have their half.
+    // Other tenants keep their half.
     let _two = get(&packages, "two", &all[0]).await.unwrap();
     let _four = get(&packages, "two", &all[1]).await.unwrap();
     let error = get(&packages, "three", &sized(5, 0)).await.unwrap_err();
-    assert!(error.to_string().contains("all of them"), "{error}");
+    assert!(error.to_string().contains("all packages"), "{error}");
     drop((held, both));
     get(&packages, "three", &sized(5, 0)).await.unwrap();
     assert_eq!(names(&folder).len(), 4);
-    // Nothing is left but locks of what is here.
+    // Only locks of existing packages are left.
     let locks = fs::read_dir(folder.path().join("packages")).unwrap().flatten();
     let locks = locks.filter(|item| item.file_name().to_string_lossy().ends_with(".lock"));
     assert_eq!(locks.count(), 4 + 1);
@@ -392,7 +392,7 @@ async fn at_the_start_goes_what_is_long_unused_or_too_much() {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     used(&packages, "one", &all[0].1, 10);
     used(&packages, "one", &all[1].1, now_s - 60);
-    // As the release before kept them: without an owner and a lock.
+    // In the layout of the previous release: without an owner and a lock.
     for (name, used) in [("old", UNIX_EPOCH), ("new", SystemTime::now()), (".partial-now", SystemTime::now())] {
         let place = folder.path().join("packages").join(name);
         fs::create_dir(&place).unwrap();

@@ -47,7 +47,7 @@ pub(crate) struct Endpoint {
     /// Measured memory need in MiB, here or on other workers, by GPU model.
     pub(super) learned_mib: Mutex<BTreeMap<String, u64>>,
     /// The part of it that the gateway has.
-    pub(super) told_mib: Mutex<BTreeMap<String, u64>>,
+    pub(super) reported_mib: Mutex<BTreeMap<String, u64>>,
     /// When the gateway last reset the measured needs, in unix milliseconds.
     forgotten_ms: AtomicU64,
     models: Mutex<Vec<Arc<Model>>>,
@@ -161,7 +161,7 @@ impl Endpoint {
             kept: AtomicBool::new(false),
             is_fetched: AtomicBool::new(false),
             latency: Mutex::default(),
-            told_mib: Mutex::new(learned_mib.clone()),
+            reported_mib: Mutex::new(learned_mib.clone()),
             forgotten_ms: AtomicU64::new(0),
             learned_mib: Mutex::new(learned_mib),
             models: Mutex::default(),
@@ -188,7 +188,7 @@ impl Endpoint {
             return;
         }
         lock(&self.learned_mib).clear();
-        lock(&self.told_mib).clear();
+        lock(&self.reported_mib).clear();
         for ticket in self.models().iter().filter_map(|model| model.ticket()) {
             self.gpus.ledger().forget_peak(ticket);
         }

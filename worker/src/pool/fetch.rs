@@ -25,7 +25,7 @@ use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan}
 const RENEWALS_MAX: u32 = 10;
 
 /// Interval of log messages about a long download.
-const SAID_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Name of the secret with the model hub's token, as its library expects it.
 const HUB_TOKEN: &str = "HF_TOKEN";
@@ -49,20 +49,20 @@ impl Pool {
         waits: bool,
     ) -> Result<Fetched, JobError> {
         let secrets = self.secrets(model, lease).await?;
-        let told = lease.filter(|_| waits).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
-        let fetched = self.fetch(model, secrets, told.as_ref()).await;
-        if let Some(told) = told {
-            told.told().await;
+        let messages = lease.filter(|_| waits).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
+        let fetched = self.fetch(model, secrets, messages.as_ref()).await;
+        if let Some(messages) = messages {
+            messages.flush().await;
         }
         fetched
     }
 
-    /// Fetches the environment, package and weights. Sends download progress to `told`.
+    /// Fetches the environment, package and weights. Sends download progress to `messages`.
     pub(super) async fn fetch(
         &self,
         model: &Endpoint,
         secrets: Secrets,
-        told: Option<&Messages>,
+        messages: Option<&Messages>,
     ) -> Result<Fetched, JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
@@ -78,7 +78,7 @@ impl Pool {
             (both, started.elapsed())
         };
         let (((environment, package), others_took), weights) =
-            tokio::join!(others, self.weights(model, &secrets, told));
+            tokio::join!(others, self.weights(model, &secrets, messages));
         let environment = environment.map_err(|error| {
             // Log the full error for the operator; the tenant gets a filtered one.
             tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "cannot build an environment");
@@ -113,24 +113,24 @@ impl Pool {
         &self,
         model: &Endpoint,
         secrets: &Secrets,
-        told: Option<&Messages>,
+        messages: Option<&Messages>,
     ) -> Result<Option<WeightSet>, JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
         if spec.weights.is_empty() {
             return Ok(None);
         }
-        let (started, said_ms, is_told) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+        let (started, logged_ms, has_reported) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
         let progress = |progress: Progress| {
-            if let Some(told) = told {
-                is_told.store(true, Ordering::Relaxed);
+            if let Some(messages) = messages {
+                has_reported.store(true, Ordering::Relaxed);
                 let fraction = progress.done_bytes as f64 / progress.total_bytes.max(1) as f64;
-                told.take(JobMessage::Progress { fraction, message: format!("weights: {progress}") });
+                messages.take(JobMessage::Progress { fraction, message: format!("weights: {progress}") });
             }
             let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let due_ms = said_ms.load(Ordering::Relaxed) + u64::try_from(SAID_EVERY.as_millis()).unwrap_or(0);
+            let due_ms = logged_ms.load(Ordering::Relaxed) + u64::try_from(LOG_INTERVAL.as_millis()).unwrap_or(0);
             if now_ms >= due_ms {
-                said_ms.store(now_ms, Ordering::Relaxed);
+                logged_ms.store(now_ms, Ordering::Relaxed);
                 tracing::info!(endpoint.id = %version.name, version = version.version, "weights: {progress}");
             }
         };
@@ -159,9 +159,9 @@ impl Pool {
                 Err(error) => return Err(blamed(error)),
             }
         };
-        if let (Some(told), true) = (told, is_told.into_inner()) {
+        if let (Some(messages), true) = (messages, has_reported.into_inner()) {
             // The handler's own progress starts at zero again.
-            told.take(JobMessage::Progress {
+            messages.take(JobMessage::Progress {
                 fraction: 0.0,
                 message: "weights are ready; loading the model".to_owned(),
             });

@@ -111,8 +111,8 @@ impl Pool {
             let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);
             model.learn(&gpu.name, need_mib);
             // Small increases are not reported.
-            let told_mib = lock(&model.told_mib).get(&gpu.name).copied().unwrap_or(0);
-            if need_mib <= told_mib + told_mib / 50 {
+            let reported_mib = lock(&model.reported_mib).get(&gpu.name).copied().unwrap_or(0);
+            if need_mib <= reported_mib + reported_mib / 50 {
                 return None;
             }
             let version = &model.spec.version;
@@ -139,13 +139,13 @@ impl Pool {
     }
 
     /// Records the needs that the gateway has received.
-    pub(crate) fn told(&self, learned: &[LearnedNeed]) {
+    pub(crate) fn mark_reported(&self, learned: &[LearnedNeed]) {
         for need in learned {
             let LearnedNeed { tenant, endpoint, version, gpu, need_mib } = need.clone();
             if let Some(model) =
                 lock(&self.endpoints).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
             {
-                lock(&model.told_mib).insert(gpu, need_mib);
+                lock(&model.reported_mib).insert(gpu, need_mib);
             }
         }
     }

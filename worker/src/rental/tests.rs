@@ -7,7 +7,7 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// A clock that shows what it is told to, seconds.
+/// A clock set by the test, in seconds.
 fn clock() -> (Arc<AtomicU64>, impl Fn() -> Duration) {
     let shown = Arc::new(AtomicU64::new(1_000));
     let seconds = shown.clone();

@@ -81,7 +81,7 @@ mod tests {
         (number, control, RawValue::from_string("{}".to_owned()).unwrap())
     }
 
-    /// Each run's number, and how many are said to follow.
+    /// Each run's number, and the announced number of following runs.
     fn call(batch: &mut Batch, now: Instant) -> Vec<(u64, u32)> {
         let more =
             |control: &Control| if let Control::Run { more, .. } = control { *more } else { panic!("{control:?}") };

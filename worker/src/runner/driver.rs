@@ -40,7 +40,7 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// How long to read remaining output of an exited process: a grandchild may hold the pipes open forever.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_READ_MAX: Duration = Duration::from_secs(1);
 
 /// Idle time after which processes that runs left behind are killed.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
@@ -164,9 +164,9 @@ struct Driver {
     stderr: Tail,
     /// Masked output outside any run, by [`LogStream`], and its receiver.
     printed: [Masked; 2],
-    heard_by: Option<mpsc::UnboundedSender<JobMessage>>,
+    output_to: Option<mpsc::UnboundedSender<JobMessage>>,
     mask: Mask,
-    heard: tokio::time::Instant,
+    last_message_at: tokio::time::Instant,
     /// Whether to kill processes that runs leave behind; a server manages its own processes.
     is_tidied: bool,
     /// Detached processes that existed when the model was loaded; they belong to the model.
@@ -198,9 +198,9 @@ impl Driver {
             shared: Shared::new(Instant::now()),
             stderr: Tail::default(),
             printed: [mask.stream(), mask.stream()],
-            heard_by: launch.heard_by.clone(),
+            output_to: launch.output_to.clone(),
             mask,
-            heard: tokio::time::Instant::now(),
+            last_message_at: tokio::time::Instant::now(),
             is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
             spared: Arc::default(),
             idle_since: None,
@@ -216,7 +216,7 @@ impl Driver {
             Err(fatal) => Some(fatal),
         };
         self.inbox.close();
-        self.bury(fatal).await;
+        self.end_runner(fatal).await;
     }
 
     /// Serves until the process has exited or must be killed.
@@ -224,7 +224,7 @@ impl Driver {
         loop {
             let call_at = self.call().await?;
             self.is_gathering.store(call_at.is_some(), Ordering::SeqCst);
-            let silence = self.heard + SILENCE_MAX;
+            let silence = self.last_message_at + SILENCE_MAX;
             let tidy_at = self.idle_since.filter(|_| self.runs.is_empty()).map(|since| since + TIDY_AFTER);
             let stop_by = self.stopping.as_ref().map(|(by, _)| *by);
             tokio::select! {
@@ -348,7 +348,7 @@ impl Driver {
     fn take(&mut self, source: Source, bytes: &[u8]) -> Result<(), Fatal> {
         match source {
             Source::Wire => {
-                self.heard = tokio::time::Instant::now();
+                self.last_message_at = tokio::time::Instant::now();
                 self.decoder.push(bytes);
                 while let Some((report, body)) =
                     self.decoder.next_frame().map_err(|error| Fatal::Broken(error.to_string()))?
@@ -361,7 +361,7 @@ impl Driver {
             Source::Stdout | Source::Stderr => {
                 let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
                 if self.runs.is_empty() {
-                    self.heard_aside(stream, bytes);
+                    self.take_stray_output(stream, bytes);
                 }
                 let mut begun = self.runs.values_mut().filter(|run| run.begun.at().is_some());
                 begun.try_for_each(|run| run.log(stream, bytes))
@@ -393,25 +393,25 @@ impl Driver {
                 };
                 match self.runs.get_mut(&run) {
                     Some(running) => running.log(stream, &body)?,
-                    None => self.heard_aside(stream, &body),
+                    None => self.take_stray_output(stream, &body),
                 }
             }
             Report::Progress { run, fraction, message } => {
                 let message = self.mask.text(message);
-                self.tell(run, JobMessage::Progress { fraction, message });
+                self.publish(run, JobMessage::Progress { fraction, message });
             }
             Report::Output { run, index } => {
                 if body.len() > OUTPUT_BYTES_MAX {
                     let text = format!(
                         "output {index} is larger than {OUTPUT_BYTES_MAX} bytes and appears only in the result\n"
                     );
-                    self.tell(run, JobMessage::Log { stream: LogStream::Stderr, text });
+                    self.publish(run, JobMessage::Log { stream: LogStream::Stderr, text });
                     if let Some(running) = self.runs.get(&run) {
                         running.messages.leave_out(index);
                     }
                 } else {
                     let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
-                    self.tell(run, JobMessage::Output { index, value });
+                    self.publish(run, JobMessage::Output { index, value });
                 }
             }
             Report::Done { run, run_ms, files } => {
@@ -432,30 +432,30 @@ impl Driver {
     }
 
     /// Handles output outside any run.
-    fn heard_aside(&mut self, stream: LogStream, bytes: &[u8]) {
-        if stream == LogStream::Stdout && self.heard_by.is_none() {
+    fn take_stray_output(&mut self, stream: LogStream, bytes: &[u8]) {
+        if stream == LogStream::Stdout && self.output_to.is_none() {
             return;
         }
-        let said = self.printed[stream as usize].push(bytes);
+        let text = self.printed[stream as usize].push(bytes);
         if stream == LogStream::Stderr {
-            self.stderr.push(&said);
+            self.stderr.push(&text);
         }
-        if let Some(heard_by) = &self.heard_by
-            && !said.is_empty()
+        if let Some(output_to) = &self.output_to
+            && !text.is_empty()
         {
             // The receiver may be gone.
-            let _ = heard_by.send(JobMessage::Log { stream, text: String::from_utf8_lossy(&said).into_owned() });
+            let _ = output_to.send(JobMessage::Log { stream, text: String::from_utf8_lossy(&text).into_owned() });
         }
     }
 
-    fn tell(&mut self, run: u64, message: JobMessage) {
+    fn publish(&mut self, run: u64, message: JobMessage) {
         if let Some(running) = self.runs.get_mut(&run) {
-            running.tell(message);
+            running.publish(message);
         }
     }
 
     /// Ends the process if necessary, reads its remaining output, and ends all of its runs accordingly.
-    async fn bury(mut self, fatal: Option<Fatal>) {
+    async fn end_runner(mut self, fatal: Option<Fatal>) {
         if fatal.is_some() {
             self.kill();
         }
@@ -468,8 +468,8 @@ impl Driver {
                 self.process.child.wait().await
             }
         };
-        let last_words = tokio::time::Instant::now() + LAST_WORDS;
-        while let Ok(Some(chunk)) = tokio::time::timeout_at(last_words, self.streams.next()).await {
+        let read_until = tokio::time::Instant::now() + FINAL_READ_MAX;
+        while let Ok(Some(chunk)) = tokio::time::timeout_at(read_until, self.streams.next()).await {
             if let ((source, Some(bytes)), None) = (chunk, &fatal)
                 && self.take(source, &bytes).is_err()
             {
@@ -546,12 +546,12 @@ impl Running {
             self.cut = true;
             format!("(more than {LOG_BYTES_FORWARDED} bytes of logs: the rest is dropped)\n")
         };
-        self.tell(JobMessage::Log { stream, text });
+        self.publish(JobMessage::Log { stream, text });
         Ok(())
     }
 
     /// Sends a message. A slow gateway may cause dropped messages, which a line reports, but never delays the run.
-    fn tell(&mut self, message: JobMessage) {
+    fn publish(&mut self, message: JobMessage) {
         if self.unheard > 0 {
             let text = format!(
                 "({} messages of the job were dropped here: they arrived faster than they could be sent)\n",

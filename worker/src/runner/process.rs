@@ -80,7 +80,7 @@ pub(crate) struct Launch {
     /// Folder of its weights.
     pub(crate) weights: Option<PathBuf>,
     /// Receiver of output outside any run, e.g. in `setup()`.
-    pub(crate) heard_by: Option<UnboundedSender<JobMessage>>,
+    pub(crate) output_to: Option<UnboundedSender<JobMessage>>,
     /// Number of concurrent runs.
     pub(crate) max_concurrency: u32,
     /// Maximum number of jobs in one call of the handler, and how long the first waits for others.

@@ -85,7 +85,7 @@ mod tests {
             Command::new("bash").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(shell.stdout.take().unwrap()).lines();
         let pids: Vec<u32> = lines.take(2).map(|line| line.unwrap().parse().unwrap()).collect();
-        // `setsid` has become the program that it starts when that is its own session's first.
+        // `setsid` has executed its program once that program leads its own session.
         while session_of(pids[1]) == session_of(shell.id()) {
             std::thread::yield_now();
         }

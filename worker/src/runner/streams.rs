@@ -47,14 +47,14 @@ impl Streams {
             tokio::select! {
                 () = printed(self.stdout.as_ref()) => self.take(Source::Stdout, true),
                 () = printed(self.stderr.as_ref()) => self.take(Source::Stderr, true),
-                () = said(self.wire.as_ref()) => {
-                    let said = self.wire.as_ref().map(|wire| wire.try_read(&mut self.buffer));
-                    let said = self.bytes(said);
+                () = received(self.wire.as_ref()) => {
+                    let received = self.wire.as_ref().map(|wire| wire.try_read(&mut self.buffer));
+                    let received = self.bytes(received);
                     // Output that was printed before the end of a run belongs to the run. The runtime may not have
                     // noticed it yet.
                     self.take(Source::Stdout, false);
                     self.take(Source::Stderr, false);
-                    self.keep(Source::Wire, said);
+                    self.keep(Source::Wire, received);
                 }
             }
         }
@@ -99,7 +99,7 @@ async fn printed(pipe: Option<&Receiver>) {
     }
 }
 
-async fn said(wire: Option<&OwnedReadHalf>) {
+async fn received(wire: Option<&OwnedReadHalf>) {
     match wire {
         Some(wire) => ignore(wire.readable().await),
         None => pending().await,

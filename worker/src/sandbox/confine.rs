@@ -46,6 +46,7 @@ const LANDLOCK: ABI = ABI::V6;
 
 /// Restricts this process by `policy` (JSON), then becomes `program`.
 ///
+/// # Errors
 /// If the restrictions could not be applied, or the program does not exist. Otherwise, it does not return.
 pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
     let policy: Policy = serde_json::from_str(policy).context("invalid sandbox policy")?;

@@ -86,6 +86,7 @@ pub(super) fn kept(variables: BTreeMap<String, String>) -> impl Iterator<Item = 
 
 /// Starts a test program like a runner, as this user, and checks that it wrote a file below each of these folders.
 ///
+/// # Errors
 /// Why it failed.
 pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: &[&Path]) -> Result<(), String> {
     let made = |folder: &Path| {

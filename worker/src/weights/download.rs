@@ -350,8 +350,9 @@ impl Downloads {
             Some(size_bytes) if size_bytes != source.size_bytes => return Err(source.size_differs(size_bytes)),
             _ => {}
         }
-        let told = answer.headers().get(CONTENT_RANGE).and_then(|told| told.to_str().ok());
-        let is_asked = told.is_some_and(|told| told.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
+        let range_header = answer.headers().get(CONTENT_RANGE).and_then(|range_header| range_header.to_str().ok());
+        let is_asked = range_header
+            .is_some_and(|range_header| range_header.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
         if !is_asked {
             return Err(Stop::Passing("the server sent a different range than requested".to_owned()));
         }
@@ -432,14 +433,14 @@ async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode
     }
     let is_denial = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let has_worked = status == StatusCode::FORBIDDEN && partial.has_grown();
-    if is_denial && (has_worked || said(answer).await.to_ascii_lowercase().contains("expired")) {
+    if is_denial && (has_worked || body_start(answer).await.to_ascii_lowercase().contains("expired")) {
         return Stop::Final(Error::Expired { path });
     }
     Stop::Final(Error::Refused { path, status })
 }
 
 /// The beginning of a response body.
-async fn said(answer: Response) -> String {
+async fn body_start(answer: Response) -> String {
     const LIMIT: Duration = Duration::from_secs(5);
     let (mut text, mut body) = (Vec::new(), answer.bytes_stream());
     while let Ok(Some(Ok(bytes))) = timeout(LIMIT, body.next()).await

@@ -74,8 +74,8 @@ enum Described {
 
 /// Validates the header: the length of a JSON object, the object, and data of the described size.
 fn safetensors_header(file: &File) -> Result<(), String> {
-    let told = |error: io::Error| error.to_string();
-    let size = file.metadata().map_err(told)?.len();
+    let message = |error: io::Error| error.to_string();
+    let size = file.metadata().map_err(message)?.len();
     let mut length = [0; 8];
     file.read_exact_at(&mut length, 0).map_err(|_| "the file is too short".to_owned())?;
     let length = u64::from_le_bytes(length);
@@ -83,7 +83,7 @@ fn safetensors_header(file: &File) -> Result<(), String> {
         return Err(format!("its header claims to be {length} bytes long"));
     }
     let mut header = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
-    file.read_exact_at(&mut header, 8).map_err(told)?;
+    file.read_exact_at(&mut header, 8).map_err(message)?;
     let described: BTreeMap<String, Described> =
         serde_json::from_slice(&header).map_err(|error| format!("invalid header: {error}"))?;
     let data_bytes = size - 8 - length;
@@ -174,7 +174,7 @@ mod tests {
         is_pickle(seed(content).path(), name).unwrap()
     }
 
-    /// A zip of empty files, as `torch.save` writes it: stored, without a comment.
+    /// A zip of empty files in the form that `torch.save` writes: stored, without a comment.
     fn zip(names: &[&str]) -> Vec<u8> {
         let (mut bytes, mut list) = (Vec::new(), Vec::new());
         for name in names {
@@ -209,7 +209,7 @@ mod tests {
             assert!(looks_pickled("model.BIN", content) && looks_pickled("m.joblib", content), "{content:?}");
             assert!(!looks_pickled("vocab.txt", content), "{content:?}");
         }
-        // CTranslate2's and ggml's files, and no bytes at all.
+        // Files of CTranslate2 and ggml, and an empty one.
         assert!(!looks_pickled("model.bin", b"\x06\0\0\0\x10\0Whisper"));
         assert!(!looks_pickled("model.bin", b"lmgg\0\0\0\0"));
         assert!(!looks_pickled("model.bin", b""));
@@ -244,7 +244,7 @@ mod tests {
         assert!(check(&safetensors("{]", 0)).unwrap_err().contains("invalid header"));
         assert!(check(&safetensors(r#"{"w":{"dtype":1}}"#, 0)).unwrap_err().contains("\"w\""));
         assert!(check(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("bytes long"));
-        // Its length, 640, begins like a pickle.
+        // Its length field, 640, starts like a pickle.
         let long = safetensors(&format!("{HEADER:640}"), 4);
         assert!(long.starts_with(&[0x80, 2]) && !looks_pickled("m.safetensors", &long) && looks_pickled("m.pt", &long));
     }

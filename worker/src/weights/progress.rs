@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn progress_reads_as_words() {
-        let told = |done_bytes, total_bytes, bytes_per_s| {
+        let line = |done_bytes, total_bytes, bytes_per_s| {
             Progress { done_bytes, total_bytes, bytes_per_s, waiting: false }.to_string()
         };
-        assert_eq!(told(1_200_000_000, 4_000_000_000, 310_000_000), "1.2 of 4.0 GB, 310 MB/s, 9 s left");
-        assert_eq!(told(0, 140_000_000_000, 12_500_000), "0 of 140 GB, 12.5 MB/s, 4 h left");
-        assert_eq!(told(0, 30_000_000_000, 100_000_000), "0.0 of 30.0 GB, 100 MB/s, 5 min left");
-        assert_eq!(told(12, 345, 0), "12 of 345 B");
+        assert_eq!(line(1_200_000_000, 4_000_000_000, 310_000_000), "1.2 of 4.0 GB, 310 MB/s, 9 s left");
+        assert_eq!(line(0, 140_000_000_000, 12_500_000), "0 of 140 GB, 12.5 MB/s, 4 h left");
+        assert_eq!(line(0, 30_000_000_000, 100_000_000), "0.0 of 30.0 GB, 100 MB/s, 5 min left");
+        assert_eq!(line(12, 345, 0), "12 of 345 B");
         let waiting = Progress { done_bytes: 0, total_bytes: 2_000_000, bytes_per_s: 0, waiting: true };
         assert_eq!(waiting.to_string(), "0.0 of 2.0 MB, waiting for another download of the same file");
     }

@@ -38,6 +38,7 @@ struct Found {
 /// Scans pickle files, named relative to `folder`, one after the other. `python` starts the Python of an environment
 /// with [`PICKLESCAN_REQUIREMENTS`] in the sandbox, because the files are not trusted.
 ///
+/// # Errors
 /// [`Error::Dangerous`] names the dangerous calls, [`Error::Unscanned`] why a file could not be scanned.
 pub(crate) async fn scan(
     python: &(dyn Fn() -> io::Result<Command> + Send + Sync),
@@ -70,7 +71,7 @@ mod tests {
     use crate::uv::{Install, ensure_uv};
     use crate::weights::format::is_pickle;
 
-    /// Writes what a test scans: a clean pickle in every way it can be saved, and wicked ones in every disguise.
+    /// Writes the files that a test scans: a clean pickle in every format, and malicious ones in every disguise.
     const SEED: &str = r#"
 import collections, gzip, io, os, pickle, sys, zipfile
 os.chdir(sys.argv[1])

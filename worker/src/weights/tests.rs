@@ -29,7 +29,7 @@ const SMALL: Limits = Limits {
     stall_timeout: Duration::from_secs(5),
 };
 
-/// Bytes that no two places of share.
+/// Bytes without repeating parts.
 fn content(seed: u8, size: usize) -> Vec<u8> {
     let blocks = (0u64..).flat_map(|block| Sha256::digest([&[seed][..], &block.to_le_bytes()].concat()));
     blocks.take(size).collect()
@@ -59,7 +59,7 @@ fn open(dir: &TempDir) -> Weights {
     open_with(dir, 1 << 30, SMALL)
 }
 
-/// What lies in the folder, without locks and sets.
+/// Names in the folder, without locks and sets.
 fn left(dir: &TempDir) -> Vec<String> {
     let items = fs::read_dir(dir.path().join("weights")).unwrap();
     let names = items.map(|item| item.unwrap().file_name().into_string().unwrap());
@@ -82,8 +82,8 @@ async fn files_are_fetched_in_ranges_linked_by_name_and_shared() {
         file("unet/same.bin", &format!("{}/two", server.origin), &two),
         file("empty", &format!("{}/none", server.origin), b""),
     ];
-    let told = Mutex::new(Vec::new());
-    let set = weights.get(&files, &|progress| told.lock().unwrap().push(progress)).await.unwrap();
+    let reported = Mutex::new(Vec::new());
+    let set = weights.get(&files, &|progress| reported.lock().unwrap().push(progress)).await.unwrap();
     for (name, content) in
         [("model.safetensors", &one), ("unet/deep/x.bin", &two), ("unet/same.bin", &two), ("empty", &Vec::new())]
     {
@@ -94,7 +94,7 @@ async fn files_are_fetched_in_ranges_linked_by_name_and_shared() {
     assert!(set.blobs.iter().all(|blob| fs::metadata(blob).unwrap().permissions().mode() & 0o777 == 0o444));
     assert_eq!(weights.bytes(), (SIZE + 10) as u64);
     assert_eq!((server.asked().len(), server.sent_bytes()), (17 + 1, (SIZE + 10) as u64));
-    let last = *told.lock().unwrap().last().unwrap();
+    let last = *reported.lock().unwrap().last().unwrap();
     assert_eq!((last.done_bytes, last.total_bytes), ((SIZE + 10) as u64, (SIZE + 10) as u64));
 
     let again = weights.get(&files, &quiet).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_download_cut_three_times_goes_on_where_it_was_and_is_never_seen_half(
     assert!(all_but_first.iter().all(|asked| asked.headers.get("if-range").is_some_and(|etag| etag == "\"v1\"")));
 }
 
-/// What kill -9 leaves is what a dropped future leaves: files, and no lock.
+/// A kill -9 leaves the same as a dropped future: files, and no lock.
 #[tokio::test]
 async fn a_killed_download_goes_on_in_the_next_process() {
     let (dir, body) = (tempfile::tempdir().unwrap(), content(1, SIZE));
@@ -134,7 +134,7 @@ async fn a_killed_download_goes_on_in_the_next_process() {
             if asked.turn < stop {
                 return Reply::part(asked, &served);
             }
-            // One range after the other: what came before is on the disk.
+            // One range after the other: earlier ones are on disk.
             reached.send(()).unwrap();
             Reply::part(asked, &served).cut_after(0).hanging()
         })
@@ -149,7 +149,7 @@ async fn a_killed_download_goes_on_in_the_next_process() {
     }
     let served = body.clone();
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
-    // Cut in the middle of a line, as by a power cut.
+    // Cut off in the middle of a line, as by a power failure.
     let journal = dir.path().join("weights").join(format!(".journal-{}", sha256(&body)));
     let text = fs::read_to_string(&journal).unwrap();
     fs::write(&journal, format!("{text}0 10485")).unwrap();
@@ -183,7 +183,7 @@ async fn a_wrong_beginning_of_an_earlier_download_does_not_spoil_the_next() {
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
     let weights = open(&dir);
     let place = |prefix: &str| dir.path().join("weights").join(format!("{prefix}{}", sha256(&body)));
-    // The journal was brought to the disk and the bytes were not.
+    // The journal was flushed to disk, the bytes were not.
     fs::write(place(".partial-"), vec![0; SIZE]).unwrap();
     fs::write(place(".journal-"), format!("size {SIZE}\n0 {PIECE}\n")).unwrap();
     let set = weights.get(&[file("m", &server.origin, &body)], &quiet).await.unwrap();
@@ -208,7 +208,7 @@ async fn another_size_is_named() {
         assert!(error.contains(&format!("expected {SIZE} bytes, got {}", SIZE + 1)), "{error}");
         assert_eq!(server.asked().len(), 1);
     }
-    // Shorter than where a later range begins.
+    // Shorter than the start of a later range.
     let server =
         Server::start(|_| Reply::new("416 Range Not Satisfiable", b"").header("content-range", "bytes */7")).await;
     let error = open(&dir).get(&[file("m", &server.origin, &body)], &quiet).await.unwrap_err().to_string();
@@ -284,7 +284,7 @@ async fn a_file_that_changes_midway_is_begun_anew() {
     let (old, new) = (content(7, SIZE), body.clone());
     let server = Server::start(move |asked| match (asked.turn, asked.headers.get("if-range").map(String::as_str)) {
         (0..5, _) => Reply::part(asked, &old).header("etag", "\"old\""),
-        // As the standard has it: the condition fails, so all of it comes.
+        // As the standard requires: the condition fails, so the full content is sent.
         (_, Some("\"old\"")) => Reply::new("200 OK", &new).header("etag", "\"new\"").cut_after(0),
         _ => Reply::part(asked, &new).header("etag", "\"new\""),
     })
@@ -357,7 +357,7 @@ async fn secrets_go_to_their_own_host_only_and_into_no_error() {
     assert!(!leaked(format!("{:?}", other.asked())), "{:?}", other.asked()[0]);
     assert!(!leaked(format!("{secret:?}")));
 
-    // Every way to fail: nobody there, a cut, nonsense, a refusal, circles.
+    // Every kind of failure: no server, a cut connection, invalid data, a refusal, redirect loops.
     let nowhere = TempDir::new().unwrap();
     let hasty = Limits { stall_timeout: Duration::from_millis(100), ..SMALL };
     let cut = Server::start(|asked| Reply::part(asked, &[0; SIZE]).cut_after(0)).await;
@@ -379,7 +379,7 @@ async fn one_download_serves_all_who_ask() {
     let (dir, body) = (tempfile::tempdir().unwrap(), content(1, SIZE));
     let served = body.clone();
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
-    // Two of one process, and another process.
+    // Two in this process, and one in another process.
     let (weights, other) = (open(&dir), open(&dir));
     let files = [file("m", &server.origin, &body)];
     let (one, two, three) =
@@ -415,7 +415,7 @@ async fn the_longest_unused_make_room() {
     let (weights, _server, named) = three(&dir).await;
     weights.get(&[named("d")], &quiet).await.unwrap();
     assert_eq!((names(&dir).as_str(), weights.bytes()), ("acd", 300));
-    // What is asked for again is used.
+    // A repeated request counts as use.
     drop(weights.get(&[named("c")], &quiet).await.unwrap());
     weights.get(&[named("e")], &quiet).await.unwrap();
     assert_eq!(names(&dir), "cde");
@@ -442,7 +442,7 @@ async fn those_in_use_stay_and_nothing_goes_in_vain() {
     );
     drop(clone);
     weights.get(&[named("d"), named("e")], &quiet).await.unwrap();
-    // a had been unused the longest; b and c, of one set, are equal.
+    // `a` had been unused for the longest; `b` and `c`, of one set, are equal.
     assert!(matches!(names(&dir).as_str(), "bde" | "cde"), "{}", names(&dir));
 }
 
@@ -453,7 +453,7 @@ async fn weights_larger_than_the_cache_are_refused_before_a_byte_comes() {
     let weights = open_with(&dir, 300, SMALL);
     let error = weights.get(&[file("m", "http://127.0.0.1:1", &body)], &quiet).await.unwrap_err().to_string();
     assert_eq!(error, "the weights need 400 B, more than this worker's limit of 300 B; raise STOKE_WEIGHTS_BYTES");
-    // More than any disk has.
+    // More than any disk can hold.
     let weights = open_with(&dir, u64::MAX, SMALL);
     let huge = WeightFile { size_bytes: 1 << 60, ..file("m", "http://127.0.0.1:1", &body) };
     let error = weights.get(&[huge], &quiet).await.unwrap_err();
@@ -500,7 +500,7 @@ async fn a_blob_that_was_changed_is_fetched_again() {
     let server = Server::start(move |asked| Reply::part(asked, &served)).await;
     let (weights, files) = (open(&dir), [file("m", &server.origin, &body)]);
     let blob = weights.get(&files, &quiet).await.unwrap().blobs[0].clone();
-    // Touched, and still the same bytes: looked at once more, and kept.
+    // Touched, but with the same bytes: checked once more, and kept.
     fs::set_permissions(&blob, fs::Permissions::from_mode(0o644)).unwrap();
     weights.get(&files, &quiet).await.unwrap();
     assert_eq!(server.sent_bytes(), SIZE as u64);

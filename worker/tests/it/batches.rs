@@ -7,8 +7,8 @@ use stokehold_queue::job::ErrorCode;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// A worker of one slot, and the handler in `batched.py`: up to 4 jobs a call, the first of which waits two seconds for
-/// others.
+/// A worker with one slot, and the handler in `batched.py`: up to 4 jobs per call, of which the first waits two seconds
+/// for others.
 async fn stage(warmup: Vec<Value>) -> Stage {
     let stage = Stage::single().await;
     let gate = stage.gate().to_string_lossy().into_owned();
@@ -35,7 +35,7 @@ async fn jobs_that_are_there_share_a_call_and_a_slot() {
     let stage = stage(vec![]).await;
     let jobs = submit(&stage, "fine", 12);
     let ends = ends(&stage, &jobs).await;
-    // Who shares a call with whom is not said: the last call tells of all.
+    // Which jobs share a call is not defined: the last call reports the sizes of all calls.
     let last = ends.iter().find(|end| result(end)["sizes"].as_array().is_some_and(|sizes| sizes.len() == 3));
     assert_eq!(result(last.expect("three calls"))["sizes"], json!([4, 4, 4]), "each call is full");
     assert!(ends.iter().all(|end| end.timing.batch_size == 4));
@@ -64,7 +64,7 @@ async fn one_that_is_cancelled_does_not_end_those_beside_it() {
     let jobs = submit(&stage, "wait", 4);
     stage.gateway.first_log(&jobs[0]).await;
     stage.gateway.lose(&jobs[0]);
-    // The worker hears of it with its next heartbeat, and has let go of the job by the one after.
+    // The worker learns of it with its next heartbeat, and has dropped the job by the one after.
     stage.gateway.until("the job to be given up", |seen| (seen.status.running == 3).then_some(())).await;
     std::fs::write(stage.gate(), "").unwrap();
     for end in ends(&stage, &jobs[1..]).await {

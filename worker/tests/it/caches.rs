@@ -1,4 +1,4 @@
-//! What is kept between jobs and between workers.
+//! Caches between jobs and between workers.
 
 use serde_json::json;
 use stokehold_queue::endpoint::EndpointSpec;
@@ -8,7 +8,7 @@ use crate::stage::{Setup, Stage, error, pack, result, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_is_fetched_once_for_all_workers() {
-    // A source of its own, so that no other run of this test has fetched it.
+    // A unique source, so that no other run of this test has fetched it.
     let source = format!("{}\n# {}", include_str!("handlers/plain.py"), stokehold_queue::nonce());
     for fetched in [1, 0] {
         let stage = Stage::single().await;
@@ -18,7 +18,7 @@ async fn a_package_is_fetched_once_for_all_workers() {
     }
 }
 
-/// Not trouble of the infrastructure, which would be tried ten times, each of them fetched and unpacked anew.
+/// Not an infrastructure error, which would be retried ten times, each time with a new download.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_and_says_why() {
     let variables = vec![("STOKE_PACKAGE_BYTES", "1000000".to_owned())];

@@ -1,5 +1,5 @@
-//! A worker whose disk is full. The disk is a small tmpfs; where mounting one is not allowed, the tests say so and do
-//! nothing.
+//! A worker whose disk is full. The disk is a small tmpfs; where mounting is not allowed, the tests print a message and
+//! do nothing.
 
 use serde_json::json;
 use stokehold_queue::job::ErrorCode;
@@ -20,7 +20,7 @@ async fn a_job_that_runs_out_of_disk_is_tried_elsewhere_and_costs_its_handler_no
     let end = stage.gateway.end(&job).await;
     let told = &error(&end, ErrorCode::Infra).message;
     assert!(told.starts_with("this worker's disk is full: ") && told.contains("Errno 28"), "{told}");
-    // What it had written goes with its run.
+    // Its files are removed with its run.
     result(&stage.end_of("fine").await);
 }
 

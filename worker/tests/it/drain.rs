@@ -1,4 +1,4 @@
-//! Leaving: what runs is finished or handed back, and nothing is left behind.
+//! Draining: running jobs finish or are returned to the queue, and nothing is left behind.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ async fn ends_on_their_way_when_it_is_told_to_leave_still_arrive() {
     stage.stop();
     let gateway = stage.gone().await;
     let seen = gateway.seen();
-    // Every job was told about, handed back, or never taken.
+    // Every job was reported, returned, or never leased.
     assert_eq!(seen.held(), 0);
     assert!(seen.finished.len() < jobs.len());
 }

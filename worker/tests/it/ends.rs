@@ -1,4 +1,4 @@
-//! How attempts end, and that a runner's end is not the worker's.
+//! How attempts end; the end of a runner never ends the worker.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn a_handler_that_raises_fails_its_job_and_goes_on() {
     assert_eq!(result(&stage.end_of("fine").await)["pid"], pid);
 }
 
-/// Runs one job that ends its runner, then one that shows a new runner.
+/// Runs one job that ends its runner, then one that proves that a new runner was started.
 async fn ends_the_runner(how: &str, code: ErrorCode) -> stokehold_queue::job::JobError {
     let stage = Stage::single().await;
     let pid = result(&stage.end_of("fine").await)["pid"].clone();
@@ -145,7 +145,7 @@ async fn requirements_that_cannot_be_met_fail_the_job_with_uvs_words() {
     assert!(error(&end, ErrorCode::EnvironmentFailed).message.contains("missing-1-py3-none-any.whl"));
 }
 
-/// Deployed before the API refused it: uv never reads it, and the job is not tried elsewhere.
+/// Deployed before the API rejected such names: uv never reads it, and the job is not retried elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn requirements_that_name_files_of_the_worker_fail_the_job_unread() {
     let stage = Stage::single().await;
@@ -162,7 +162,7 @@ async fn requirements_that_name_files_of_the_worker_fail_the_job_unread() {
     }
 }
 
-/// Neither counts as trouble of the infrastructure, which would be tried ten times.
+/// Neither counts as an infrastructure error, which would be retried ten times.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_package_is_the_deployers_failure() {
     let stage = Stage::single().await;
@@ -194,7 +194,7 @@ async fn an_async_runner_takes_as_many_runs_at_once_as_it_says() {
     }
 }
 
-/// Each ends only when all four are under way.
+/// Each ends only when all four are running.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_takes_one_slot_however_many_runs_it_takes_at_once() {
     let stage = Stage::single().await;
@@ -208,7 +208,7 @@ async fn a_process_takes_one_slot_however_many_runs_it_takes_at_once() {
 async fn a_slot_that_is_free_is_filled_while_the_others_are_busy() {
     let setup = Setup { variables: vec![("STOKE_SLOTS", "4".to_owned())], ..Setup::default() };
     let stage = Stage::with(setup).await;
-    // Three that never end: one more than will come.
+    // Three that never end: they wait for one more than will come.
     let busy: Vec<_> = (0..3).map(|_| stage.submit_to("together", json!({"runs": 4}))).collect();
     stage.gateway.until("three leases", |seen| (seen.extended.len() == busy.len()).then_some(())).await;
     result(&stage.end_of("fine").await);

@@ -1,4 +1,4 @@
-//! Packages that want more than to be imported: what they may do while their environment is built, and after.
+//! Packages that run code of their own: their permissions while their environment is built, and afterwards.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// Where packages come from: a wheel and a source distribution of `wicked`, at URLs of their own.
+/// A package source: a wheel and a source distribution of `wicked`, at unique URLs.
 struct Shelf {
     folder: TempDir,
     url: String,
@@ -38,7 +38,7 @@ const WHEEL: &str = "wicked-1.0-py3-none-any.whl";
 const SDIST: &str = "wicked-1.0.tar.gz";
 
 impl Shelf {
-    /// `script` makes these packages in its working directory. What it says of itself in `LOG` is for [`Self::said`].
+    /// `script` creates these packages in its working directory. [`Self::said`] reads what it writes to `LOG`.
     async fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = script.replace("@LOG@", folder.path().join("log").to_str().unwrap());
@@ -59,7 +59,7 @@ impl Shelf {
         self.folder.path().join(name)
     }
 
-    /// The setting that lets workers fetch from it.
+    /// The setting that allows workers to fetch from it.
     fn listed(&self) -> (&'static str, &str) {
         ("STOKE_PACKAGE_INDEXES", &self.url)
     }
@@ -76,7 +76,7 @@ impl Shelf {
         stage.gateway.end(&stage.submit_to("wicked", json!({}))).await
     }
 
-    /// How the Pythons were started that ran something of it.
+    /// Command lines of the Python processes that ran its code.
     fn said(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
@@ -92,7 +92,7 @@ def report() -> str:
     return wicked.NAME
 ";
 
-/// A wheel that runs something at each start of a Python that has it, by two ways.
+/// A wheel that runs code at each start of a Python that has it, in two ways.
 const AT_EACH_START: &str = r#"
 import zipfile
 line = "import sys; open('@LOG@', 'a').write(' '.join(sys.orig_argv).replace('\\n', ';') + '\\n')"
@@ -106,7 +106,7 @@ with zipfile.ZipFile("wicked-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr(info + "RECORD", "")
 "#;
 
-/// A wheel that says where Python is, and so what its sandbox lets it read.
+/// A wheel that reports where Python is, and so what its sandbox can read.
 const NAMES_ITS_PYTHON: &str = r#"
 import zipfile
 info = "wicked-1.0.dist-info/"
@@ -118,7 +118,7 @@ with zipfile.ZipFile("wicked-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr(info + "RECORD", "")
 "#;
 
-/// A source distribution: building it runs code of its own, which notes that it ran.
+/// A source distribution: building it runs its own code, which records the run.
 const IS_BUILT: &str = r#"
 import io, tarfile
 BACKEND = '''
@@ -176,7 +176,7 @@ async fn what_tries_a_gpu_out_has_no_package_of_anybody() {
     stage.gateway.deploy("gpu", pack(&source), on_gpu);
     let crashed = stage.gateway.end(&stage.submit_to("gpu", json!({"mib": 100, "how": "crash"}))).await;
     error(&crashed, ErrorCode::RunnerExited);
-    // Begins when the GPU has been tried.
+    // Starts after the GPU test.
     result(&stage.gateway.end(&stage.submit_to("gpu", json!({"mib": 100}))).await);
     let said = shelf.said();
     assert!(said.len() >= 2 && said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
@@ -203,7 +203,7 @@ async fn packages_are_built_only_where_the_operator_allows_it() {
     assert!(!shelf.said().is_empty());
 }
 
-/// What the API lets in may be more than this worker's operator does.
+/// The API may accept more than this worker's operator allows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_asks_no_server_for_packages_that_its_own_list_has_not() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -223,7 +223,7 @@ async fn a_worker_asks_no_server_for_packages_that_its_own_list_has_not() {
             let elsewhere = EndpointSpec { requirements_lock, ..spec("report") };
             stage.gateway.deploy(&format!("elsewhere{option}"), pack(HANDLER), elsewhere);
             let report = stage.gateway.end(&stage.submit_to(&format!("elsewhere{option}"), json!({}))).await;
-            // Final: another attempt would fare no better.
+            // Final: another attempt would fail in the same way.
             let refused = &error(&report, ErrorCode::EnvironmentFailed).message;
             assert_eq!(refused.contains("STOKE_PACKAGE_INDEXES") && refused.contains(&url), !is_asked, "{refused}");
         }
@@ -240,7 +240,7 @@ async fn a_worker_asks_no_server_for_packages_that_its_own_list_has_not() {
     server.abort();
 }
 
-/// uv quotes what it cannot read.
+/// uv quotes the text that it cannot parse.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_shows_its_author_no_file_of_the_worker() {
     let stage = stage(&[]).await;

@@ -1,5 +1,4 @@
-//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test
-//! asks for.
+//! A gateway for tests: the routes of `/worker/v1` as a worker sees them. It records requests, and fails on demand.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,10 +25,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Far more than anything here takes, on any machine: a test that fails should say so rather than hang.
+/// Timeout of all waits; far longer than any step here takes, so that a failed test ends with an error instead of
+/// hanging.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a worker's leases last here, and how often it is told to extend them.
+/// Duration of leases and heartbeat interval in these tests.
 #[derive(Clone, Copy)]
 pub(crate) struct HeartbeatConfig {
     pub(crate) lease: Duration,
@@ -42,75 +42,75 @@ impl Default for HeartbeatConfig {
     }
 }
 
-/// What the gateway knows.
+/// State of the gateway.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) joins: Vec<JoinRequest>,
-    /// What was joined with, or tried, in order.
+    /// Join tokens used or tried, in order.
     pub(crate) joined_with: Vec<String>,
-    /// Join tokens that are spent, and what a join answers to join with next time.
+    /// Used join tokens, and the next join token in the answer to a join.
     pub(crate) spent: HashSet<String>,
     pub(crate) rejoin_token: Option<String>,
-    /// The last of each heartbeat.
+    /// Status in the most recent heartbeat.
     pub(crate) status: WorkerStatus,
-    /// What all of them told of models' needs.
+    /// Measured needs of models from all heartbeats.
     pub(crate) learned: Vec<LearnedNeed>,
     pub(crate) reach_gib: u32,
     /// The loaded models of the last lease call, as `name@version`.
     pub(crate) warm: Vec<String>,
-    /// What each heartbeat's answer asks for: models that stay loaded, and those whose jobs wait.
+    /// Directives in each heartbeat's answer: models to keep loaded, and models with waiting jobs.
     pub(crate) keep: Vec<ModelRef>,
     pub(crate) next: Vec<ModelRef>,
-    /// Leases named in the last heartbeat.
+    /// Leases in the most recent heartbeat.
     pub(crate) extended: Vec<LeaseRef>,
-    /// How each ended job ended: the first report counts.
+    /// Outcome of each finished job: the first report counts.
     pub(crate) finished: HashMap<JobId, FinishReport>,
     pub(crate) released: Vec<JobId>,
     /// See [`Gateway::lose_running`].
     pub(crate) lost: HashSet<JobId>,
     pub(crate) events: HashMap<JobId, Vec<JobMessage>>,
-    /// What was put, by key.
+    /// Stored objects, by key.
     pub(crate) objects: HashMap<String, Bytes>,
-    /// Puts that came.
+    /// Number of received puts.
     pub(crate) puts: usize,
-    /// Keys that something was put under, or was to be.
+    /// Keys of received or announced puts.
     pub(crate) put: HashSet<String>,
-    /// Packages fetched.
+    /// Number of package downloads.
     pub(crate) fetched: usize,
-    /// Calls answered, by route.
+    /// Answered calls, by route.
     pub(crate) calls: HashMap<String, usize>,
     queued: VecDeque<LeasedJob>,
     held: HashMap<LeaseRef, LeasedJob>,
     endpoints: HashMap<String, RunnerSpec>,
-    /// Endpoints that were deleted.
+    /// Deleted endpoints.
     deleted: HashSet<String>,
     packages: HashMap<String, Vec<u8>>,
-    /// The one token that is good; none before the first join.
+    /// The only valid token; none before the first join.
     token: String,
-    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined
+    /// The next call of this route is refused for its token, and so is each later call until the worker has joined
     /// again.
     expires_at: Option<&'static str>,
-    /// Joins wait.
+    /// Whether joins are held.
     joins_held: bool,
     /// Calls refused for their token, by route.
     pub(crate) unauthorized: HashMap<String, usize>,
-    /// Tokens that calls other than a join came with.
+    /// Tokens of calls other than joins.
     pub(crate) called_with: HashSet<String>,
-    /// What the secrets route answers.
+    /// Answer of the secrets route.
     pub(crate) secrets: Secrets,
-    /// These routes answer 503.
+    /// Routes that answer 503.
     down: HashSet<&'static str>,
-    /// What the next puts meet.
+    /// Faults of the next puts.
     troubles: VecDeque<Trouble>,
-    /// The store is away.
+    /// Whether the store is unavailable.
     away: bool,
 }
 
-/// What may become of a put.
+/// Fault of a put.
 pub(crate) enum Trouble {
-    /// A 503.
+    /// The store answers 503.
     Busy,
-    /// It is stored, and the answer is lost.
+    /// The object is stored, but the answer is lost.
     Lost,
 }
 
@@ -121,7 +121,7 @@ struct Inner {
     changed: watch::Sender<()>,
 }
 
-/// A gateway on a free port. It stops when it is dropped.
+/// A gateway on a free port. It stops when dropped.
 pub(crate) struct Gateway {
     inner: Arc<Inner>,
     server: JoinHandle<()>,
@@ -181,14 +181,14 @@ impl Gateway {
         );
     }
 
-    /// Deletes an endpoint, whatever jobs it has.
+    /// Deletes an endpoint, even if it has jobs.
     pub(crate) fn undeploy(&self, name: &str) {
         let mut seen = self.seen();
         seen.endpoints.remove(name);
         seen.deleted.insert(name.to_owned());
     }
 
-    /// The store has another package in the place of the one that was deployed.
+    /// Replaces the deployed package in the store by another one.
     pub(crate) fn swap_package(&self, name: &str, package: Vec<u8>) {
         let mut seen = self.seen();
         let sha256 = seen.endpoints[name].version.spec.package_sha256.clone();
@@ -200,7 +200,7 @@ impl Gateway {
         self.queue(endpoint, input, timeout, 1).remove(0)
     }
 
-    /// Queues many jobs at once: none is leased before all are there.
+    /// Queues many jobs at once: none is leased before all are queued.
     pub(crate) fn submit_many(&self, endpoint: &str, input: &serde_json::Value, jobs: usize) -> Vec<LeaseRef> {
         self.queue(endpoint, input, TIMEOUT, jobs)
     }
@@ -226,12 +226,12 @@ impl Gateway {
         leases
     }
 
-    /// Takes a lease away: the next heartbeat says so.
+    /// Revokes a lease: the next heartbeat's answer says so.
     pub(crate) fn lose(&self, lease: &LeaseRef) {
         assert!(self.seen().held.remove(lease).is_some(), "the lease is not held");
     }
 
-    /// The leases of these jobs that run, as the last heartbeat says, are somebody else's from now on.
+    /// Moves the leases of these running jobs, as of the last heartbeat, to another worker.
     pub(crate) fn lose_running(&self, jobs: &HashSet<JobId>) {
         let mut seen = self.inner.seen.lock().unwrap();
         let running: Vec<LeaseRef> =
@@ -243,42 +243,42 @@ impl Gateway {
         }
     }
 
-    /// Moves whenever a worker has said something.
+    /// Changes with every call of a worker.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.inner.changed.subscribe()
     }
 
-    /// Makes routes answer 503, these and no others.
+    /// Makes exactly these routes answer 503.
     pub(crate) fn down(&self, routes: &[&'static str]) {
         self.seen().down = routes.iter().copied().collect();
     }
 
-    /// The next puts meet these, in order.
+    /// Sets the faults of the next puts, in order.
     pub(crate) fn trouble(&self, troubles: impl IntoIterator<Item = Trouble>) {
         self.seen().troubles.extend(troubles);
     }
 
-    /// The store answers 503 until it is back.
+    /// Makes the store answer 503 until it is available again.
     pub(crate) fn store_away(&self, away: bool) {
         self.seen().away = away;
     }
 
-    /// Refuses the token given out last.
+    /// Refuses the most recently issued token.
     pub(crate) fn forget_token(&self) {
         self.seen().token = nonce();
     }
 
-    /// Refuses the worker's token from the next call of this route on.
+    /// Refuses the worker's token, starting with the next call of this route.
     pub(crate) fn expire_at(&self, route: &'static str) {
         self.seen().expires_at = Some(route);
     }
 
-    /// Holds joins back, or lets them through.
+    /// Holds joins, or releases them.
     pub(crate) fn hold_joins(&self, held: bool) {
         self.change(|seen| seen.joins_held = held);
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns a value.
     pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Seen) -> Option<T>) -> T {
         let mut changes = self.inner.changed.subscribe();
         let looking = async {
@@ -296,12 +296,12 @@ impl Gateway {
         })
     }
 
-    /// The job's end.
+    /// Waits for the job's outcome.
     pub(crate) async fn end(&self, lease: &LeaseRef) -> FinishReport {
         self.until("the end of a job", |seen| seen.finished.get(&lease.job_id).cloned()).await
     }
 
-    /// The first thing the job says.
+    /// Waits for the job's first output.
     pub(crate) async fn first_log(&self, lease: &LeaseRef) -> String {
         let log = |message: &JobMessage| match message {
             JobMessage::Log { text, .. } => Some(text.clone()),
@@ -324,7 +324,7 @@ impl Inner {
 }
 
 impl Seen {
-    /// How many leases are out.
+    /// Number of active leases.
     pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
@@ -351,7 +351,7 @@ fn lease_of(job: &LeasedJob) -> LeaseRef {
 
 type App = State<Arc<Inner>>;
 
-/// Down and unauthorized, as the real one says them.
+/// The real gateway's errors for an outage and an invalid token.
 async fn guard(State(inner): App, request: Request, next: Next) -> Response {
     let route = request.uri().path().trim_start_matches("/worker/v1/").split('/').next().unwrap().to_owned();
     let bearer = bearer(request.headers());
@@ -471,7 +471,7 @@ async fn release(State(inner): App, Json(request): Json<ReleaseRequest>) -> Json
         let release = |lease: &LeaseRef| {
             if let Some(job) = seen.held.remove(lease) {
                 seen.released.push(job.job_id);
-                // It is the next to run, under another fence.
+                // It runs next, under another fence.
                 seen.queued.push_front(LeasedJob { fence: Fence::new(job.fence.counter() + 1, &nonce()), ..job });
                 FinishAnswer::Ok
             } else {
@@ -528,7 +528,7 @@ async fn package(State(inner): App, Path(sha256): Path<String>) -> Vec<u8> {
     })
 }
 
-/// A store that checks what was signed.
+/// A store that checks signatures.
 async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, body: Bytes) -> StatusCode {
     if headers.get("x-test-sha256").unwrap() != hex::encode(Sha256::digest(&body)).as_str() {
         return StatusCode::BAD_REQUEST;
@@ -544,7 +544,7 @@ async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, 
         (StatusCode::OK, trouble)
     });
     if let Some(Trouble::Lost) = trouble {
-        // The connection goes with its task, without a word.
+        // The connection closes with its task, without an answer.
         std::panic::resume_unwind(Box::new(()));
     }
     status

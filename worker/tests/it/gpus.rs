@@ -1,4 +1,5 @@
-//! GPUs as NVML tells of them: told to the gateway, shared by what is really used, and given up when they fail.
+//! GPUs as NVML reports them: announced to the gateway, shared by their actual use, and taken out of use when they
+//! fail.
 
 use serde_json::{Value, json};
 use stokehold_nvml::{Card, StandIn};
@@ -10,8 +11,8 @@ use stokehold_queue::job::ErrorCode;
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// A worker on stand-in GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they
-/// are told to.
+/// A worker on simulated GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use as much
+/// as they are told.
 async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
     let gpus = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
     let library = gpus.library().to_string_lossy().into_owned();
@@ -79,7 +80,7 @@ async fn a_gpu_that_fails_is_marked_faulty_with_the_reason_and_the_others_go_on(
         gpus.cards[0].xid = (79, 1);
         gpus.cards[1].ecc_uncorrected = Some(2);
         gpus.cards[2].answer = 15;
-        // Caused by a program: not the GPU's fault.
+        // Caused by a program, not by the GPU.
         gpus.cards[3].xid = (31, 1);
     })
     .unwrap();
@@ -106,7 +107,7 @@ async fn a_hot_gpu_takes_no_work_until_it_is_cooler() {
     reading(&stage, 0, "a cool GPU", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
 }
 
-/// Heats a GPU, and waits until the worker knows.
+/// Heats a GPU, and waits until the worker has noticed.
 async fn heat(stage: &Stage, gpus: &StandIn, index: usize) {
     gpus.change(|gpus| gpus.cards[index].temperature_c = 88).unwrap();
     reading(stage, index, "a hot GPU", |gpu| gpu.health == GpuHealth::Hot).await;
@@ -123,9 +124,9 @@ async fn a_hot_gpu_begins_no_job_of_the_model_that_is_loaded_there() {
     run(&stage, "one", 4_000).await;
     stage.gateway.until("the offer of the model", |seen| (seen.warm == ["one@1"]).then_some(())).await;
     heat(&stage, &gpus, 0).await;
-    // The lease call that waited is made anew: it had offered the model.
+    // The waiting lease call is repeated, because it had offered the model.
     stage.gateway.until("an offer without it", |seen| seen.warm.is_empty().then_some(())).await;
-    // This gateway grants whatever it has: the worker gives it back, again and again.
+    // This gateway grants every job: the worker returns it, again and again.
     let job = stage.submit_to("one", json!({"mib": 4_000}));
     stage.gateway.until("the job to come back", |seen| (seen.released.len() >= 3).then_some(())).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
@@ -220,12 +221,12 @@ async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared(
     let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 4_000}))).await;
     assert_eq!(result(&end), json!("0"));
     assert!(end.timing.warmup_ms > 0 && end.timing.load_ms < 60_000);
-    // 5 % above the peak; 20 GiB had been asked for.
+    // 5 % above the peak; the endpoint asked for 20 GiB.
     reading(&stage, 0, "its measured need", |gpu| gpu.vram_held_mib == 9_450).await;
     let learned = stage.gateway.until("what was learned", |seen| seen.learned.last().cloned()).await;
     assert_eq!((learned.endpoint.as_str(), learned.version, learned.gpu.as_str()), ("warmed", 1, "Stand-in 24"));
     assert_eq!(learned.need_mib, 9_450);
-    // The heartbeat that was last heard may be older than the job's end.
+    // The last received heartbeat may be older than the job's end.
     let succeeded = |seen: &Seen| seen.status.models.first().filter(|model| model.succeeded_ms.is_some()).cloned();
     let model = stage.gateway.until("the model's success", succeeded).await;
     assert_eq!((model.name.as_str(), model.cards[0].index), ("warmed@1", 0));
@@ -267,7 +268,7 @@ async fn a_job_of_several_gpus_has_each_for_itself() {
     let pair = stage.gateway.until("the pair", pair).await;
     let on: Vec<_> = pair.cards.iter().map(|on| (on.index, on.held_mib, on.seen_mib)).collect();
     assert_eq!(on, [(1, 10_240, Some(9_000)), (2, 10_240, Some(9_000))]);
-    // What was idle on one of them makes way for the next one.
+    // The idle model on one of them is evicted for the next one.
     let demands = Demands { gpus: 3, ..Demands::default() };
     deploy(&stage, &gpus, "three", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
     assert_eq!(run(&stage, "three", 9_000).await, json!("0,1,2"));
@@ -295,7 +296,7 @@ async fn what_is_to_stay_loaded_is_loaded_without_a_job_and_what_waits_is_fetche
         seen.status.models.iter().any(|model| model.name == "one@1" && model.state == ModelState::Idle).then_some(())
     };
     stage.gateway.until("the model without a job", idle).await;
-    // The cache is that of all tests: this package nobody has.
+    // All tests share the cache: this package is unique.
     let source = format!("# {:?}\n{}", stage.dir.path(), include_str!("handlers/plain.py"));
     stage.gateway.deploy("fresh", pack(&source), spec("plain"));
     let fetched = stage.gateway.seen().fetched;

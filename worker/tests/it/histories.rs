@@ -1,5 +1,5 @@
-//! Random histories of real processes on stand-in GPUs: they load, grow, run side by side, crash, hang and are killed,
-//! and are evicted. At no moment is more in use, or held, than a GPU has, and nothing is left over. (The ledger alone
+//! Random histories of real processes on simulated GPUs: they load, grow, run side by side, crash, hang, are killed and
+//! evicted. Memory in use and reserved memory never exceed what a GPU has, and nothing is left over. (The ledger alone
 //! has 10,000 of them: `crates/vram/src/tests.rs`.)
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use crate::stage::{Setup, Stage, pack, result, spec};
 const JOBS: usize = 150;
 const GPUS_MIB: [u64; 2] = [12_288, 24_576];
 
-/// Name, GiB of each GPU, GPUs.
+/// Name, GiB per GPU, number of GPUs.
 const ENDPOINTS: [(&str, u64, u32); 5] =
     [("tiny", 4, 1), ("small", 6, 1), ("middle", 10, 1), ("large", 20, 1), ("pair", 8, 2)];
 
@@ -53,7 +53,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_a
         }
         jobs.push(job);
     }
-    // The models take no more than they have declared: what is in use is at no moment more than there is.
+    // The models take no more than they declare: memory in use never exceeds what a GPU has.
     let look = || {
         for (gpu, total_mib) in GPUS_MIB.iter().enumerate() {
             assert!(gpus.claimed_mib(gpu).unwrap() <= *total_mib, "GPU {gpu} is over-committed");
@@ -72,7 +72,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_a
         let moved = tokio::time::timeout(Duration::from_secs(60), changed.changed()).await;
         moved.expect("nothing has moved for a minute").unwrap();
     }
-    // Nothing is left over: each GPU is had whole.
+    // Nothing is left over: each GPU is available as a whole.
     let demands = Demands { gpus: 2, ..Demands::default() };
     let both = EndpointSpec { vram_gib: 12.0, demands, ..spec("Model") };
     stage.gateway.deploy("both", package.clone(), both);

@@ -1,4 +1,4 @@
-//! Endpoints that are no Python function: a server and a command, with what a worker makes of their ends.
+//! Endpoints that are not a Python function: a server and a command, and how a worker handles their exits.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn program(runner: Runner) -> EndpointSpec {
     EndpointSpec { runner, entry: String::new(), env, ..spec("none") }
 }
 
-/// Answers with its process id, its greeting and the input; dies when told to.
+/// Answers with its process ID, its greeting and the input; exits on request.
 const SERVER: &str = r#"
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

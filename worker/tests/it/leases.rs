@@ -1,4 +1,4 @@
-//! Leases that are lost, and gateways that do not answer.
+//! Lost leases, and gateways that do not answer.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
     let job = stage.submit("stubborn");
     let pid = stage.gateway.first_log(&job).await;
     stage.gateway.lose(&job);
-    // The only slot is free again, and the runner that would not stop is gone.
+    // The only slot is free again, and the runner that did not stop is gone.
     assert_ne!(result(&stage.end_of("fine").await)["pid"].to_string(), pid.trim());
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
-    // Its runner keeps its home; the run leaves nothing.
+    // Its runner keeps its home folder; the run leaves no files.
     let scratch = std::fs::read_dir(stage.dir.path().join("scratch")).unwrap().flatten().map(|entry| entry.path());
     let worker = scratch.filter(|path| path.is_dir()).flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten());
     let runs = worker.filter(|entry| entry.file_name().to_string_lossy().starts_with("run-"));
@@ -35,7 +35,7 @@ async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
     let job = stage.submit_with(json!({"how": "wait", "path": "/none"}));
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["extend"]);
-    // Only a free slot takes it.
+    // Only a free slot leases it.
     result(&stage.end_of("fine").await);
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
 }
@@ -48,7 +48,7 @@ async fn an_end_is_told_until_the_gateway_takes_it() {
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["finish", "lease"]);
     std::fs::write(&file, "").unwrap();
-    // More than the tries of one call: the report of a job's result is repeated for longer than any call.
+    // Longer than the retries of one call: reports of results are repeated for longer than other calls.
     let refused = |seen: &crate::gateway::Seen| (seen.calls.get("finish").copied().unwrap_or(0) > 6).then_some(());
     stage.gateway.until("refused reports", refused).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
@@ -76,14 +76,14 @@ async fn gpus_are_shared_within_their_size() {
     }
     for name in ["red", "blue", "red"] {
         result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
-        // Each takes most of the GPU: the idle one had to go.
+        // Each takes most of the GPU: the idle one was evicted.
         stage
             .gateway
             .until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(()))
             .await;
     }
     assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
-    // What is idle could go: the whole GPU is within reach.
+    // The idle model can be evicted: the whole GPU is within reach.
     stage.gateway.until("its reach", |seen| (seen.reach_gib == 24).then_some(())).await;
 }
 
@@ -100,7 +100,7 @@ async fn a_load_that_is_given_up_gives_its_gpu_back() {
         stage.gateway.deploy(name, pack(source), spec);
     }
     let job = stage.submit_to("never", json!({"how": "fine"}));
-    // Every heartbeat looks again.
+    // Every heartbeat checks again.
     stage.gateway.until("the load to begin", |_| begun.exists().then_some(())).await;
     stage.gateway.lose(&job);
     result(&stage.gateway.end(&stage.submit_to("other", json!({"how": "fine"}))).await);

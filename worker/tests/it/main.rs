@@ -1,7 +1,7 @@
 //! A whole worker against a gateway inside the test: real HTTP, real environments, real runners.
 //!
-//! The gateway is [`gateway::Gateway`]: the routes of `/worker/v1` over a few maps. What the worker and the real
-//! gateway make of each other is for the end-to-end suite in `tests/`.
+//! The gateway is [`gateway::Gateway`]: the routes of `/worker/v1` over a few maps. The end-to-end suite in `tests/`
+//! covers the worker with the real gateway.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod batches;

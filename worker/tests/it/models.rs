@@ -1,4 +1,4 @@
-//! Several models of one endpoint: each a process of its own, as far as there are slots and room.
+//! Several models of one endpoint: each has its own process, as far as slots and memory allow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::stage::{Setup, Stage, pack, result, spec};
 
-/// A worker of two slots, with `meet` deployed; what its jobs leave lies in the folder.
+/// A worker with two slots, with `meet` deployed; its jobs leave their files in the folder.
 async fn stage(gpus: &str, vram_gib: f64) -> (Stage, TempDir) {
     let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_FAKE_GPUS", gpus.to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
@@ -51,7 +51,7 @@ async fn where_there_is_no_room_for_another_they_take_turns() {
     stage.gateway.until("the first to begin", |_| place.path().join("one").exists().then_some(())).await;
     let second = stage.submit_to("meet", json!({"who": "two", "of": 1}));
     stage.gateway.until("the second to be leased", |seen| (seen.extended.len() == 2).then_some(())).await;
-    // What the first one waits for comes from elsewhere.
+    // The file that the first one waits for comes from elsewhere.
     std::fs::write(place.path().join("somebody"), "").unwrap();
     let both = [&first, &second].map(|job| stage.gateway.end(job));
     let both = futures::future::join_all(both).await;
@@ -59,7 +59,7 @@ async fn where_there_is_no_room_for_another_they_take_turns() {
     assert_eq!(on, [json!("0 2"), json!("0 2")], "the same process, and what somebody left");
 }
 
-/// A worker of four slots, with `object` of `gather.py` deployed, and 60 jobs of it.
+/// A worker with four slots, with `object` of `gather.py` deployed, and 60 jobs of it.
 async fn backlog(object: &str) -> (Stage, TempDir, Vec<LeaseRef>) {
     let variables = vec![("STOKE_SLOTS", "4".to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
@@ -80,7 +80,7 @@ async fn processes(stage: &Stage, jobs: &[LeaseRef]) -> BTreeMap<u64, usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_loads_a_model_for_every_slot_at_once_and_keeps_them_busy() {
-    // None of them is ready before all four load.
+    // None of them is ready before all four are loading.
     let (stage, _place, jobs) = backlog("Gather").await;
     let runs = processes(&stage, &jobs).await;
     assert_eq!(runs.len(), 4, "{runs:?}");

@@ -1,4 +1,4 @@
-//! What jobs give: results, files, messages.
+//! What jobs produce: results, files, messages.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ async fn a_store_in_trouble_gets_the_same_result_again() {
     assert_eq!((seen.puts, seen.put.len(), seen.objects.len()), (4, 1, 1));
 }
 
-/// The old bound of five tries is over within seconds; an outage is not.
+/// Five retries end within seconds; an outage lasts longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_away_is_waited_for_while_other_jobs_run() {
     let stage = Stage::single().await;
@@ -107,7 +107,7 @@ async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
     assert_eq!(last, Some((1.0, "200 of 200".to_owned())));
 }
 
-/// Yields its second item when the first gate is there, and returns when the second is.
+/// Yields its second item once the first gate exists, and returns once the second one does.
 const YIELDER: &str = r#"
 import os, time
 from collections.abc import Iterator
@@ -125,8 +125,8 @@ def yielder(gates: list[str], last: int) -> Iterator[str]:
     wait(gates[1])
 "#;
 
-/// What readers know of the outputs of a job whose second one is as long as this, after that was told or, while the
-/// gateway is down, was not.
+/// What readers see of a job's outputs if the second one has this length, after the worker reported it or, with the
+/// gateway down, could not report it.
 async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
     let stage = Stage::single().await;
     stage.gateway.deploy("yielder", pack(YIELDER), spec("yielder"));

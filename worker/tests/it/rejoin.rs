@@ -1,4 +1,4 @@
-//! A worker whose token is refused joins again, and nothing that is under way is lost meanwhile.
+//! A worker whose token is refused joins again without losing its work in progress.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use stokehold_queue::gateway::{FinishOutcome, JobMessage, Secrets};
 use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
-/// Prints twice, the second time when the gate is there; returns more than fits into a report.
+/// Prints twice, the second time once the gate exists; returns more than fits into a report.
 const SPEAKER: &str = r#"
 import os, time
 from stokehold import endpoint
@@ -27,8 +27,8 @@ fn one_slot() -> Vec<(&'static str, String)> {
     vec![("STOKE_SLOTS", "1".to_owned())]
 }
 
-/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join back until the
-/// worker has asked for it.
+/// Refuses the worker's token in the middle of a job, at the call of this route, and holds the join until the worker
+/// has sent it.
 async fn survives(route: &'static str) {
     let stage = Stage::single().await;
     stage.gateway.change(|seen| {
@@ -46,7 +46,7 @@ async fn survives(route: &'static str) {
         (seen.unauthorized.contains_key(route) && seen.joined_with.len() == 2).then_some(())
     };
     stage.gateway.until("a refused call and a join", refused).await;
-    // A heartbeat while the join is under way carries the worker's own token, whatever becomes of it.
+    // A heartbeat during the join carries the worker's current token, even if it is no longer valid.
     let beats = stage.gateway.seen().calls["extend"];
     stage.gateway.until("another heartbeat", |seen| (seen.calls["extend"] > beats + 1).then_some(())).await;
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id), "{route}");
@@ -92,7 +92,7 @@ async fn a_token_refused_where_an_endpoint_is_asked_for_fails_no_job() {
     survives("endpoints").await;
 }
 
-/// Writes a file when it is stopped, and only then.
+/// Writes a file only when it is canceled.
 const STOPPED: &str = r#"
 import time
 from pathlib import Path
@@ -118,7 +118,7 @@ async fn attempts_are_stopped_before_others_start_them_while_the_worker_joins_ag
     stage.gateway.first_log(&job).await;
     stage.gateway.hold_joins(true);
     stage.gateway.forget_token();
-    // Each heartbeat looks again: they go on.
+    // Each heartbeat checks again: the jobs continue.
     stage.gateway.until("the attempt to be stopped", |_| mark.exists().then_some(())).await;
     assert_eq!(stage.gateway.seen().joined_with.len(), 2, "the first call of the second join is still under way");
     stage.gateway.hold_joins(false);
@@ -126,7 +126,7 @@ async fn attempts_are_stopped_before_others_start_them_while_the_worker_joins_ag
     assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
 }
 
-/// The tries of one call are over within seconds; a gateway that restarts is not.
+/// The retries of one call end within seconds; a restart of the gateway takes longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_gives_no_upload_urls_for_a_while_costs_no_finished_run() {
     let stage = Stage::single().await;

@@ -1,4 +1,4 @@
-//! A rented machine: its worker joins again after it has died, and ends the machine that nobody can end any more.
+//! A rented machine: its worker joins again after a crash, and terminates the machine when nobody else can.
 
 use std::time::Duration;
 
@@ -39,8 +39,7 @@ async fn the_next_life_joins_with_what_the_last_one_was_given_and_with_its_own_w
     assert_eq!(std::fs::read_to_string(folder.path().join("rejoin_token")).unwrap(), "jt_4");
 }
 
-/// A provider that records what it is asked, as method, path, bearer and body, and answers the first time that it
-/// cannot.
+/// A provider that records requests as method, path, bearer token and body, and fails the first one.
 async fn provider() -> (String, mpsc::UnboundedReceiver<String>) {
     async fn record(State(calls): State<mpsc::UnboundedSender<String>>, request: Request) -> StatusCode {
         let (parts, body) = request.into_parts();

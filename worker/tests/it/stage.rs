@@ -1,4 +1,5 @@
-//! A worker on its stage: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests share.
+//! A worker in its test environment: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests
+//! share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Gateway, HeartbeatConfig, Seen};
 
-/// Longer than any job here runs by itself.
+/// Longer than any job here takes.
 const NO_LIMIT: Duration = Duration::from_secs(600);
 
 pub(crate) struct Stage {
@@ -31,15 +32,15 @@ pub(crate) struct Stage {
 
 type Before = Box<dyn FnOnce(&mut Seen) + Send>;
 
-/// What a test may change of a worker.
+/// Worker settings that a test can change.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) heartbeat: HeartbeatConfig,
-    /// Where it works, instead of a folder of its own.
+    /// Its data folder, instead of a temporary one.
     pub(crate) data_dir: Option<PathBuf>,
     /// Environment variables of `stoke worker`.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// What the gateway is to know before the worker asks.
+    /// Sets up the gateway before the worker starts.
     pub(crate) before: Option<Before>,
     /// Of its background duties.
     pub(crate) supervisor: Supervisor,
@@ -85,7 +86,7 @@ impl Stage {
         self.gateway.end(&self.submit(how)).await
     }
 
-    /// A file that handlers may wait for.
+    /// A file that handlers can wait for.
     pub(crate) fn gate(&self) -> PathBuf {
         self.dir.path().join("gate")
     }
@@ -95,7 +96,7 @@ impl Stage {
         self.shutdown.cancel();
     }
 
-    /// Waits for the worker to be gone.
+    /// Waits until the worker has exited.
     pub(crate) async fn gone(self) -> Gateway {
         self.worker.await.unwrap().unwrap();
         self.gateway
@@ -173,12 +174,12 @@ fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -
         _ => variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
     };
     let config: Config = RawConfig::from_env(var).unwrap().try_into().unwrap();
-    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the
-    // tests' own user, and meet tests at files.
+    // The sandbox is started through a subcommand of `stoke`, which only the end-to-end suite has. Without it, handlers
+    // run as the tests' own user and exchange files with the tests.
     config.confined_by("/nonexistent/stoke".into())
 }
 
-/// `STOKE_RUNNER_WHEEL`, or what `make wheel` built.
+/// The wheel of `STOKE_RUNNER_WHEEL`, or the one that `make wheel` built.
 fn wheel() -> PathBuf {
     if let Some(named) = std::env::var_os("STOKE_RUNNER_WHEEL") {
         return named.into();

@@ -1,10 +1,10 @@
-//! One tenant's weights are no other's, and nobody fetches twice what is open to all.
+//! A tenant's private weights are not shared with others, and public weights are downloaded only once.
 
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
 
-/// A file that a tenant names.
+/// A file requested by a tenant.
 fn of(tenant: &str, url: &str, content: &[u8]) -> WeightFile {
     WeightFile { owner: Owner::Tenant(tenant.to_owned()), ..file("m", url, content) }
 }
@@ -13,7 +13,7 @@ fn with_token(file: WeightFile) -> WeightFile {
     WeightFile { headers: BTreeMap::from([("authorization".to_owned(), "Bearer good".to_owned())]), ..file }
 }
 
-/// Serves `body`, where it is gated to those alone who show the token.
+/// Serves `body`; if gated, only to requests with the token.
 async fn serve(body: &[u8], is_gated: bool) -> Server {
     let body = body.to_vec();
     Server::start(move |asked| {
@@ -36,11 +36,11 @@ async fn weights_of_another_tenant_are_not_had_by_their_hash() {
     // The same address without its token.
     let error = weights.get(&[of("thief", &gated.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: reqwest::StatusCode::NOT_FOUND, .. }), "{error}");
-    // An address of its own, which knows the size and nothing more.
+    // Another URL, which has the size in common and nothing else.
     let own = serve(&content(9, SIZE), false).await;
     let error = weights.get(&[of("thief", &own.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(error, Error::Differs { .. }), "{error}");
-    // Nor is it had by whoever runs stoke here.
+    // Nor does the operator of this machine have access to it.
     weights.get(&[file("m", &gated.origin, &body)], &quiet).await.unwrap_err();
     assert_eq!((left(&dir).len(), fs::read(owned.folder.join("m")).unwrap()), (1, body));
 }
@@ -64,7 +64,7 @@ async fn half_a_download_of_one_tenant_is_not_gone_on_with_by_another() {
         outcome = weights.get(&files, &quiet) => panic!("{outcome:?}"),
         _ = reach.recv() => {}
     }
-    // It has the end of the file, which alone is left to fetch.
+    // It has the end of the file, which is the only part left to download.
     let mut forged = content(9, SIZE);
     forged[SIZE - PIECE..].copy_from_slice(&body[SIZE - PIECE..]);
     let own = serve(&forged, false).await;
@@ -81,12 +81,12 @@ async fn what_is_open_to_all_is_fetched_once_for_all() {
     let one = weights.get(&[of("one", url, &body)], &quiet).await.unwrap();
     let asked = server.asked().len();
     let two = weights.get(&[of("two", url, &body)], &quiet).await.unwrap();
-    // What anyone may have needs no token.
+    // A public file needs no token.
     let three = weights.get(&[with_token(of("three", url, &body))], &quiet).await.unwrap();
     assert_eq!(server.asked().len(), asked);
     assert_eq!((inode(&two), inode(&three), weights.bytes()), (inode(&one), inode(&one), SIZE as u64));
     assert!(one.folder != two.folder && two.folder != three.folder);
-    // Three names, and none of them makes the others look changed.
+    // Three names, none of which makes the others look changed.
     for name in left(&dir) {
         let noted = fs::read_to_string(dir.path().join("weights").join(format!("{name}.lock"))).unwrap();
         let metadata = fs::metadata(dir.path().join("weights").join(name)).unwrap();
@@ -105,7 +105,7 @@ async fn what_came_with_a_token_is_open_to_nobody_else() {
     let two = weights.get(&[of("two", url, &body)], &quiet).await.unwrap();
     assert_eq!(server.asked().len(), 2 * asked, "it showed that it can have them");
     assert_eq!((inode(&two), weights.bytes()), (inode(&one), SIZE as u64), "once on the disk is enough");
-    // And now everyone may: no token was shown.
+    // Now it is public: no token was sent.
     weights.get(&[of("three", url, &body)], &quiet).await.unwrap();
     assert_eq!(server.asked().len(), 2 * asked);
 }

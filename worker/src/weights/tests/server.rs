@@ -1,4 +1,4 @@
-//! A server of one file that misbehaves as a test wants it to.
+//! A server of one file that misbehaves as a test requires.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a client sent.
+/// A client's request.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
-    /// How many requests came before it.
+    /// Number of requests before it.
     pub(super) turn: usize,
     pub(super) target: String,
     pub(super) headers: BTreeMap<String, String>,
@@ -24,7 +24,7 @@ impl Asked {
     }
 }
 
-/// What it gets.
+/// The response to a request.
 pub(super) struct Reply {
     status: &'static str,
     headers: String,
@@ -38,11 +38,11 @@ impl Reply {
         Self { status, headers: String::new(), body: body.to_vec(), sent_bytes: body.len(), hangs: false }
     }
 
-    /// As a good server answers.
+    /// Answers as a correct server.
     pub(super) fn part(asked: &Asked, content: &[u8]) -> Self {
         let Some(range) = asked.range() else { return Self::new("200 OK", content) };
-        let told = format!("bytes {}-{}/{}", range.start, range.end - 1, content.len());
-        Self::new("206 Partial Content", &content[range]).header("content-range", &told)
+        let sent_range = format!("bytes {}-{}/{}", range.start, range.end - 1, content.len());
+        Self::new("206 Partial Content", &content[range]).header("content-range", &sent_range)
     }
 
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
@@ -50,13 +50,13 @@ impl Reply {
         self
     }
 
-    /// Announces all, sends this much, and closes.
+    /// Announces the full length, sends this much, and closes.
     pub(super) fn cut_after(mut self, bytes: usize) -> Self {
         self.sent_bytes = self.sent_bytes.min(bytes);
         self
     }
 
-    /// Sends what it sends and then neither goes on nor closes.
+    /// Sends its response, and then neither continues nor closes.
     pub(super) fn hanging(mut self) -> Self {
         self.hangs = true;
         self
