@@ -42,7 +42,9 @@ impl Events {
                 return Ok(Some(event));
             }
             match self.body.next().await {
-                Some(piece) => self.parser.feed(&piece.context("the connection closed in the middle of the event stream")?)?,
+                Some(piece) => {
+                    self.parser.feed(&piece.context("the connection closed in the middle of the event stream")?)?
+                }
                 None => return Ok(None),
             }
         }

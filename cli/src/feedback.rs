@@ -86,7 +86,9 @@ struct ExportArgs {
 
 pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
     let (job, rating) = match (args.verb, args.job) {
-        (Some(_), Some(job)) => bail!("put the job {job:?} after the verb, e.g. `stoke feedback give {job} --accepted`"),
+        (Some(_), Some(job)) => {
+            bail!("put the job {job:?} after the verb, e.g. `stoke feedback give {job} --accepted`")
+        }
         (Some(_), None) if args.rating != Rating::default() => {
             bail!("a rating needs a job, e.g. `stoke feedback give JOB --accepted`")
         }
@@ -167,7 +169,9 @@ async fn export(global: &Global, client: &Client, args: &ExportArgs) -> Result<(
     let Some(to) = &args.output else {
         let mut body = client.stream(&path, &[]).await?.bytes_stream();
         while let Some(piece) = body.next().await {
-            output::raw(&piece.context("the connection to the API closed before the end of the response; the printed lines are incomplete")?)?;
+            output::raw(&piece.context(
+                "the connection to the API closed before the end of the response; the printed lines are incomplete",
+            )?)?;
         }
         return Ok(());
     };

@@ -91,7 +91,8 @@ pub(crate) async fn retry_all(
         let found = answer["retried"].as_array().context("the API's response has no list of retried jobs")?;
         let mut again = None;
         for pair in found {
-            let id = |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
+            let id =
+                |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
             let (old, new) = (id("id")?, id("new_id")?);
             if made.contains(&old) {
                 again = Some(old.clone());
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
     use crate::stub;
 
-    /// An API that answers with these pages, one after the other, and keeps what it was asked.
+    /// A stub API that returns these pages in order and records the requests.
     async fn pages(path: &str, answers: Vec<Value>) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (seen, answers) = (asked.clone(), Arc::new(Mutex::new(answers.into_iter())));

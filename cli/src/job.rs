@@ -151,7 +151,8 @@ pub(crate) struct Failure {
 impl Job {
     /// Decodes the API's JSON.
     pub(crate) fn decode(job: &Value) -> Result<Self> {
-        Self::deserialize(job).context("the API's response is not a job; check that `stoke` and the API have the same version")
+        Self::deserialize(job)
+            .context("the API's response is not a job; check that `stoke` and the API have the same version")
     }
 
     /// Whether the job has ended.
@@ -221,7 +222,9 @@ pub(crate) async fn save_files(client: &Client, result: &Value, folder: &Path) -
     let mut saved = Vec::with_capacity(files.len());
     for (name, url) in files {
         // The worker chose the name, so only its last component is used.
-        let name = Path::new(name).file_name().with_context(|| format!("the result has a file with the invalid name {name:?}"))?;
+        let name = Path::new(name)
+            .file_name()
+            .with_context(|| format!("the result has a file with the invalid name {name:?}"))?;
         let path = folder.join(name);
         download(client, url, &path).await.with_context(|| format!("cannot save {}", path.display()))?;
         saved.push(path);

@@ -23,7 +23,9 @@ pub(crate) async fn collect(
         let asked = query(&path, &[("limit", Some(&size)), ("cursor", cursor.as_deref())]);
         let mut page = client.get(&asked).await?;
         let found = page[member].as_array_mut().map(std::mem::take);
-        items.extend(found.with_context(|| format!("the API's response has no {member:?}; check that the API is not an older release"))?);
+        items.extend(found.with_context(|| {
+            format!("the API's response has no {member:?}; check that the API is not an older release")
+        })?);
         // An empty page is not always the last: the API bounds how many records it reads per page.
         cursor = match page["next_cursor"].take() {
             Value::String(next) if cursor.as_ref() != Some(&next) => Some(next),

@@ -70,7 +70,8 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     let described = package.describe(&prepared.environment.python).await?;
     let body = package.deploy(described.version)?;
     check(&body["input_schema"], &input)?;
-    let scratch = tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot create a temporary folder")?;
+    let scratch =
+        tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot create a temporary folder")?;
     let weights = fetch_weights(global, &package, scratch.path()).await?;
     let job = LocalJob {
         python: prepared.environment.python.clone(),

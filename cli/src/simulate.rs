@@ -121,8 +121,7 @@ fn policy(args: &SimulateArgs) -> Result<Policy> {
     }
     let mut policy = Policy { may_bid: args.interruptible.is_some(), ..Policy::default() };
     for setting in &args.set {
-        let (key, value) =
-            setting.split_once('=').with_context(|| format!("--set {setting:?} is not KEY=VALUE"))?;
+        let (key, value) = setting.split_once('=').with_context(|| format!("--set {setting:?} is not KEY=VALUE"))?;
         policy = policy.with(key.trim(), value.trim())?;
     }
     Ok(policy)

@@ -80,9 +80,9 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     }
     let open = output::count(tenant["open_jobs"].as_u64().unwrap_or_default());
     match verb {
-        "disable" => output::line(format_args!(
-            "disabled tenant {name}; it has {open} open jobs, of which no more will start"
-        )),
+        "disable" => {
+            output::line(format_args!("disabled tenant {name}; it has {open} open jobs, of which no more will start"))
+        }
         _ => output::line(format_args!("enabled tenant {name}; its {open} open jobs continue")),
     }
 }

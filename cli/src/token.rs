@@ -45,7 +45,7 @@ pub(crate) struct Place {
     /// URL of the API's Redis; set STOKE_TOKEN_KEY to the API's token key [default: the Redis of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// Data directory of a `stoke dev` [default: that of the last one started]
+    /// Data directory of a `stoke dev` [default: the one started last]
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with = "redis")]
     data: Option<PathBuf>,
 }
@@ -239,7 +239,9 @@ fn shown_once(global: &Global, made: &Value) -> Result<()> {
     if let Some(until_ms) = made["previous_until_ms"].as_u64() {
         output::note(format_args!("The old secret stays valid for {}.", from_now(until_ms)));
     }
-    output::note(output::dim(format_args!("The token cannot be shown again. To revoke it: `stoke token revoke {id}`.")));
+    output::note(output::dim(format_args!(
+        "The token cannot be shown again. To revoke it: `stoke token revoke {id}`."
+    )));
     Ok(())
 }
 

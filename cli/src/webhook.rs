@@ -107,7 +107,8 @@ async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
 }
 
 fn table(deliveries: &[Value]) -> Table {
-    let mut table = output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]);
+    let mut table =
+        output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]);
     for delivery in deliveries {
         let tries = delivery["tries"].as_array().map_or(&[][..], Vec::as_slice);
         table.add_row([

@@ -203,7 +203,8 @@ pub(crate) async fn upload(client: &Client, pinned: &[Pinned]) -> Result<()> {
         let wanted = json!({"sha256": one.sha256, "size_bytes": one.size_bytes});
         let (_, place) = client.post("/v1/weights", Some(&wanted)).await?;
         if place["exists"] != true {
-            let place: Place = serde_json::from_value(place).context("the API's response has no upload URL for the weights")?;
+            let place: Place =
+                serde_json::from_value(place).context("the API's response has no upload URL for the weights")?;
             upload::put(client, &one.path, file, one.size_bytes, &place).await?;
         }
     }

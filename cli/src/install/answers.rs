@@ -90,7 +90,10 @@ impl Answers {
         );
         let is_address =
             |text: &String| text.contains('@') && text.chars().all(|c| c.is_ascii_graphic() && !"{}\"`#".contains(c));
-        ensure!(options.email.as_ref().is_none_or(is_address), "--email must be an e-mail address, e.g. ops@example.com");
+        ensure!(
+            options.email.as_ref().is_none_or(is_address),
+            "--email must be an e-mail address, e.g. ops@example.com"
+        );
         let had = |of: fn(&Self) -> bool, default| kept.as_ref().map_or(default, of);
         let tls = options.tls.or(kept.as_ref().map(|kept| kept.tls)).unwrap_or(Tls::Auto);
         let certificate = match (tls, &options.tls_cert, &options.tls_key) {
@@ -136,7 +139,12 @@ fn is_name(text: &str) -> bool {
 fn pair(certificate: &Path, key: &Path) -> Result<(String, String)> {
     let read = |path: &Path, what: &str| {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(text.contains(what), "{} does not contain a {} in PEM format", path.display(), what.trim_end_matches('-').to_lowercase());
+        ensure!(
+            text.contains(what),
+            "{} does not contain a {} in PEM format",
+            path.display(),
+            what.trim_end_matches('-').to_lowercase()
+        );
         Ok(text)
     };
     Ok((read(certificate, "CERTIFICATE-----")?, read(key, "PRIVATE KEY-----")?))

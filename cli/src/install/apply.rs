@@ -145,7 +145,9 @@ async fn all(commands: &[Vec<&str>]) -> Result<()> {
     for line in commands {
         if let [program, arguments @ ..] = line.as_slice() {
             let done = command(program, arguments, COMMAND_LIMIT).await;
-            done.context("the installation is incomplete; run the same command again to continue, and see `journalctl -xe`")?;
+            done.context(
+                "the installation is incomplete; run the same command again to continue, and see `journalctl -xe`",
+            )?;
         }
     }
     Ok(())

@@ -155,7 +155,8 @@ fn readers(path: &str) -> &'static [&'static str] {
     SERVICES.iter().position(of).map_or(&[], |at| &SERVICES[at..=at])
 }
 
-const REDIS_LOCAL: &str = "# Your Redis settings, e.g. maxmemory. They override redis.conf, which `stoke install` rewrites.\n";
+const REDIS_LOCAL: &str =
+    "# Your Redis settings, e.g. maxmemory. They override redis.conf, which `stoke install` rewrites.\n";
 
 /// redis.conf: the common settings, the settings for one host, and an include of the operator's settings.
 fn redis_conf(memory_bytes: u64) -> String {

@@ -42,7 +42,9 @@ pub(super) fn settings(
     let mut settings = kept
         .map(read_variables)
         .transpose()
-        .with_context(|| format!("cannot parse /{SETTINGS}; fix it, do not delete it: its secrets cannot be recreated"))?
+        .with_context(|| {
+            format!("cannot parse /{SETTINGS}; fix it, do not delete it: its secrets cannot be recreated")
+        })?
         .unwrap_or_default();
     let names = ENV.iter().map(|(name, _)| *name).chain(OF_BACKUPS);
     for name in names.filter(|name| !OF_THE_INSTALLATION.contains(name)) {

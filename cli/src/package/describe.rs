@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::Kind;
 
-/// Importing a GPU framework from a cold disk takes a minute.
+/// Timeout of the import. Importing a GPU framework from a cold disk takes about a minute.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A description of a handler.
@@ -67,7 +67,8 @@ async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> 
         .spawn()
         .with_context(|| format!("cannot run {}", python.display()))?;
     let ended = tokio::time::timeout(DESCRIBE_TIMEOUT, child.wait_with_output()).await;
-    let advice =
-        || format!("the import took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
+    let advice = || {
+        format!("the import took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs())
+    };
     Ok(ended.with_context(advice)??)
 }

@@ -77,7 +77,8 @@ fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         let path = below.join(text);
         // A symlink to a file is packed as that file.
         let metadata = fs::metadata(entry.path());
-        let metadata = metadata.with_context(|| format!("{} is a dangling symlink; remove it", entry.path().display()))?;
+        let metadata =
+            metadata.with_context(|| format!("{} is a dangling symlink; remove it", entry.path().display()))?;
         if metadata.is_dir() {
             ensure!(
                 !entry.path().is_symlink(),

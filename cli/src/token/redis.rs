@@ -173,7 +173,9 @@ impl Place {
         }
         match std::env::var("STOKE_TOKEN_KEY") {
             Ok(key) => Ok(key.parse()?),
-            Err(_) => bail!("--redis requires STOKE_TOKEN_KEY: set it to the API's token_key, with which tokens are hashed"),
+            Err(_) => {
+                bail!("--redis requires STOKE_TOKEN_KEY: set it to the API's token_key, with which tokens are hashed")
+            }
         }
     }
 

@@ -20,7 +20,7 @@ const SERVICE: &str = "stoke-worker.service";
 const UNIT_PATH: &str = "etc/systemd/system/stoke-worker.service";
 const SETTINGS_PATH: &str = "etc/stokehold/worker.env";
 
-/// Maximum size of a token file, far above that of a token.
+/// Maximum size of a token file, bytes. Tokens are much shorter.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Settings that the unit has itself: systemd creates these folders.
@@ -105,10 +105,7 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
             nix::unistd::Uid::effective().is_root(),
             "installing a service requires root: use sudo -E, or --dry-run to see the files"
         );
-        ensure!(
-            has_systemd(),
-            "systemd is not running: start `stoke worker` with the service manager of this machine"
-        );
+        ensure!(has_systemd(), "systemd is not running: start `stoke worker` with the service manager of this machine");
         let found = check::look(settings.as_ref().map(|(url, _)| url.as_str())).await?;
         if findings::failed(&found) > 0 && !args.force {
             findings::tell(global, &found).context("nothing was installed; use --force to install anyway")?;
