@@ -120,9 +120,7 @@ impl Package {
         if overrides.network {
             members.insert("network".to_owned(), json!(true));
         } else if matches!(kind, Kind::Cog | Kind::Runpod) && !members.contains_key("network") {
-            notes.push(format!(
-                "a {kind} endpoint has no network, not even to download weights; enable it with --network"
-            ));
+            notes.push(format!("a {kind} endpoint has no network, not even for weights; enable it with --network"));
         }
         for (member, file) in [("input_schema", &manifest.input_schema), ("output_schema", &manifest.output_schema)] {
             if let Some(file) = file {
