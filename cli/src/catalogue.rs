@@ -39,7 +39,7 @@ fn table() -> String {
 fn metrics_are_documented() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let page = fs::read_to_string(path).unwrap();
-    let (head, written) = page.split_once(BEGIN).expect("the page says where its written part begins");
+    let (head, written) = page.split_once(BEGIN).expect("the page marks the start of its generated part");
     let expected = table();
     if std::env::var_os("BLESS").is_some() {
         fs::write(path, format!("{head}{expected}")).unwrap();

@@ -165,7 +165,7 @@ impl Builder {
         let shown = package.shown();
         let Prepared { environment, lock } = self.prepare(&package).await?;
         let described = with_spinner(format!("importing {shown}"), package.describe(&environment.python)).await?;
-        // Without requirements any Python will do, unless one was asked for.
+        // Without requirements, any Python version works unless one is set.
         let python = if lock.is_empty() && package.python.is_none() { "" } else { described.python.as_str() };
         let mut body = package.deploy(described.version)?;
 

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::stub;
 
-    /// An API that answers with these pages, one after the other, and keeps what it was asked.
+    /// A stub API that returns these pages in order and records the requests.
     async fn pages(path: &str, answers: Vec<Value>) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (seen, answers) = (asked.clone(), Arc::new(Mutex::new(answers.into_iter())));

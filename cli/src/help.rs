@@ -33,7 +33,9 @@ fn template(command: &Command) -> String {
         let _ = write!(text, "\n{header}{group}:{header:#}\n");
         for subcommand in names.iter().filter_map(|name| command.find_subcommand(name)) {
             let (name, about) = (subcommand.get_name(), subcommand.get_about().map(ToString::to_string));
-            let _ = writeln!(text, "  {literal}{name:<NAME_WIDTH$}{literal:#}  {}", about.unwrap_or_default());
+            let alias = subcommand.get_visible_aliases().next().map(|alias| format!(" [alias: {alias}]"));
+            let (about, alias) = (about.unwrap_or_default(), alias.unwrap_or_default());
+            let _ = writeln!(text, "  {literal}{name:<NAME_WIDTH$}{literal:#}  {about}{alias}");
         }
     }
     let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}\n\n");

@@ -85,7 +85,7 @@ enum Field {
     MaxMemoryBytes,
 }
 
-/// Fields of a tenant's limits. Limits at an endpoint apply in addition.
+/// Fields of a tenant's limits, and below of its limits at one endpoint.
 const TENANT_FIELDS: &[Field] = &[
     Field::Weight,
     Field::MaxRunning,
@@ -142,7 +142,7 @@ impl Change {
     fn apply(&self, there: &Value, fields: &[Field]) -> Result<Value> {
         let mut limits = Map::new();
         for field in &self.clear {
-            ensure!(fields.contains(field), "cannot clear {}: it is not a limit of an endpoint", field.name());
+            ensure!(fields.contains(field), "cannot clear {}: endpoints have no such limit", field.name());
             ensure!(self.given(*field).is_none(), "cannot both set and clear {}", field.name());
         }
         let no_budget = self.clear.contains(&Field::BudgetUsdMicrosPerDay);
@@ -175,10 +175,7 @@ impl Change {
 pub(crate) async fn run(global: &Global, args: LimitsArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let Some(tenant) = &args.tenant else {
-        ensure!(
-            !args.change.is_some(),
-            "name the tenant whose limits to set, e.g. `stoke limits TENANT --max-running 50`"
-        );
+        ensure!(!args.change.is_some(), "name the tenant to change, e.g. `stoke limits TENANT --max-running 50`");
         return own(global, &client, args.endpoint.as_deref()).await;
     };
     let (path, fields) = match &args.endpoint {

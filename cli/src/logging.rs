@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// What is written of foreign text in a message, in fields and in a span.
+    /// Logs untrusted text in a message, in fields and in a span. Returns the output.
     fn written(foreign: &str) -> String {
         let written = Written::default();
         let into = written.clone();

@@ -33,8 +33,7 @@ pub(crate) struct Package {
     pub(crate) source: PathBuf,
     pub(crate) kind: Kind,
     pub(crate) name: Option<String>,
-    /// The handler for Python to describe: a folder, a `.py` file, or `file.py:object`. `None` for kinds without a
-    /// Python handler.
+    /// Python handler to describe: a folder, a `.py` file, or `file.py:object`; `None` for other kinds.
     target: Option<String>,
     /// Python version, e.g. `3.11`.
     pub(crate) python: Option<String>,
@@ -91,10 +90,7 @@ impl Package {
             Kind::Runpod if source.is_file() => Some(path.to_owned()),
             Kind::Runpod => {
                 let handler = handler.with_context(|| {
-                    format!(
-                        "no handler script given for {path}; set it with --handler handler.py or in {}",
-                        manifest::FILE
-                    )
+                    format!("no script given for {path}; set it with --handler handler.py or in {}", manifest::FILE)
                 })?;
                 in_folder(&source, Some(handler))
             }
@@ -110,11 +106,11 @@ impl Package {
                 members.entry("max_concurrency").or_insert(json!(max));
             }
             if cog.needs_gpu() && overrides.vram_gib.is_none() && !members.contains_key("vram_gib") {
-                members.insert("vram_gib".to_owned(), json!(cog::VRAM_GIB_ASSUMED));
+                let assumed = cog::VRAM_GIB_ASSUMED;
+                members.insert("vram_gib".to_owned(), json!(assumed));
                 notes.push(format!(
-                    "{} needs a GPU but has no memory size: assuming {} GiB until it has run; set it with --vram-gib",
-                    cog::FILE,
-                    cog::VRAM_GIB_ASSUMED
+                    "{} needs a GPU but has no memory size: assuming {assumed} GiB until it has run; set it with --vram-gib",
+                    cog::FILE
                 ));
             }
         }
@@ -124,9 +120,7 @@ impl Package {
         if overrides.network {
             members.insert("network".to_owned(), json!(true));
         } else if matches!(kind, Kind::Cog | Kind::Runpod) && !members.contains_key("network") {
-            notes.push(format!(
-                "a {kind} endpoint has no network access, not even to download weights; enable it with --network"
-            ));
+            notes.push(format!("a {kind} endpoint has no network, not even for weights; enable it with --network"));
         }
         for (member, file) in [("input_schema", &manifest.input_schema), ("output_schema", &manifest.output_schema)] {
             if let Some(file) = file {
@@ -216,9 +210,7 @@ impl Package {
 
     /// The members of a deploy request, except the package and the lock.
     pub(crate) fn deploy(&self, described: Value) -> Result<Map<String, Value>> {
-        let Value::Object(mut described) = described else {
-            bail!("the description of the handler is not a JSON object")
-        };
+        let Value::Object(mut described) = described else { bail!("the handler's description is not an object") };
         let mut body = match described.remove("options") {
             Some(Value::Object(options)) => options,
             _ => Map::new(),

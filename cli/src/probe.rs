@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-/// Timeout; shorter than that of any health check.
+/// Timeout; shorter than the timeout of any health check.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Send a GET request to a URL; succeed if the response status is 2xx

@@ -45,7 +45,7 @@ pub(crate) struct Place {
     /// URL of the API's Redis; set STOKE_TOKEN_KEY to the API's token key [default: the Redis of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// Data directory of a `stoke dev` [default: that of the last one started]
+    /// Data directory of a `stoke dev` [default: the one started last]
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with = "redis")]
     data: Option<PathBuf>,
 }

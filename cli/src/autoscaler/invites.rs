@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A provider whose machines are told what to join with.
+    /// A provider whose machines need join tokens.
     struct Cloud;
 
     impl Provider for Cloud {

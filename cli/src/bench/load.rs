@@ -321,7 +321,7 @@ mod tests {
         assert!(report.tally.in_flight_max <= 8);
     }
 
-    /// The one thing that a closed loop hides: while one request is held, all that were due meanwhile are charged for
+    /// A closed loop would hide this: while one request is held, every request that was due meanwhile counts the delay
     /// it.
     #[tokio::test]
     async fn a_server_that_stalls_once_is_charged_for_all_it_kept_waiting() {

@@ -130,7 +130,7 @@ pub(super) fn csv(told: &Value) -> String {
     text
 }
 
-/// Quotes a field as RFC 4180 says. A leading quote keeps spreadsheets from reading it as a formula.
+/// Quotes a field according to RFC 4180. A leading quote keeps spreadsheets from reading it as a formula.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

@@ -120,7 +120,7 @@ def main() -> None:
     print("\nPictures")
     for image in images:
         print(f"  {image}")
-    print("\nWhere the time went, ms")
+    print("\nTime per phase, ms")
     print(f"  {'job':<34}{'endpoint':<10}" + "".join(f"{part:>8}" for part in PARTS))
     for job in jobs:
         times = "".join(f"{getattr(job.timing, part + '_ms'):>8}" for part in PARTS)

@@ -208,7 +208,7 @@ async fn redis(
     secrets: &Secrets,
 ) -> Result<(Option<RedisServer>, String, String)> {
     if let Some(url) = &options.redis {
-        return Ok((None, url.clone(), "external".to_owned()));
+        return Ok((None, url.clone(), "yours".to_owned()));
     }
     let binary = provision::redis_binary().await?;
     let server = RedisServer::start(&binary, &data.join("redis"), options.durability, &secrets.redis_password).await?;

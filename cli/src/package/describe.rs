@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::Kind;
 
-/// Importing a GPU framework from a cold disk takes a minute.
+/// Timeout of the import. Importing a GPU framework from a cold disk takes about a minute.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A description of a handler.

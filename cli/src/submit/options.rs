@@ -24,7 +24,7 @@ pub(crate) struct JobOptions {
     /// Seconds that the ended job stays in queue memory before it moves to history
     #[arg(long, value_name = "SECONDS")]
     retention_s: Option<u64>,
-    /// Run at most MAX jobs with this key at once [default: 1]
+    /// Run at most MAX jobs with this key at the same time [default MAX: 1]
     #[arg(long, value_name = "KEY[:MAX]")]
     concurrency_key: Option<String>,
     /// https URL to notify when the job ends

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::stub;
 
-    /// An API that is down the first time; what it was sent.
+    /// A stub API that fails the first request, and the requests that it got.
     async fn serve(first: StatusCode) -> (Client, Arc<Mutex<Vec<(HeaderMap, usize)>>>) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let keep = seen.clone();

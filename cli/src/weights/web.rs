@@ -162,7 +162,7 @@ mod tests {
         let url = format!("http://{}/a", listener.local_addr().unwrap());
         let serving = std::thread::spawn(move || {
             let mut ranges = 0;
-            // Another file by the second time; a server may well know ranges and say no version.
+            // The file changes between requests; a server can support ranges without sending an ETag.
             for (sent, body) in [(4, "old-old-"), (8, "new-new-")] {
                 let (mut connection, _) = listener.accept().unwrap();
                 let lines = BufReader::new(connection.try_clone().unwrap()).lines().map_while(Result::ok);

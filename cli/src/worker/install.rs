@@ -20,7 +20,7 @@ const SERVICE: &str = "stoke-worker.service";
 const UNIT_PATH: &str = "etc/systemd/system/stoke-worker.service";
 const SETTINGS_PATH: &str = "etc/stokehold/worker.env";
 
-/// Maximum size of a token file, far above that of a token.
+/// Maximum size of a token file, bytes. Tokens are much shorter.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Settings that the unit has itself: systemd creates these folders.

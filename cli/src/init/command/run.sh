@@ -1,5 +1,5 @@
 #!/bin/sh
-# The input is JSON; what is printed as JSON is the result's output.
+# The input is JSON on standard input. JSON on standard output becomes the output.
 name=$(sed 's/.*"name": *"\([^"]*\)".*/\1/')
 echo "greeting $name" >&2
 echo "$name" > "$STOKE_OUTPUT_DIR/name.txt"

@@ -7,6 +7,6 @@ class Greet:
         self.greeting = "Hello"
 
     def predict(self, name: str, times: int = 1) -> list[str]:
-        """Runs for every job. Its arguments are the input, what it returns is the result."""
-        progress(0.5, "half way")
+        """Runs for every job. The arguments are the input; the return value is the result."""
+        progress(0.5, "halfway")
         return [f"{self.greeting}, {name}!"] * times
