@@ -102,7 +102,7 @@ pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGenerati
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
 #[cfg(feature = "redis")]
-pub use scripts::{Cursor, Recovered};
+pub use scripts::{Cursor, Recovered, scripts};
 #[cfg(feature = "redis")]
 pub use shards::{SHARDS_MAX, Shards};
 #[cfg(feature = "redis")]

@@ -170,6 +170,11 @@ scripts! {
     DISCARD "discard" PRELUDE;
 }
 
+/// The name and the SHA-1 of every script. SLOWLOG and MONITOR name scripts by their SHA-1.
+pub fn scripts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|script| (script.name, script.sha.as_str()))
+}
+
 /// Every script's name and text.
 #[cfg(all(test, feature = "mutants"))]
 pub(crate) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
