@@ -11,6 +11,9 @@
 --       what was spent on it: machine | milliseconds of a slot without loading | micro-dollars of running | of loading
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
+--- @include "lib/announce", "lib/clock", "lib/ends", "lib/fences", "lib/flow", "lib/guard", "lib/keys"
+--- @include "lib/learn_cost", "lib/load", "lib/memory", "lib/requeue", "lib/spent", "lib/stop", "lib/text"
+--- @include "lib/timings", "lib/wake", "lib/watchers"
 local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 17
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

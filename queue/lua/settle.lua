@@ -7,6 +7,9 @@
 --       8 fail: error JSON; succeed: result from now on ("" = as it is) |
 --       then for `step`, the job: id | its bytes | tenant | lane | spec | input | number of fields | field, value ...
 -- Reply {"ok" | "stale"}
+--- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/gate_keys", "lib/guard"
+--- @include "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/line", "lib/load", "lib/memory", "lib/raw_ids"
+--- @include "lib/wake", "lib/watchers"
 local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 
 local function settle()

@@ -9,6 +9,8 @@
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
 --       {"quota", gate, most, open} | {"memory", tenant, most, held}
+--- @include "lib/clock", "lib/counts", "lib/create", "lib/idempotency", "lib/keys", "lib/lane_parts"
+--- @include "lib/limits", "lib/memory", "lib/over_memory", "lib/text", "lib/wake"
 local now, batch = clock(ARGV[1]), ARGV[3]
 if batch ~= '' and redis.call('HGET', batch_key(batch), 'fed') ~= ARGV[4] then return {'stale_guard'} end
 

@@ -386,7 +386,7 @@ impl Due {
 }
 
 impl HeldBy {
-    /// What holds a job back at one of its gates: as `room` of `lua/lib/gates.lua`, without budgets.
+    /// What holds a job back at one of its gates: as `room` of `lua/lib/room.lua`, without budgets.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
     pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;

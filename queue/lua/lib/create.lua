@@ -1,6 +1,10 @@
 -- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after, fields (further
 -- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
+--- @include "lib/announce", "lib/append", "lib/counts", "lib/enqueue", "lib/gate_keys", "lib/job_keys"
+--- @include "lib/keys", "lib/lane_parts", "lib/line", "lib/memory", "lib/recount", "lib/text", "lib/watchers"
+
 local known_tenants = {} -- of this call: those that the recovery sweep has been told of
+
 local function create(new, now)
   local key, named, names = job_key(new.id), {}, {}
   for n = 1, #new.fields, 2 do

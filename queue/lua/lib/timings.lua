@@ -1,4 +1,6 @@
 -- How long the parts of attempts took, by endpoint, version and hour: histograms with buckets 9 % wide (timings.rs reads them).
+--- @include "lib/counts", "lib/keys", "lib/text"
+
 local HOUR_MS = 3600000
 local TIMINGS_MAX = 4000 -- fields of an hour: versions by parts by buckets
 local TIMINGS_S = 49 * 3600
@@ -58,3 +60,5 @@ local function flush_timings()
   end
   timed = {}
 end
+
+at_end('timings', flush_timings)

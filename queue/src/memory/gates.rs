@@ -1,5 +1,5 @@
-//! As `lua/lib/gates.lua`: limits that jobs pass through one after the other, by the same names. What is said there is not said
-//! again here.
+//! As `lua/lib/limits.lua` and `lua/lib/room.lua`: limits that jobs pass through one after the other, by the same
+//! names. What is said there is not said again here.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! As `lua/lib/lanes.lua`: where ready jobs stand, and whose turn it is. Every sum is made in the same order as there, since tags
-//! decide by their last bit.
+//! As `lua/lib/shelves.lua` and `lua/lib/enqueue.lua`: where ready jobs stand, and whose turn it is. Every sum is made
+//! in the same order as there, since tags decide by their last bit.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
