@@ -88,15 +88,30 @@ return {err = 'ERR ' .. tostring(answer)}
 ";
 
 /// The text that Redis gets for this text of a file in `lua`.
+///
+/// A function that captures a variable of the function around it makes Lua search all captured variables of that one,
+/// on every call of the script; a variable from further out is captured at once. The files that most others use
+/// therefore stand outside of the function that holds the rest. Lua limits that function to 60 captured variables.
 pub(super) fn build(text: &str) -> String {
     let (shebang, body) = text.split_once('\n').unwrap_or((text, ""));
     let files = included(text);
-    let library: String = files.iter().map(|(_, text)| without_comments(text)).collect();
-    if files.iter().any(|(name, _)| *name == COUNTS) {
-        format!("{shebang}\n{library}local function main()\n{body}end\n{RUN_MAIN}")
-    } else {
-        format!("{shebang}\n{library}{body}")
+    let join = |files: &[File]| files.iter().map(|(_, text)| without_comments(text)).collect::<String>();
+    if !files.iter().any(counts) {
+        return format!("{shebang}\n{}{body}", join(&files));
     }
+    let (inner, outer): (Vec<File>, Vec<File>) = files.iter().partition(|file| counts(file) || is_of_one_script(file));
+    let (outer, inner) = (join(&outer), join(&inner));
+    format!("{shebang}\n{outer}return (function()\n{inner}local function main()\n{body}end\n{RUN_MAIN}end)()\n")
+}
+
+/// Whether a file counts, or includes one that does.
+fn counts((name, text): &File) -> bool {
+    *name == COUNTS || included(text).iter().any(|(name, _)| *name == COUNTS)
+}
+
+/// Whether a file is in a folder of `lua/lib`, which belongs to one script.
+fn is_of_one_script((name, _): &File) -> bool {
+    name.matches('/').count() > 1
 }
 
 /// The files that a text includes, directly or not: each once, behind those that it includes itself.
