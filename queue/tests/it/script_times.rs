@@ -97,7 +97,9 @@ async fn run_others(queue: &RedisQueue, clock: &ManualClock) {
     for _ in 0..2 {
         for due in queue.due(1_000).await.unwrap() {
             match due {
-                Due::Ended(id) => drop(queue.unblock(id).await.unwrap()),
+                Due::Ended(id) => {
+                    queue.unblock(id).await.unwrap();
+                }
                 Due::Ready(id) => {
                     let revision = queue.get(id).await.unwrap().unwrap().revision;
                     let verdict = verbs::Verdict::Queue { input: None };
