@@ -10,6 +10,7 @@
 --- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/gate_keys", "lib/guard"
 --- @include "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/line", "lib/load", "lib/memory", "lib/raw_ids"
 --- @include "lib/wake", "lib/watchers"
+--- @include "lib/resume" for the gates that a quarantined job frees
 local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 
 local function settle()
