@@ -79,8 +79,9 @@ library! {
 /// Has `flush`, which runs at the end of every script that includes this file.
 const COUNTS: &str = "lib/counts";
 
-/// Runs `flush` last, whatever way the script returns, also when it raises: what was counted up to there is written. A
-/// command that failed is raised as a table, which Redis replies as that error; anything else is a mistake of the script.
+/// Runs `flush` last, whatever way the script returns, also when it raises: what was counted up to there is written.
+/// A command that failed is raised as a table, which Redis replies as that error; anything else is a mistake of the
+/// script.
 const RUN_MAIN: &str = "local done, answer = pcall(main)
 flush()
 if done or type(answer) == 'table' then return answer end

@@ -61,7 +61,9 @@ fn uses(text: &str) -> BTreeSet<&str> {
         match *word {
             "{" => braces += 1,
             "}" => braces -= 1,
-            "local" if after == "function" => drop(declared.insert(words[n + 2])),
+            "local" if after == "function" => {
+                declared.insert(words[n + 2]);
+            }
             "local" => declared.extend(variables(&words[n + 1..])),
             "for" => declared.extend(list(&words[n + 1..])),
             "function" => {
