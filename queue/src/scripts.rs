@@ -8,6 +8,7 @@ mod feedback;
 mod finish;
 mod forget;
 mod lease;
+mod packed;
 mod quarantine;
 mod recover;
 mod release;
