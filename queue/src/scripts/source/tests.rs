@@ -174,7 +174,7 @@ fn gates_that_a_script_frees_are_looked_at() {
 }
 
 #[test]
-fn names_are_told_from_fields_strings_and_comments() {
+fn names_are_separated_from_fields_strings_and_comments() {
     let text = "#!lua allow=x
 local a, b = c, {d = e, [f] = 'g -- h'} -- i
 for j, k in pairs(l) do m.n(o:p(\"q\" .. r)) end
