@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 worker_id | then per job that may be leased: id
 -- Reply number of leases ended
+--- @include "lib/keys"
 local ended = 0
 for n = 2, #ARGV do
   local job = redis.call('HMGET', job_key(ARGV[n]), 'state', 'run')

@@ -4,6 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 collected before | 4 count | 5 keep_ms | then per part: its name
 -- Reply {"ok"} | {"stale"} somebody else did
+--- @include "lib/clock", "lib/keys", "lib/text"
 local now, key = clock(ARGV[1]), batch_key(ARGV[2])
 local batch = redis.call('HMGET', key, 'state', 'collected', 'tenant')
 if batch[1] ~= 'running' or batch[2] ~= ARGV[3] then return {'stale'} end

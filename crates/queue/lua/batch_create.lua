@@ -5,6 +5,7 @@
 --       7 webhook URL ("" = none) | 8 idempotency_key ("" = none) | 9 request_hash | 10 idempotency_ttl_ms | 11 most open batches |
 --       12 most batches listed of a tenant | 13 most open batches of a tenant | 14 a tenant with fewer gets one although there are most
 -- Reply {"ok", id} | {"repeat", id} the key's batch | {"conflict"} | {"full"} | {"tenant_full"}
+--- @include "lib/announce", "lib/clock", "lib/keys", "lib/text"
 local now, id, tenant = clock(ARGV[1]), ARGV[2], ARGV[3]
 local key, known, open = batch_key(id), ROOT .. ':i:' .. tenant .. ':b:' .. ARGV[8], ROOT .. ':batches'
 if ARGV[8] ~= '' then

@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 parts_keep_ms
 -- Reply {"ok"} | {"stale"} it is not finalizing
+--- @include "lib/announce", "lib/clock", "lib/keys", "lib/outbox", "lib/text"
 local now, id = clock(ARGV[1]), ARGV[2]
 local key = batch_key(id)
 local batch = redis.call('HMGET', key, 'state', 'outcome', 'tenant', 'hook')

@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch
 -- Reply {"ok"} | {"open"} something is still to come | {"stale"} it is not running
+--- @include "lib/clock", "lib/keys"
 local now, key = clock(ARGV[1]), batch_key(ARGV[2])
 local batch = redis.call('HMGET', key, 'state', 'total', 'invalid', 'succeeded', 'failed', 'cancelled', 'expired', 'stop', 'deadline')
 if batch[1] ~= 'running' then return {'stale'} end

@@ -5,6 +5,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 cancelled | expired | 5 why, if not at its owner's word ("" = at that) |
 --       6 "1" = what runs may end
 -- Reply {"ok"} | {"ended", state} | {"not_found"}
+--- @include "lib/announce", "lib/keys"
 local key = batch_key(ARGV[2])
 local batch = redis.call('HMGET', key, 'state', 'tenant', 'total', 'invalid', 'fed')
 if batch[2] ~= ARGV[3] then return {'not_found'} end

@@ -6,6 +6,7 @@
 --       then, unless still at it: 7 input key | 8 key of the bitmap of invalid lines ("" = none) | 9 name of the part with their
 --       errors ("" = none) | 10 versions JSON
 -- Reply {"ok", stop ("" = go on)} | {"stale"} it is no longer validating
+--- @include "lib/announce", "lib/clock", "lib/keys", "lib/text"
 local now, id, verdict = clock(ARGV[1]), ARGV[2], ARGV[6]
 local key = batch_key(id)
 local batch = redis.call('HMGET', key, 'state', 'total', 'stop')

@@ -4,6 +4,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 tenant | then per job: id
 -- Reply {"cancelled" | "not_found" | "ended <state>" | "quarantined" (its record cannot be read), ...} in order
+--- @include "lib/clock", "lib/depart", "lib/ends", "lib/fences", "lib/guard", "lib/keys", "lib/lane_parts"
+--- @include "lib/load", "lib/stop"
 local now, tenant, reply = clock(ARGV[1]), ARGV[3], {}
 -- A job that never started moves to history after this long, so that its memory is its tenant's again.
 local UNSTARTED_MS = 30 * 60000

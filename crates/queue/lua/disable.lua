@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 "1" disabled | "0" enabled
 -- Reply {"ok"}
+--- @include "lib/gate_keys", "lib/keys", "lib/resume"
 local gate = 't:' .. ARGV[1]
 if ARGV[2] == '1' then
   redis.call('HSET', ROOT .. ':limits', disabled_field(gate), '1')

@@ -3,6 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 error JSON | 5 "1" = delete it in any case
 -- Reply {"failed"} | {"deleted"} | {"not_found"}
+--- @include "lib/announce", "lib/clock", "lib/counts", "lib/ends", "lib/give_back", "lib/job_keys"
+--- @include "lib/keys", "lib/lane_parts", "lib/set_aside", "lib/states"
 local now, id = clock(ARGV[1]), ARGV[3]
 local key = job_key(id)
 local FIELDS_HERE = {'quarantined', 'lane', 'spec', 'input', 'batch', 'hook', 'deps', 'watch', 'keep', 'ix', 'fence', 'size'}

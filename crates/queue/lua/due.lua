@@ -4,6 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 claim_ms | 4... members whose claims go on; then nothing else is claimed
 -- Reply {"ended <id>" | "ready <id>", ...}
+--- @include "lib/clock", "lib/keys"
 local now = clock(ARGV[1])
 local found = {unpack(ARGV, 4)}
 if #found == 0 then found = redis.call('ZRANGEBYSCORE', ROOT .. ':settle', '-inf', now, 'LIMIT', 0, ARGV[2]) end

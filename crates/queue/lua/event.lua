@@ -6,14 +6,17 @@
 --       then per event: id | fence | kind (progress, log, outputs) | progress ("" or JSON); of outputs the first index |
 --       message JSON; of outputs an array of their JSON as texts, empty at the end of an attempt
 -- Reply {"ok" | "stale_fence", ...} in order
+--- @include "lib/attempt", "lib/clock", "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/memory"
+--- @include "lib/over_memory", "lib/recount", "lib/streamed", "lib/tell", "lib/text", "lib/watchers"
 local now, reply, told = clock(ARGV[1]), {}, {}
+local PROGRESS_EVERY_MS = 1000 -- a handler may tell of its progress as often as it likes; its receiver hears less
 local ENTRY_BYTES = 100 -- what an entry of a stream takes beside its text
 -- Of a tenant that has all the memory that it may: what its jobs say must not take that of the others.
 local EVENTS_OVER, OUTPUTS_BYTES_OVER = 50, 65536
 
 -- Outputs are kept in this server's memory alone, neither in its append-only file nor by its replicas: what a restart or a failover takes
 -- is a gap for their readers, who find it by the indexes. The caller turns replication on again. The id of an entry is `<attempt>-<end>`, so that it is found by an index.
-local function keep_outputs(id, tenant, attempt, index, count, texts)
+local function keep_outputs(id, tenant, run, index, count, texts)
   local key, most, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
   if over_memory(tenant, #texts, ARGV[6], now) then most = OUTPUTS_BYTES_OVER end
   redis.set_repl(redis.REPL_NONE)
@@ -21,7 +24,7 @@ local function keep_outputs(id, tenant, attempt, index, count, texts)
   local before = last and tonumber(last[2][6]) or 0
   -- `b` counts all bytes so far, so that two entries tell what lies between them.
   local bytes = #texts + before
-  local entry = attempt .. '-' .. text(index + math.max(count, 1))
+  local entry = run .. '-' .. text(index + math.max(count, 1))
   local added = redis.pcall('XADD', key, 'MAXLEN', '~', ARGV[3], entry, 't', text(time[1] * 1000 + math.floor(time[2] / 1000)),
     'i', text(index), 'b', text(bytes), 'v', texts)
   -- Anything else is a repetition.

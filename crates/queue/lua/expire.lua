@@ -4,6 +4,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 error JSON: not started in time | 5 error JSON: not ended in time
 -- Reply {number moved, next_due_ms ("" = none)}
+--- @include "lib/clock", "lib/depart", "lib/ends", "lib/fences", "lib/guard", "lib/keys", "lib/load"
+--- @include "lib/stop"
 local now, moved = clock(ARGV[1]), 0
 local function expire(id)
   redis.call('ZREM', ROOT .. ':deadlines', id)

@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 lease_ms | then per lease: id | fence
 -- Reply {"held" | "lost", ...} in order
+--- @include "lib/attempt", "lib/clock", "lib/keys", "lib/set_aside"
 local expiry, reply = clock(ARGV[1]) + tonumber(ARGV[2]), {}
 local function extend(id, fence)
   local job = redis.call('HMGET', job_key(id), 'state', 'fence')
@@ -12,7 +13,9 @@ local function extend(id, fence)
 end
 
 for n = 3, #ARGV, 2 do
-  local done, word = guarded(ARGV[n], nil, extend, ARGV[n], ARGV[n + 1])
-  reply[#reply + 1] = done and word or 'lost'
+  local done, answer = pcall(extend, ARGV[n], ARGV[n + 1])
+  -- `extend` reads no field that could be wrong: what it cannot read is no hash, and no count can be found in it.
+  if not done then set_aside(ARGV[n], why_of(answer)) end
+  reply[#reply + 1] = done and answer or 'lost'
 end
 return reply

@@ -3,15 +3,19 @@
 -- caller still holds the lease.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
---       6 poison_workers | 7 error JSON of a poison job | then per report:
---       id | fence | kind (inline, stored, final, model, crash, oom, infra, outgrown) | value | tail | jitter (0 to 1) | error code;
---       of outgrown the class that it goes on at, "" when there is none | jobs that shared its time |
---       milliseconds that it waited inside its worker |
---       what is counted of its run: kind of card | run_ms ("" = it did not run) | loaded (cold, disk, "" = not) | load_ms;
---       what was spent on it: machine | milliseconds of a slot without loading | micro-dollars of running | of loading
---       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
+--       6 poison_workers | 7 error JSON of a poison job | then per report a MessagePack map:
+--       id, fence, kind (inline, stored, final, model, crash, oom, infra, outgrown),
+--       value (the result JSON, its size in S3, the error JSON), tail (the attempt's timing, cost and error, JSON),
+--       jitter (0 to 1), code (of an error, unless the job has outgrown its card),
+--       class_gib (on which a job that has outgrown its card goes on; none = on no card),
+--       sharers (jobs that shared its time), turn_ms (how long it waited inside its worker);
+--       what is counted of its run: gpu, run_ms (none = it did not run), load (cold, disk; none = not loaded), load_ms;
+--       what was spent on it: machine, slot_ms (without loading), run_usd_micros, load_usd_micros
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
-local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 17
+--- @include "lib/announce", "lib/clock", "lib/ends", "lib/fences", "lib/flow", "lib/guard", "lib/keys"
+--- @include "lib/learn_cost", "lib/load", "lib/memory", "lib/requeue", "lib/spent", "lib/stop", "lib/text"
+--- @include "lib/timings", "lib/wake", "lib/watchers"
+local now, retention = clock(ARGV[1]), ARGV[2]
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
@@ -37,14 +41,15 @@ local function is_poison(job)
 end
 
 -- Charges a failure to its budget. Returns how often that budget was used and how often it may be, and the spec's retry policy.
-local function spend(job, kind, code)
+local function spend(job, report)
+  local kind, code = report.kind, report.code
   local spec = cjson.decode(redis.call('HGET', job_key(job.id), 'spec'))
   local policy = spec['retry'] or {backoff_ms = 1000, backoff_max_ms = 60000, jitter = 0.5}
   local budget, most = 'failures', spec['max_attempts'] or USUAL_ATTEMPTS
   if kind == 'infra' then
     budget, most = 'lost', max_infra
   elseif kind == 'oom' or kind == 'outgrown' then
-    budget, most = 'oom', code == '' and 1 or max_oom
+    budget, most = 'oom', kind == 'outgrown' and not report.class_gib and 1 or max_oom
   elseif kind == 'final' or (policy['on'] and not contains(policy['on'], code)) then
     most = 1
   end
@@ -52,14 +57,14 @@ local function spend(job, kind, code)
   return used, most, policy
 end
 
-local function fail(job, kind, value, jitter, code, ...)
+local function fail(job, report, ...)
   local key = job_key(job.id)
-  if kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison, ...) end
-  local used, most, policy = spend(job, kind, code)
-  if used >= most then return bury(job, 'failed', now, retention, 'error', value, ...) end
+  if report.kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison, ...) end
+  local used, most, policy = spend(job, report)
+  if used >= most then return bury(job, 'failed', now, retention, 'error', report.value, ...) end
   -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
-  local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * jitter))
+  local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * report.jitter))
   redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1, ...)
   redis.call('HDEL', key, 'run', 'progress')
   redis.call('ZADD', ROOT .. ':scheduled', due, job.id)
@@ -78,20 +83,21 @@ local function reshelve(job, gib, ...)
 end
 
 -- What is learned of an endpoint on a kind of card, and what was spent.
-local function count_run(job, now, kind, run_ms, loaded, load_ms, ...)
-  local of = job.tenant .. ':' .. job.endpoint .. ':' .. kind
-  if run_ms ~= '' then
+local function count_run(job, now, report)
+  local of = job.tenant .. ':' .. job.endpoint .. ':' .. report.gpu
+  if report.run_ms then
     grow('n:' .. of, 1)
-    grow('r:' .. of, tonumber(run_ms))
+    grow('r:' .. of, report.run_ms)
   end
-  if loaded ~= '' then
-    grow(loaded .. ':' .. of, 1)
-    grow(loaded .. '_ms:' .. of, tonumber(load_ms))
+  if report.load then
+    grow(report.load .. ':' .. of, 1)
+    grow(report.load .. '_ms:' .. of, report.load_ms)
   end
-  count_spent(job, now, ...)
+  count_spent(job, now, report.machine, report.slot_ms, report.run_usd_micros, report.load_usd_micros)
 end
 
-local function finish(id, fence, kind, value, tail, jitter, code, sharers, waited, ...)
+local function finish(report)
+  local id, fence, kind, value = report.id, report.fence, report.kind, report.value
   local job = load(id)
   if not job then return 'not_found' end
   if job.fence ~= fence then
@@ -105,17 +111,17 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, waite
   local succeeded = kind == 'inline' or kind == 'stored'
   -- A small one is within what every record is counted with.
   if kind == 'inline' and #value > RECORD_BYTES / 2 then take_memory(id, job.tenant, #value) end
-  local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
-  job.sharers, job.waited = sharers, waited
+  local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', report.tail)
+  job.sharers, job.waited = report.sharers, report.turn_ms
   learn_cost(job, now)
-  count_run(job, now, ...)
-  count_timing(job, now, succeeded, tail, ...)
+  count_run(job, now, report)
+  count_timing(job, now, succeeded, report.tail, report.run_usd_micros + report.load_usd_micros)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
-  if kind == 'outgrown' and code ~= '' and tonumber(code) > job.class % 1000 then
-    reshelve(job, code, attempt, entry)
+  if report.class_gib and report.class_gib > job.class % 1000 then
+    reshelve(job, report.class_gib, attempt, entry)
   elseif not succeeded then
-    fail(job, kind, value, jitter, code, attempt, entry)
+    fail(job, report, attempt, entry)
   elseif job.after then
     -- The result is there and nobody sees it before the steps that follow have allowed it.
     redis.call('HSET', job_key(id), 'state', 'blocked', 'waits', 0, kind, value, 'won', job.attempt .. ' ' .. fence, 'fence',
@@ -131,9 +137,9 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, waite
 end
 
 local reply = {}
-for n = 8, #ARGV, PER_REPORT do
-  local done, word = guarded(ARGV[n], nil, finish, ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]),
-    ARGV[n + 6], tonumber(ARGV[n + 7]), tonumber(ARGV[n + 8]), unpack(ARGV, n + 9, n + 16))
+for n = 8, #ARGV do
+  local report = cmsgpack.unpack(ARGV[n])
+  local done, word = guarded(report.id, nil, finish, report)
   -- One that is in the quarantine now has no holder.
   reply[#reply + 1] = done and word or 'stale_fence'
 end

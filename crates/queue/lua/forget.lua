@@ -3,6 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1.. id
 -- Reply {number forgotten}
+--- @include "lib/give_back", "lib/guard", "lib/job_keys", "lib/keys", "lib/lane_parts"
+--- @include "lib/resume" for the gates that a quarantined job frees
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
 local forgotten, touched = 0, {}
 local function forget(id)

@@ -5,6 +5,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 what it can take now | 4 what its cards could hold, both "<demands>:<GiB> ..." |
 --       5 hold_after_ms | 6 how long nobody else is asked, ms
 -- Reply {the class, "" when nothing waits for so long}
+--- @include "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/reach", "lib/text"
 local now, hold_after, hold_for = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
 

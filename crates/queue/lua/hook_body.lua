@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 id | 2 claim | 3 body | 4 traceparent ("" = none)
 -- Reply {"ok", body, traceparent} | {"stale_claim"}
+--- @include "lib/beside", "lib/keys"
 local key = ROOT .. ':w:' .. ARGV[1]
 local record = redis.call('HMGET', key, 'state', 'claim', 'tenant', 'size')
 if record[1] ~= 'pending' or record[2] ~= ARGV[2] then return {'stale_claim'} end

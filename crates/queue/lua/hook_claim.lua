@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 claim
 -- Reply {next_due_ms or "", then per delivery: {id, next_try_ms, event, subject, tenant, url, created, state, tries, held, log, body, trace}}
+--- @include "lib/attempt", "lib/clock", "lib/keys", "lib/text"
 local now = clock(ARGV[1])
 local hooks = ROOT .. ':hooks'
 local reply = {''}

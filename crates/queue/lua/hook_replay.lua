@@ -4,6 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 tenant | 3 id
 -- Reply {"ok"} | {"not_found"}
+--- @include "lib/announce", "lib/beside", "lib/clock", "lib/keys", "lib/outbox", "lib/text"
 local now, id = clock(ARGV[1]), ARGV[3]
 local key = ROOT .. ':w:' .. id
 local record = redis.call('HMGET', key, 'tenant', 'state', 'claim', 'url')

@@ -2,9 +2,10 @@
 -- limit: sets what may pass a gate, and lets those held there try again. A pause for a budget that is spent stays until the budget is
 -- raised or lifted; a budget of 0 is spent from the start.
 -- KEYS  1 root
--- ARGV  1 gate | 2 limits as lib/gates.lua has them ("" = none) |
+-- ARGV  1 gate | 2 limits as lib/limits.lua has them ("" = none) |
 --       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
+--- @include "lib/gate_keys", "lib/keys", "lib/resume"
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs
 local gate, before = ARGV[1], redis.call('HGET', ROOT .. ':budgets', ARGV[1])
 local function per_day(budget) return tonumber(string.match(budget or '', '^%d+') or math.huge) end

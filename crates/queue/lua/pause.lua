@@ -5,6 +5,7 @@
 -- ARGV  1 gate | 2 the budget that this was decided by | 3 how it stands, as "<day> <micro-dollars spent> <word>" |
 --       4 until_ms ("" = no pause)
 -- Reply {"ok", how it stood before ("" = not known)} | {"stale"} it has another budget by now
+--- @include "lib/gate_keys", "lib/keys"
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs
 local gate = ARGV[1]
 if redis.call('HGET', ROOT .. ':budgets', gate) ~= ARGV[2] then return {'stale'} end

@@ -4,6 +4,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most
 -- Reply {number moved, next_due_ms ("" = none)}
+--- @include "lib/attempt", "lib/clock", "lib/enqueue", "lib/gate_keys", "lib/guard", "lib/keys", "lib/line"
+--- @include "lib/load", "lib/raw_ids", "lib/resume", "lib/wake", "lib/watchers"
 local now, moved, classes = clock(ARGV[1]), 0, {}
 local function promote(id)
   redis.call('ZREM', ROOT .. ':scheduled', id)

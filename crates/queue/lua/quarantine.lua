@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
--- quarantine: takes a job whose record its reader cannot read out of all places and counts (lib/jobs.lua). One that has gone is left alone.
+-- quarantine: takes a job whose record its reader cannot read out of all places and counts (lib/quarantine.lua). One
+-- that has gone is left alone.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 id | 3 why
 -- Reply {"ok"}
+--- @include "lib/attempt", "lib/clock", "lib/keys", "lib/quarantine"
+--- @include "lib/resume" for the gates that a quarantined job frees
 clock(ARGV[1])
 if redis.call('EXISTS', job_key(ARGV[2])) == 1 then quarantine(ARGV[2], nil, string.sub(ARGV[3], 1, WHY_MAX)) end
 return {'ok'}

@@ -3,6 +3,9 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id
 -- Reply {"ok", state} | {"not_found"} | {"unreadable", why}: it stays
+--- @include "lib/announce", "lib/attempt", "lib/clock", "lib/counts", "lib/enqueue", "lib/gate_keys"
+--- @include "lib/keys", "lib/lane_parts", "lib/line", "lib/load", "lib/raw_ids", "lib/recount"
+--- @include "lib/set_aside", "lib/states", "lib/wake", "lib/watchers"
 local now, retention, id = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local key = job_key(id)
 local was, state

@@ -3,6 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 max_infra_attempts | 5 error JSON for a job whose budget is spent
 -- Reply {number moved, next_due_ms ("" = none)}
+--- @include "lib/clock", "lib/counts", "lib/departures", "lib/ends", "lib/fences", "lib/guard", "lib/keys"
+--- @include "lib/load", "lib/requeue", "lib/stop", "lib/wake"
 local now, moved, classes = clock(ARGV[1]), 0, {}
 local function reap(id)
   local job = load(id)

@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | then per lease: id | fence
 -- Reply {"ok" | "stale_fence" | "not_found", ...} in order
+--- @include "lib/clock", "lib/guard", "lib/load", "lib/requeue", "lib/stop", "lib/wake"
 local now, reply, classes = clock(ARGV[1]), {}, {}
 local function release(id, fence)
   local job = load(id)

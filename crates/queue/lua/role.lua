@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 role | 2 replica | 3 ttl_ms
 -- Reply {"yes"} | {"no"}
+--- @include "lib/keys"
 local key = ROOT .. ':role:' .. ARGV[1]
 local holder = redis.call('GET', key)
 if holder and holder ~= ARGV[2] then return {'no'} end

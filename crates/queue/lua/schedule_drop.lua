@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 id
 -- Reply "ok" | "not_found"
+--- @include "lib/beside", "lib/keys"
 local id = ARGV[2]
 local key = ROOT .. ':schedule:' .. id
 if redis.call('HGET', key, 'tenant') ~= ARGV[1] then return 'not_found' end

@@ -4,6 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most schedules | 3 most bytes of jobs | 4 how long a first look counts, ms
 -- Reply {now, when to look next ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
+--- @include "lib/attempt", "lib/clock", "lib/keys"
 local now, bytes, due_now, whole = clock(ARGV[1]), 0, {}, true
 local ids = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', '-inf', now, 'LIMIT', 0, ARGV[2])
 local ASIDE_MS = 60000

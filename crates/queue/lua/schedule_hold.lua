@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 id | 3 due_ms to resume with ("" = pause)
 -- Reply "ok" | "not_found"
+--- @include "lib/keys"
 local id, due = ARGV[2], ARGV[3]
 local key = ROOT .. ':schedule:' .. id
 if redis.call('HGET', key, 'tenant') ~= ARGV[1] then return 'not_found' end

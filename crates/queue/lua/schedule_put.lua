@@ -5,6 +5,8 @@
 --       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms |
 --       10 now_ms ("" = Redis TIME) | 11 bytes that a tenant may have which has no limit of its own ("" = any)
 -- Reply "ok" | "full" | "memory <most> <held>" | "conflict" the key was used with another request | the id of the schedule that the key made
+--- @include "lib/beside", "lib/clock", "lib/idempotency", "lib/keys", "lib/memory", "lib/over_memory"
+--- @include "lib/text"
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
 local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
 if redis.call('EXISTS', key) == 1 then return 'ok' end

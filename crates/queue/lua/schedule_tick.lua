@@ -4,6 +4,7 @@
 -- ARGV  1 id | 2 due_ms as seen | 3 the next due_ms ("" = never again, the same = not yet) | 4 when to look at it next, ms |
 --       5 jobs made | 6 last tick that made one, ms ("" = none) | 7 its job | 8 error JSON of the last tick ("" = it made a job)
 -- Reply "ok" | "moved"
+--- @include "lib/keys"
 local id, next_due = ARGV[1], ARGV[3]
 local key, all = ROOT .. ':schedule:' .. id, ROOT .. ':schedules'
 if redis.call('HGET', key, 'due') ~= ARGV[2] then return 'moved' end

@@ -5,8 +5,12 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 revision as seen: "<fence>#<number of settlements>" | 5 steps JSON from now on ("" = as they are) |
 --       6 verb (queue, step, succeed, fail) | 7 input from now on ("" = as it is) |
 --       8 fail: error JSON; succeed: result from now on ("" = as it is) |
---       then for `step`, the job: id | its bytes | tenant | lane | spec | input | number of fields | field, value ...
+--       9 step: the job, a MessagePack map as in submit: id, raw, tenant, lane, spec, input, fields
 -- Reply {"ok" | "stale"}
+--- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/gate_keys", "lib/guard"
+--- @include "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/line", "lib/load", "lib/memory", "lib/raw_ids"
+--- @include "lib/wake", "lib/watchers"
+--- @include "lib/resume" for the gates that a quarantined job frees
 local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 
 local function settle()
@@ -36,12 +40,8 @@ local function settle()
     end
     notify(id, job.watch, now)
   elseif verb == 'step' then
-    local new = {
-      id = ARGV[9], raw = ARGV[10], tenant = ARGV[11], lane = ARGV[12], spec = ARGV[13], input = ARGV[14], run_after = 0,
-      fields = {}, depends_on = {}, watcher = '',
-    }
-    new.endpoint = select(4, parts_of(new.lane))
-    for n = 1, 2 * tonumber(ARGV[15]) do new.fields[n] = ARGV[15 + n] end
+    local new = cmsgpack.unpack(ARGV[9])
+    new.run_after_ms, new.depends_on, new.endpoint = 0, {}, select(4, parts_of(new.lane))
     redis.call('HSET', key, 'waits', 1)
     redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
     local class = create(new, now)

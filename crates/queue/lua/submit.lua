@@ -3,30 +3,24 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
 --       6 watch_ms | 7 bytes that a tenant may have which has no limit of its own ("" = any) |
---       then per job: id | its bytes | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
---       part of what came under this key, from 0 | blocked ("1" = settle it first) | replica that watches it ("" = none) | number of fields | field, value ... | number of dependencies |
---       id, on (success, completion, archived: it has ended and left) ...
+--       then per job a MessagePack map: id, raw (its bytes), tenant, lane, spec, input, run_after_ms (0 = now),
+--       blocked (true = settle it first), fields (name, value ... of its record),
+--       depends_on (maps of job, on: success, completion; archived = it has ended and left),
+--       watcher (replica that watches it; none = no replica);
+--       under an idempotency key: idempotency_key, request_hash, part (of what came under this key, from 0)
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
 --       {"quota", gate, most, open} | {"memory", tenant, most, held}
+--- @include "lib/clock", "lib/counts", "lib/create", "lib/idempotency", "lib/keys", "lib/lane_parts"
+--- @include "lib/limits", "lib/memory", "lib/over_memory", "lib/text", "lib/wake"
 local now, batch = clock(ARGV[1]), ARGV[3]
 if batch ~= '' and redis.call('HGET', batch_key(batch), 'fed') ~= ARGV[4] then return {'stale_guard'} end
 
-local jobs, at = {}, 8
-local function following()
-  at = at + 1
-  return ARGV[at - 1]
-end
-while at <= #ARGV do
-  local new = {
-    id = following(), raw = following(), tenant = following(), lane = following(), spec = following(), input = following(),
-    run_after = tonumber(following()), idempotency_key = following(), request_hash = following(),
-    part = tonumber(following()) + 1, blocked = following() == '1',
-    watcher = following(), watch_ms = ARGV[6], fields = {}, depends_on = {},
-  }
-  new.endpoint = select(4, parts_of(new.lane))
-  for n = 1, 2 * tonumber(following()) do new.fields[n] = following() end
-  for n = 1, tonumber(following()) do new.depends_on[n] = {following(), following()} end
+local jobs = {}
+for n = 8, #ARGV do
+  local new = cmsgpack.unpack(ARGV[n])
+  new.watch_ms, new.endpoint = ARGV[6], select(4, parts_of(new.lane))
+  if new.part then new.part = new.part + 1 end
   jobs[#jobs + 1] = new
 end
 
@@ -52,7 +46,7 @@ end
 -- First look, then write: a refusal leaves nothing behind.
 local known, here, wanted, gates, owners, sizes = {}, {}, {}, {}, {}, {}
 for n, new in ipairs(jobs) do
-  local submit = new.idempotency_key ~= '' and submit_under(new)
+  local submit = new.idempotency_key and submit_under(new)
   if submit then
     if submit.request_hash ~= new.request_hash or new.part > #submit.ids + 1 then return {'conflict', n} end
     known[n] = submit.ids[new.part]
@@ -63,11 +57,11 @@ for n, new in ipairs(jobs) do
   end
   if not known[n] then
     for _, dependency in ipairs(new.depends_on) do
-      local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
+      local lane = redis.call('HGET', job_key(dependency.job), 'lane')
       local owned = lane and select(3, parts_of(lane)) == new.tenant
       -- Of this call only one that comes before: nothing may wait for itself.
-      if not owned and here[dependency[1]] ~= new.tenant and dependency[2] ~= 'archived' then
-        return {'no_dependency', n, dependency[1]}
+      if not owned and here[dependency.job] ~= new.tenant and dependency.on ~= 'archived' then
+        return {'no_dependency', n, dependency.job}
       end
     end
     here[new.id] = new.tenant

@@ -4,6 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 most that may wait | 5 for how long that is said, ms
 -- Reply {number that made way, id ...}
+--- @include "lib/clock", "lib/keys", "lib/text"
 local now, traces = clock(ARGV[1]), ROOT .. ':traces'
 redis.call('SET', ROOT .. ':tracing', '1', 'PX', ARGV[5])
 local reply = {text(redis.call('ZREMRANGEBYRANK', traces, 0, -ARGV[4] - 1))}

@@ -4,6 +4,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 id
 -- Reply {"done" | "more"}
+--- @include "lib/clock", "lib/guard", "lib/job_keys", "lib/keys"
+--- @include "lib/resume" for the gates that a quarantined job frees
 local now, id = clock(ARGV[1]), ARGV[3]
 local succeeded = redis.call('HGET', job_key(id), 'state') == 'succeeded'
 local function tell_of_it(waiting, on)

@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  none
 -- Reply {"ok"}
+--- @include "lib/lane_keys", "lib/wake"
 for priority = 0, 2 do
   for _, class in ipairs(redis.call('ZRANGE', tags_key(priority), 0, -1)) do
     if wake(class) then return {'ok'} end

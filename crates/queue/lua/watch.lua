@@ -3,6 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 watch_ms | 3 id | 4 replica
 -- Reply {field, value, ...} the record as it is now, empty when there is none
+--- @include "lib/clock", "lib/keys", "lib/watchers"
 local now, watch_ms, key, replica = clock(ARGV[1]), tonumber(ARGV[2]), job_key(ARGV[3]), ARGV[4]
 local record, watch = redis.call('HGETALL', key), ''
 for n = 1, #record, 2 do

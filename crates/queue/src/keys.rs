@@ -1,4 +1,5 @@
-//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/lib/keys.lua` derives the same from the root.
+//! Every Redis key, its type and its life. Nothing else in Rust spells one; the `keys` files of `lua/lib` derive the
+//! same from the root.
 //!
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
@@ -43,7 +44,7 @@
 //! | `:quarantine` | ZSET | jobs whose record cannot be read, by when that was found, unix ms (quarantine.rs) | until an operator decides |
 //! | `:quarantine_why` | HASH | what could not be read of them | as they |
 //! | `:faults` | HASH | how often a part of a script that is no single job's has failed, by its name | for ever |
-//! | `:recount` | HASH | how far the recovery sweep has come, and how many open jobs it has seen by gate and lane (lua/lib/jobs.lua) | while it goes on |
+//! | `:recount` | HASH | how far the recovery sweep has come, and how many open jobs it has seen by gate and lane (lua/lib/recount.lua) | while it goes on |
 //! | `:drift` | HASH | by how much the last sweep found `:open`, `:running`, `:ready` and `:bytes` too large | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |

@@ -64,7 +64,7 @@ pub use queue::Queue;
 pub use redis::{BATCH_MAX, Health, Holding, RedisConfig, RedisQueue, SUBMIT_MAX};
 pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 pub use schedules::Schedules;
-pub use scripts::{Cursor, Recovered};
+pub use scripts::{Cursor, Recovered, scripts};
 pub use shards::{SHARDS_MAX, Shards};
 pub use vitals::{Refusal, Vitals};
 pub use words::{in_words, json_in_words, shown_in_words};

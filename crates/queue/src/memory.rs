@@ -95,7 +95,7 @@ struct Inner {
     costs: HashMap<String, f64>,
     /// What only grows.
     flow: BTreeMap<String, u64>,
-    /// By day and owner, in the naming of `count_spent` of tally.lua.
+    /// By day and owner, in the naming of `count_spent` of lib/spent.lua.
     spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
     ready: Counts,
     open: Counts,

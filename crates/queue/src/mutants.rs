@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 /// Where a bug is planted.
 enum Bug {
-    /// In the text of a script, or of what is spliced into all of them (`""`): these words become those.
+    /// In the text of a script, or of every script that has them (`""`): these words become those.
     Lua(&'static [(&'static str, &'static str, &'static str)]),
     /// In Rust, where [`is`] is asked.
     Rust,
@@ -153,10 +153,8 @@ pub(crate) fn plant(script: &str, source: String) -> String {
 /// `None` when the bug is not this script's.
 fn planted(bug: &Bug, script: &str, source: &str) -> Option<String> {
     let Bug::Lua(words) = bug else { return None };
-    // What is spliced in comes with `bury`.
-    let has_prelude = source.contains("local function bury(");
-    let here = |of: &str| if of.is_empty() { has_prelude } else { of == script };
-    let mut words = words.iter().filter(|(of, ..)| here(of)).peekable();
+    let here = |of: &str, from: &str| if of.is_empty() { source.contains(from) } else { of == script };
+    let mut words = words.iter().filter(|(of, from, _)| here(of, from)).peekable();
     words.peek()?;
     Some(words.fold(source.to_owned(), |source, (_, from, to)| {
         assert!(source.contains(from), "{script} has no {from:?} any more");

@@ -1,5 +1,5 @@
 //! Jobs whose records cannot be read. A script that fails at one takes it out of everything that would come back to it
-//! (lua/lib/jobs.lua) and goes on with the others; it waits here until an operator puts it back or ends it.
+//! (lua/lib/quarantine.lua) and goes on with the others; it waits here until an operator puts it back or ends it.
 
 use std::collections::{BTreeMap, HashMap};
 

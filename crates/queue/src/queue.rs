@@ -390,7 +390,7 @@ impl Due {
 }
 
 impl HeldBy {
-    /// The reason why a job is held back at one gate, like `room` of `lua/lib/gates.lua` but without budgets.
+    /// The reason why a job is held back at one gate, like `room` of `lua/lib/room.lua` but without budgets.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
     pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;

@@ -949,7 +949,7 @@ fn kept_outputs(id: JobId, entry: &StreamId) -> Result<KeptOutputs, Error> {
     Ok(KeptOutputs { attempt, index: number(&field("i")?)?, values, at_ms: number(&field("t")?)? })
 }
 
-/// As `lua/lib/gates.lua` reads it; the budget is written apart.
+/// As `lua/lib/limits.lua` reads it; the budget is written apart.
 fn limits_text(limits: &Limits) -> String {
     fn text<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())

@@ -8,10 +8,12 @@ mod feedback;
 mod finish;
 mod forget;
 mod lease;
+mod packed;
 mod quarantine;
 mod recover;
 mod release;
 mod settle;
+mod source;
 mod submit;
 mod sweep;
 
@@ -37,8 +39,7 @@ pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
 pub(crate) use sweep::{Expire, Promote, Reap, SWEEP_MAX};
 
-/// A script and its SHA-1. After its first line comes the shared prelude; what follows becomes a function, so that whatever way it
-/// returns, the prelude's `flush` runs last, also when it raises: what was counted up to there is written.
+/// A script, its text as Redis has it, and the SHA-1 of that.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) source: String,
@@ -46,14 +47,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(name: &'static str, text: &str, prelude: &str) -> Self {
-        let source = match text.split_once('\n') {
-            Some((shebang, body)) if !prelude.is_empty() => {
-                let prelude = without_comments(prelude);
-                format!("{shebang}\n{prelude}local function main()\n{body}end\n{RUN_MAIN}")
-            }
-            _ => text.to_owned(),
-        };
+    fn new(name: &'static str, text: &str) -> Self {
+        let source = source::build(text);
         #[cfg(feature = "mutants")]
         let source = crate::mutants::plant(name, source);
         let sha = redis::Script::new(&source).get_hash().to_owned();
@@ -68,106 +63,82 @@ impl Script {
     }
 }
 
-/// A command that failed is raised as a table, which Redis replies as that error; anything else is a mistake of the script.
-const RUN_MAIN: &str = "local done, answer = pcall(main)
-flush()
-if done or type(answer) == 'table' then return answer end
-return {err = 'ERR ' .. tostring(answer)}
-";
-
-/// Redis keeps the text of every script: what is spliced into each goes there without what only people read.
-fn without_comments(prelude: &str) -> String {
-    let is_code = |line: &&str| !line.trim_start().starts_with("--") && !line.is_empty();
-    prelude.lines().filter(is_code).flat_map(|line| [line, "\n"]).collect()
-}
-
 macro_rules! scripts {
-    ($($constant:ident $name:literal $prelude:expr;)*) => {
+    ($($constant:ident $name:literal;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
-            Script::new($name, include_str!(concat!("../lua/", $name, ".lua")), $prelude)
+            Script::new($name, include_str!(concat!("../lua/", $name, ".lua")))
         });)*
         /// Every script.
         pub(crate) static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
 
-/// Spliced into each script, in this order: a part uses those before it.
-const PRELUDE: &str = concat!(
-    include_str!("../lua/lib/keys.lua"),
-    include_str!("../lua/lib/tally.lua"),
-    include_str!("../lua/lib/signals.lua"),
-    include_str!("../lua/lib/gates.lua"),
-    include_str!("../lua/lib/jobs.lua"),
-    include_str!("../lua/lib/lanes.lua"),
-    include_str!("../lua/lib/outbox.lua"),
-    include_str!("../lua/lib/traces.lua"),
-    include_str!("../lua/lib/ends.lua"),
-    include_str!("../lua/lib/create.lua"),
-    include_str!("../lua/lib/timings.lua"),
-    include_str!("../lua/lib/flush.lua"),
-);
-
 scripts! {
-    SUBMIT "submit" PRELUDE;
-    LEASE "lease" PRELUDE;
-    EXTEND "extend" PRELUDE;
-    ABANDON "abandon" PRELUDE;
-    FINISH "finish" PRELUDE;
-    RELEASE "release" PRELUDE;
-    CANCEL "cancel" PRELUDE;
-    PROMOTE "promote" PRELUDE;
-    REAP "reap" PRELUDE;
-    EVENT "event" PRELUDE;
-    WATCH "watch" PRELUDE;
-    WAKE "wake" PRELUDE;
-    HOLD "hold" PRELUDE;
-    HOOK_CLAIM "hook_claim" PRELUDE;
-    HOOK_BODY "hook_body" PRELUDE;
-    HOOK_REPORT "hook_report" PRELUDE;
-    HOOK_REPLAY "hook_replay" PRELUDE;
-    TRACE_CLAIM "trace_claim" PRELUDE;
-    FORGET "forget" PRELUDE;
-    EXPIRE "expire" PRELUDE;
-    DUE "due" PRELUDE;
-    UNBLOCK "unblock" PRELUDE;
-    SETTLE "settle" PRELUDE;
-    LIMIT "limit" PRELUDE;
-    PAUSE "pause" PRELUDE;
-    DISABLE "disable" PRELUDE;
-    CHANGE_BEGIN "change_begin" "";
-    CHANGE_END "change_end" "";
-    DEPLOY "deploy" "";
-    UNDEPLOY "undeploy" "";
-    TRAFFIC "traffic" "";
-    SECRET_SWAP "secret_swap" "";
-    LEARN "learn" "";
-    DEMAND "demand" "";
-    DEMAND_IDLE "demand_idle" "";
-    DEMAND_KEEP "demand_keep" "";
-    DEMAND_FREE "demand_free" "";
-    LEAD "lead" "";
-    LEAD_WRITE "lead_write" "";
-    RENT "rent" "";
-    TOKEN_SWAP "token_swap" "";
-    FEEDBACK "feedback" "";
-    SCHEDULE_PUT "schedule_put" PRELUDE;
-    SCHEDULE_HOLD "schedule_hold" PRELUDE;
-    SCHEDULE_DROP "schedule_drop" PRELUDE;
-    SCHEDULE_DUE "schedule_due" PRELUDE;
-    SCHEDULE_TICK "schedule_tick" PRELUDE;
-    BATCH_CREATE "batch_create" PRELUDE;
-    BATCH_VALIDATE "batch_validate" PRELUDE;
-    BATCH_STOP "batch_stop" PRELUDE;
-    BATCH_COLLECT "batch_collect" PRELUDE;
-    BATCH_FINALIZE "batch_finalize" PRELUDE;
-    BATCH_END "batch_end" PRELUDE;
-    BATCH_NOTE "batch_note" PRELUDE;
-    ROLE "role" PRELUDE;
-    MARK "mark" "";
-    RECOVER "recover" PRELUDE;
-    QUARANTINE "quarantine" PRELUDE;
-    READMIT "readmit" PRELUDE;
-    DISCARD "discard" PRELUDE;
+    SUBMIT "submit";
+    LEASE "lease";
+    EXTEND "extend";
+    ABANDON "abandon";
+    FINISH "finish";
+    RELEASE "release";
+    CANCEL "cancel";
+    PROMOTE "promote";
+    REAP "reap";
+    EVENT "event";
+    WATCH "watch";
+    WAKE "wake";
+    HOLD "hold";
+    HOOK_CLAIM "hook_claim";
+    HOOK_BODY "hook_body";
+    HOOK_REPORT "hook_report";
+    HOOK_REPLAY "hook_replay";
+    TRACE_CLAIM "trace_claim";
+    FORGET "forget";
+    EXPIRE "expire";
+    DUE "due";
+    UNBLOCK "unblock";
+    SETTLE "settle";
+    LIMIT "limit";
+    PAUSE "pause";
+    DISABLE "disable";
+    CHANGE_BEGIN "change_begin";
+    CHANGE_END "change_end";
+    DEPLOY "deploy";
+    UNDEPLOY "undeploy";
+    TRAFFIC "traffic";
+    SECRET_SWAP "secret_swap";
+    LEARN "learn";
+    DEMAND "demand";
+    DEMAND_IDLE "demand_idle";
+    DEMAND_KEEP "demand_keep";
+    DEMAND_FREE "demand_free";
+    LEAD "lead";
+    LEAD_WRITE "lead_write";
+    RENT "rent";
+    TOKEN_SWAP "token_swap";
+    FEEDBACK "feedback";
+    SCHEDULE_PUT "schedule_put";
+    SCHEDULE_HOLD "schedule_hold";
+    SCHEDULE_DROP "schedule_drop";
+    SCHEDULE_DUE "schedule_due";
+    SCHEDULE_TICK "schedule_tick";
+    BATCH_CREATE "batch_create";
+    BATCH_VALIDATE "batch_validate";
+    BATCH_STOP "batch_stop";
+    BATCH_COLLECT "batch_collect";
+    BATCH_FINALIZE "batch_finalize";
+    BATCH_END "batch_end";
+    BATCH_NOTE "batch_note";
+    ROLE "role";
+    MARK "mark";
+    RECOVER "recover";
+    QUARANTINE "quarantine";
+    READMIT "readmit";
+    DISCARD "discard";
+}
+
+/// The name and the SHA-1 of every script. SLOWLOG and MONITOR name scripts by their SHA-1.
+pub fn scripts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|script| (script.name, script.sha.as_str()))
 }
 
 /// Every script's name and text.

@@ -1,6 +1,11 @@
--- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after, fields (further
--- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
+-- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after_ms,
+-- fields (further fields of the record, flat), depends_on (maps of job, on) and what else `submit` names. Returns the
+-- class to wake, if any.
+--- @include "lib/announce", "lib/append", "lib/counts", "lib/enqueue", "lib/gate_keys", "lib/job_keys"
+--- @include "lib/keys", "lib/lane_parts", "lib/line", "lib/memory", "lib/recount", "lib/text", "lib/watchers"
+
 local known_tenants = {} -- of this call: those that the recovery sweep has been told of
+
 local function create(new, now)
   local key, named, names = job_key(new.id), {}, {}
   for n = 1, #new.fields, 2 do
@@ -9,11 +14,11 @@ local function create(new, now)
   end
   local waits = 0
   for _, dependency in ipairs(new.depends_on) do
-    local state = redis.call('HGET', job_key(dependency[1]), 'state')
+    local state = redis.call('HGET', job_key(dependency.job), 'state')
     -- One that has ended otherwise than wished is for `settle` to see.
     if state and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' and state ~= 'expired' then
-      redis.call('RPUSH', dependents_key(dependency[1]), new.id .. ' ' .. dependency[2])
-      redis.call('HSET', job_key(dependency[1]), 'deps', 1)
+      redis.call('RPUSH', dependents_key(dependency.job), new.id .. ' ' .. dependency.on)
+      redis.call('HSET', job_key(dependency.job), 'deps', 1)
       waits = waits + 1
     end
   end
@@ -23,14 +28,14 @@ local function create(new, now)
   local state, field, value, class = 'queued', nil, nil, nil
   if new.blocked then
     state, field, value = 'blocked', 'waits', waits
-    if new.run_after > now then redis.call('HSET', key, 'run_after', text(new.run_after)) end
+    if new.run_after_ms > now then redis.call('HSET', key, 'run_after', text(new.run_after_ms)) end
     if waits == 0 then
       redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. new.id)
       announce('settle')
     end
-  elseif new.run_after > now then
-    state, field, value = 'scheduled', 'run_after', text(new.run_after)
-    redis.call('ZADD', ROOT .. ':scheduled', new.run_after, new.id)
+  elseif new.run_after_ms > now then
+    state, field, value = 'scheduled', 'run_after', text(new.run_after_ms)
+    redis.call('ZADD', ROOT .. ':scheduled', new.run_after_ms, new.id)
   else
     local entry = enqueue(new.raw, new.lane, false, index)
     if entry ~= index then field, value = 'entry', entry end
@@ -41,7 +46,7 @@ local function create(new, now)
   count(ROOT .. ':bytes', 't:' .. new.tenant, size)
   if field then redis.call('HSET', key, field, value) end
   if state == 'queued' and named.ckey then line_up(new.id, new.lane, key_gate(new.tenant, named.ckey)) end
-  if new.watcher ~= '' then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
+  if new.watcher then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)
   count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)

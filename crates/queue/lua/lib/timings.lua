@@ -1,4 +1,6 @@
 -- How long the parts of attempts took, by endpoint, version and hour: histograms with buckets 9 % wide (timings.rs reads them).
+--- @include "lib/counts", "lib/keys", "lib/text"
+
 local HOUR_MS = 3600000
 local TIMINGS_MAX = 4000 -- fields of an hour: versions by parts by buckets
 local TIMINGS_S = 49 * 3600
@@ -9,7 +11,7 @@ local timed = {} -- key -> field -> by how much, of this call
 local function bucket_of(ms) return math.floor(math.log(ms) / math.log(2) * 8) end
 
 -- An attempt that has ended. Of one that failed only that is told: it broke off anywhere.
-local function count_timing(job, now, succeeded, tail, _, _, _, _, _, _, run_usd, load_usd)
+local function count_timing(job, now, succeeded, tail, usd_micros)
   -- The version stands first in a spec (stored_spec.rs).
   local version = string.match(redis.call('HGET', job_key(job.id), 'spec') or '', '^{"version":(%d+)')
   if not version then return end
@@ -21,7 +23,7 @@ local function count_timing(job, now, succeeded, tail, _, _, _, _, _, _, run_usd
     fields[field] = (fields[field] or 0) + by
   end
   add(succeeded and 'ok' or 'failed', 1)
-  add('usd', tonumber(run_usd) + tonumber(load_usd))
+  add('usd', usd_micros)
   if not succeeded then return end
   local function took(part, ms)
     if ms >= 1 then add(part .. ':' .. bucket_of(ms), 1) end
@@ -58,3 +60,5 @@ local function flush_timings()
   end
   timed = {}
 end
+
+at_end('timings', flush_timings)

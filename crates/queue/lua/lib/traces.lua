@@ -1,7 +1,10 @@
 -- Traces to export: jobs that have ended while somebody said that traces are exported (trace_claim.lua).
+--- @include "lib/counts", "lib/keys"
+
 local TRACE_AFTER_MS = 2000 -- its webhooks are part of a trace: most are delivered by then
 local traced = {} -- due time, id, ... of this call
 local is_exported -- asked once a call
+
 local function trace(id, now)
   if is_exported == nil then is_exported = redis.call('EXISTS', ROOT .. ':tracing') == 1 end
   if not is_exported then return end
@@ -13,3 +16,5 @@ local function flush_traces()
   if #traced > 0 then redis.call('ZADD', ROOT .. ':traces', unpack(traced)) end
   traced = {}
 end
+
+at_end('traces', flush_traces)

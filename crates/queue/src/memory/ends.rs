@@ -252,7 +252,7 @@ impl Inner {
         }
     }
 
-    /// What the attempt took, as `count_spent` of tally.lua counts it.
+    /// What the attempt took, as `count_spent` of lib/spent.lua counts it.
     fn count_spent(&mut self, id: JobId, report: &FinishReport) {
         let now = self.now;
         let (took, record) = (Took::of(report), self.record(id));

@@ -1,5 +1,5 @@
-//! Like `lua/lib/gates.lua`: limits that jobs pass one after the other, by the same names. The Lua file has the
-//! explanations.
+//! Like `lua/lib/limits.lua` and `lua/lib/room.lua`: limits that jobs pass one after the other, by the same names. The
+//! Lua files have the explanations.
 
 use std::collections::HashMap;
 

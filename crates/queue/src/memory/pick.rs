@@ -1,4 +1,4 @@
-//! As `lua/lease.lua`: which jobs a worker gets.
+//! As `lua/lease.lua` and `lua/lib/lease`: which jobs a worker gets.
 
 use super::gates::{endpoint_gate, key_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};

@@ -1,5 +1,6 @@
 use serde::Serialize;
 
+use super::packed::Packed;
 use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
@@ -26,32 +27,42 @@ impl Finish<'_> {
         call.arg(self.clock.script_arg()).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(MAX_OOM_ATTEMPTS);
         call.arg(POISON_CRASHES).arg(POISON_WORKERS).arg(json(&JobError::poison())?);
         for report in self.reports {
-            call.arg(report.job_id.to_string()).arg(&report.fence.0);
-            match &report.outcome {
-                FinishOutcome::Succeeded { result } => call.arg("inline").arg(result.get()).arg(tail(report, None)?),
-                FinishOutcome::Stored { size_bytes } => call.arg("stored").arg(size_bytes).arg(tail(report, None)?),
-                FinishOutcome::Failed { error } => {
-                    let kind = if report.outgrown.is_some() { "outgrown" } else { kind(error) };
-                    call.arg(kind).arg(json(error)?).arg(tail(report, Some(error))?)
-                }
-            };
-            call.arg(jitter(report.job_id, &report.fence));
-            match (&report.outcome, report.outgrown) {
-                (FinishOutcome::Failed { .. }, Some(Outgrown::To(class_gib))) => call.arg(class_gib),
-                (FinishOutcome::Failed { error }, None) => call.arg(error.code.as_str()),
-                (FinishOutcome::Failed { .. }, Some(Outgrown::All))
-                | (FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. }, _) => call.arg(""),
-            };
-            call.arg(report.sharers()).arg(report.timing.turn_ms);
-            let run = RunCount::of(report);
-            call.arg(run.kind).arg(run.run_ms.map_or(String::new(), |ms| ms.to_string()));
-            call.arg(run.load.map_or("", |load| load.word())).arg(run.load_ms);
-            let took = Took::of(report);
-            call.arg(took.machine).arg(took.run_ms).arg(took.run_usd_micros).arg(took.load_usd_micros);
+            call.arg(pack(report)?.into_bytes());
         }
         let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()
     }
+}
+
+fn pack(report: &FinishReport) -> Result<Packed, Error> {
+    let mut packed = Packed::new();
+    packed.text("id", report.job_id.to_string()).text("fence", &report.fence.0);
+    match &report.outcome {
+        FinishOutcome::Succeeded { result } => packed.text("kind", "inline").text("value", result.get()),
+        FinishOutcome::Stored { size_bytes } => packed.text("kind", "stored").text("value", size_bytes.to_string()),
+        FinishOutcome::Failed { error } => {
+            match report.outgrown {
+                None => packed.text("kind", kind(error)).text("code", error.code.as_str()),
+                Some(Outgrown::To(class_gib)) => packed.text("kind", "outgrown").number("class_gib", class_gib.into()),
+                Some(Outgrown::All) => packed.text("kind", "outgrown"),
+            };
+            packed.text("value", json(error)?)
+        }
+    };
+    packed.text("tail", tail(report)?).float("jitter", jitter(report.job_id, &report.fence));
+    packed.float("sharers", report.sharers()).number("turn_ms", report.timing.turn_ms);
+    let run = RunCount::of(report);
+    packed.text("gpu", run.kind);
+    if let Some(run_ms) = run.run_ms {
+        packed.number("run_ms", run_ms);
+    }
+    if let Some(load) = run.load {
+        packed.text("load", load.word()).number("load_ms", run.load_ms);
+    }
+    let took = Took::of(report);
+    packed.text("machine", took.machine).number("slot_ms", took.run_ms);
+    packed.number("run_usd_micros", took.run_usd_micros).number("load_usd_micros", took.load_usd_micros);
+    Ok(packed)
 }
 
 /// Which budget the failure is charged to.
@@ -66,7 +77,11 @@ fn kind(error: &JobError) -> &'static str {
 }
 
 /// What closes the attempt's history entry.
-fn tail(report: &FinishReport, error: Option<&JobError>) -> Result<String, Error> {
+fn tail(report: &FinishReport) -> Result<String, Error> {
+    let error = match &report.outcome {
+        FinishOutcome::Failed { error } => Some(error),
+        FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => None,
+    };
     record::attempt_tail(&report.timing, report.cost_usd_micros, error).map_err(corrupt)
 }
 

@@ -1,5 +1,5 @@
 use super::finish::json;
-use super::submit::{describe, fields};
+use super::submit::pack;
 use super::{DUE, SETTLE, UNBLOCK, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
@@ -85,9 +85,7 @@ impl Settle<'_> {
             Verdict::Queue { input } => call.arg("queue").arg(input.as_ref().map_or("", |input| input.get())).arg(""),
             Verdict::Step { input, job } => {
                 call.arg("step").arg(input.as_ref().map_or("", |input| input.get())).arg("");
-                describe(&mut call, job)?;
-                fields(&mut call, &job.spec);
-                &mut call
+                call.arg(pack(job)?.into_bytes())
             }
             Verdict::Succeed { result } => {
                 call.arg("succeed").arg("").arg(result.as_ref().map_or("", |result| result.get()))

@@ -1,11 +1,12 @@
-use redis::{Cmd, FromRedisValue};
+use redis::FromRedisValue;
 
+use super::packed::Packed;
 use super::{SUBMIT, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
-use crate::job::{DependencyOn, Hook, Idempotency, JobSpec, NewJob, Stage};
+use crate::job::{Dependency, DependencyOn, Hook, Idempotency, JobSpec, NewJob, Stage};
 use crate::keys::{self, IDEMPOTENCY_TTL_MS, Keys};
 use crate::queue::{BatchGuard, Submitted, WATCH_MS};
 use crate::stored_spec;
@@ -30,24 +31,17 @@ impl Submit<'_> {
         };
         call.arg(WATCH_MS).arg(self.share_bytes.map_or(String::new(), |bytes| bytes.to_string()));
         for job in self.jobs {
-            describe(&mut call, job)?;
-            call.arg(job.run_after_ms);
-            match &job.idempotency {
-                Some(Idempotency { key, request_hash, part }) => {
-                    call.arg(keys::idempotency(key)).arg(request_hash).arg(part)
-                }
-                None => call.arg("").arg("").arg(0),
-            };
-            call.arg(u8::from(job.waits())).arg(job.watcher.as_deref().unwrap_or_default());
-            fields(&mut call, &job.spec);
-            call.arg(job.spec.depends_on.len());
-            for dependency in &job.spec.depends_on {
-                call.arg(dependency.job.to_string()).arg(match dependency.on {
-                    _ if job.archived.contains(&dependency.job) => "archived",
-                    DependencyOn::Success => "success",
-                    DependencyOn::Completion => "completion",
-                });
+            let mut packed = pack(job)?;
+            packed.number("run_after_ms", job.run_after_ms).flag("blocked", job.waits());
+            if let Some(Idempotency { key, request_hash, part }) = &job.idempotency {
+                packed.text("idempotency_key", keys::idempotency(key)).text("request_hash", request_hash);
+                packed.number("part", (*part).into());
             }
+            if let Some(replica) = &job.watcher {
+                packed.text("watcher", replica);
+            }
+            packed.maps("depends_on", job.spec.depends_on.iter().map(|dependency| depends(dependency, job)).collect());
+            call.arg(packed.into_bytes());
         }
         let reply: Vec<redis::Value> = connection.eval_durably(&SUBMIT, &call).await?;
         self.decode(&reply).ok_or_else(|| unexpected(&SUBMIT, &reply))?
@@ -91,19 +85,34 @@ impl Submit<'_> {
     }
 }
 
-/// id, its bytes, tenant, lane, spec, input: what every script that makes a job begins with.
-pub(super) fn describe(call: &mut Cmd, job: &NewJob) -> Result<(), Error> {
+/// What every script that makes a job reads of it.
+pub(super) fn pack(job: &NewJob) -> Result<Packed, Error> {
     let spec = stored_spec::encode(&job.spec)
         .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
-    call.arg(job.id.to_string()).arg(job.id.as_bytes()).arg(&job.spec.tenant).arg(keys::lane(&job.spec));
-    call.arg(spec).arg(job.input.get());
-    Ok(())
+    let mut packed = Packed::new();
+    packed.text("id", job.id.to_string()).text("raw", job.id.as_bytes()).text("tenant", &job.spec.tenant);
+    packed.text("lane", keys::lane(&job.spec)).text("spec", spec).text("input", job.input.get());
+    packed.texts("fields", &fields(&job.spec));
+    Ok(packed)
 }
 
-/// What the scripts decide by, as fields of the record: their number, then each with its value.
-pub(super) fn fields(call: &mut Cmd, spec: &JobSpec) {
+fn depends(dependency: &Dependency, job: &NewJob) -> Packed {
+    let mut packed = Packed::new();
+    packed.text("job", dependency.job.to_string()).text(
+        "on",
+        match dependency.on {
+            _ if job.archived.contains(&dependency.job) => "archived",
+            DependencyOn::Success => "success",
+            DependencyOn::Completion => "completion",
+        },
+    );
+    packed
+}
+
+/// What the scripts decide by, as fields of the record: each with its value.
+fn fields(spec: &JobSpec) -> Vec<String> {
     let number = |value: Option<u64>| value.map(|value| value.to_string());
-    let fields: Vec<(&str, String)> = [
+    [
         ("deadline", number(spec.deadline_ms)),
         ("start_by", number(spec.start_by_ms)),
         ("keep", number(spec.retention_ms)),
@@ -114,12 +123,9 @@ pub(super) fn fields(call: &mut Cmd, spec: &JobSpec) {
         ("after", spec.steps.iter().any(|step| step.stage == Stage::After).then(|| "1".to_owned())),
     ]
     .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-    .collect();
-    call.arg(fields.len());
-    for (name, value) in fields {
-        call.arg(name).arg(value);
-    }
+    .filter_map(|(name, value)| Some([name.to_owned(), value?]))
+    .flatten()
+    .collect()
 }
 
 fn hook(hook: &Hook) -> String {

@@ -58,7 +58,8 @@ pub(crate) fn batch_of(tenant: &str, n: usize) -> NewBatch {
     }
 }
 
-fn line(batch: &str, line: u64) -> NewJob {
+/// Line number `line` of a batch of tenant `t`.
+pub(crate) fn line(batch: &str, line: u64) -> NewJob {
     let mut job = job("echo");
     job.id = JobId::of_line(batch, spec().created_ms, line, 0);
     job.spec.tenant = "t".to_owned();

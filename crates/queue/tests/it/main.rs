@@ -18,6 +18,7 @@ mod registry;
 mod replicas;
 mod requirements;
 mod schedules;
+mod script_times;
 mod sentinel;
 mod shards;
 mod shares;

@@ -17,7 +17,7 @@ use crate::redis::{queue, raw, server};
 const EVERY_MS: u64 = 1_000;
 const TICKS: u64 = 200;
 
-fn schedule(due_ms: Option<u64>) -> Schedule {
+pub(crate) fn schedule(due_ms: Option<u64>) -> Schedule {
     Schedule {
         id: Schedules::new_id(),
         tenant: "acme".into(),

@@ -1,0 +1,8 @@
+-- What tenants are charged for.
+--- @include "lib/limits", "lib/shelves"
+
+-- Charges a tenant `cost` ms of a card.
+local function charge(priority, class, tenant, cost)
+  local place = priority .. ':' .. class .. ':' .. tenant
+  charges[place] = (charges[place] or 0) + cost / limits('t:' .. tenant).weight
+end

@@ -1,0 +1,40 @@
+-- How a job leaves the place where it is.
+--- @include "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line"
+--- @include "lib/resume", "lib/shelves", "lib/stop"
+
+-- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
+local function tidy_lane(lane)
+  local left = false
+  for _, key in ipairs({front_key(lane), lane_key(lane)}) do
+    if redis.call('XLEN', key) == 0 then redis.call('DEL', key) else left = true end
+  end
+  if left then return true end
+  opened[lane] = nil
+  local priority, class, tenant = parts_of(lane)
+  local lanes = lanes_key(priority, class, tenant)
+  redis.call('ZREM', lanes, lane)
+  if redis.call('EXISTS', lanes) == 0 then step_off(priority, class, tenant) end
+  return false
+end
+
+-- Takes a job out of whatever it stands in.
+local function depart(job, now)
+  if job.state == 'running' then
+    stop(job, now)
+  elseif job.state == 'scheduled' then
+    redis.call('ZREM', ROOT .. ':scheduled', job.id)
+  elseif job.state == 'blocked' then
+    redis.call('ZREM', ROOT .. ':settle', 'ready ' .. job.id)
+  elseif job.state == 'queued' then
+    count(ROOT .. ':ready', job.lane, -1)
+    local gate = job.ckey and key_gate(job.tenant, job.ckey)
+    if gate then leave_line(job.id, job.lane, gate) end
+    if job.entry == 'k' then return end
+    local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
+    local front = string.match(entry, '^f(.*)$')
+    redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or entry)
+    tidy_lane(job.lane)
+    -- It may have been let back into its lane in the place of one that stopped: the next in line takes it.
+    if gate then next_in_key(gate) end
+  end
+end

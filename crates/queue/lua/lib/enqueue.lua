@@ -1,0 +1,12 @@
+-- How a job gets into its lane.
+--- @include "lib/append", "lib/counts", "lib/flow", "lib/keys", "lib/lane_keys", "lib/shelves"
+
+-- Puts a job at the end of its lane, or at the front; there, if it can be, as entry `wanted`. Returns where it stands.
+local function enqueue(raw, lane, at_front, wanted)
+  local entry = append(at_front and front_key(lane) or lane_key(lane), raw, wanted)
+  count(ROOT .. ':ready', lane, 1)
+  -- One that goes to the front has been ready before.
+  if not at_front then grow('a:' .. lane, 1) end
+  open_lane(lane)
+  return (at_front and 'f' or '') .. entry
+end

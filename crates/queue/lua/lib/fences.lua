@@ -1,0 +1,3 @@
+-- Fences.
+
+local function fence_counter(fence) return tonumber(string.match(fence or '0', '^%d+')) end

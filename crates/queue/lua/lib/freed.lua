@@ -1,0 +1,9 @@
+-- Gates that a job has passed out of in this call. `lib/resume` lets those held there go on at the end of the call.
+
+local freed = {} -- gates that one passed out of, each once, in the order of their freeing
+
+local function free(gate)
+  if freed[gate] then return end
+  freed[gate] = true
+  freed[#freed + 1] = gate
+end

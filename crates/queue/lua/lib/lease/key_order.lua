@@ -1,0 +1,53 @@
+-- The order among jobs with one concurrency key.
+--- @include "lib/gate_keys", "lib/guard", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/line"
+--- @include "lib/reach", "lib/room", "lib/text"
+
+-- A job whose turn it is not is set aside; it keeps its place in its key's line.
+local function wait_for_key(id, lane, gate, ix)
+  redis.call('ZADD', waiting_key(gate), text(arrival(ix)), id .. ' ' .. lane)
+  redis.call('HSET', job_key(id), 'entry', 'k')
+end
+
+-- Whether this worker could take a job of this lane now, as far as the lane's class and endpoint say.
+local function serves(lane)
+  local _, class, tenant, endpoint = parts_of(lane)
+  class = tonumber(class)
+  local fits = only and class == only or not only and (is_within(reach, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
+  return fits and room('e:' .. tenant .. ':' .. endpoint, now) >= 1
+end
+
+-- A job with the same key that was submitted before this one, is no less urgent, and that this worker could take: it
+-- goes first, and this one is set aside until it has started; or for KEY_WAIT_MS, should it not start. One whose lane
+-- is closed, or which needs another worker, stops nobody.
+local KEY_WAIT_MS = 2000
+local to_front = {} -- id, lane, ... of those that were set aside and go first
+
+-- Whether a queued job may start by its own times, and where it stands; nil for one that is not queued.
+local function may_start(id)
+  local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'start_by', 'deadline')
+  if job[1] ~= 'queued' then return nil end
+  return tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now, job[2]
+end
+
+local function goes_after(lane, gate, ix)
+  local line, served = waiting_key(gate), {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, LINE_MAX)) do
+    local id, other = string.match(member, '^(%x+) (.*)$')
+    if served[other] == nil then served[other] = string.sub(other, 1, 1) <= string.sub(lane, 1, 1) and serves(other) end
+    if served[other] then
+      -- One that cannot be read is itself to blame, and not the one that would wait for it.
+      local _, may, entry = guarded(id, 'queued', may_start, id)
+      if may == nil then
+        redis.call('ZREM', line, member)
+      elseif may then
+        if entry == 'k' then
+          to_front[#to_front + 1] = id
+          to_front[#to_front + 1] = other
+        end
+        redis.call('ZADD', ROOT .. ':holds', 'LT', now + KEY_WAIT_MS, gate)
+        return true
+      end
+    end
+  end
+  return false
+end

@@ -1,0 +1,16 @@
+-- What a call of `lease` asks for, and what it has taken so far.
+--- @include "lib/clock", "lib/reach"
+
+local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
+local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+local rank, patience, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
+for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
+  local class = tonumber(string.match(place, '^%d+'))
+  warm_of[class] = warm_of[class] or {}
+  for _, places in ipairs({warm, warm_of[class]}) do places[#places + 1] = place end
+  takes[place] = tonumber(jobs)
+end
+
+local reply, leases, taken, cleared, bytes, bytes_max = {'ok'}, {}, 0, 0, 0, tonumber(ARGV[13])
+local slots, is_full, ahead = tonumber(ARGV[14]), false, 0
+local given = {} -- id, part, ... of this call

@@ -1,0 +1,103 @@
+-- How the tenant whose turn it is gets its jobs started.
+--- @include "lib/costs", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/key_order"
+--- @include "lib/lease/query", "lib/lease/take", "lib/lease/turns", "lib/limits", "lib/resume", "lib/room"
+--- @include "lib/shelves"
+
+local AHEAD_MS, AHEAD_MAX, SPARE = 500, 300, 32
+
+-- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of
+-- its lanes; or, out of turn, a lane of what the worker has loaded.
+local function serve(priority, class, lead, most, warm_lane)
+  local shelf = shelf_key(priority, class)
+  young[priority] = nil
+  local head = redis.call('ZRANGE', shelf, 0, 1, 'WITHSCORES')
+  local tenant, tag, rival, jumps = head[1], tonumber(head[2]), tonumber(head[4]), false
+  local owner = warm_lane and select(3, parts_of(warm_lane)) or tenant
+  if owner ~= tenant then
+    tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', shelf, owner)), nil, true
+  end
+  local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
+  local places, due = room(gate, now)
+  if places < 1 then
+    hold(gate, priority .. ':' .. class, now, due)
+    leave(priority, class, tenant)
+    cleared = cleared + 1
+    return
+  end
+  -- It goes back when it has jobs left.
+  local lane, turn
+  if warm_lane then
+    lane, turn = warm_lane, redis.call('ZSCORE', lanes, warm_lane)
+    redis.call('ZREM', lanes, warm_lane)
+  else
+    lane, turn = unpack(redis.call('ZPOPMIN', lanes))
+  end
+  local siblings = lane and redis.call('ZCARD', lanes) or 0
+  -- It stands there no more: a job that is called forward into it later in this call has to open it again.
+  if lane then opened[lane] = nil end
+  if not lane then
+    leave(priority, class, tenant)
+    cleared = cleared + 1
+    return
+  end
+  local endpoint = select(4, parts_of(lane))
+  local lane_gate = 'e:' .. tenant .. ':' .. endpoint
+  local lane_places, lane_due = room(lane_gate, now)
+  if lane_places < 1 then
+    hold(lane_gate, lane, now, lane_due)
+    if siblings == 0 then leave(priority, class, tenant) end
+    cleared = cleared + 1
+    return
+  end
+
+  local charged = expected_ms(tenant, endpoint)
+  tenants_on[shelf] = tenants_on[shelf] or redis.call('ZCARD', shelf)
+  ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
+  local step, tenants = charged / limits(gate).weight, tenants_on[shelf]
+  most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
+  if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
+  if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
+  local paid = string.format('%.1f', charged)
+  local jobs, left = take_from(front_key(lane), 'f', lane, tenant, most, paid)
+  if not left then
+    local more
+    more, left = take_from(lane_key(lane), '', lane, tenant, most - jobs, paid)
+    jobs = jobs + more
+  end
+  if jobs > 0 then
+    redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
+    local tags = tags_of[priority]
+    for n = 1, #tags, 2 do
+      if tonumber(tags[n]) == class then
+        tags[n + 1] = tags[n + 1] + jobs * charged / tenants
+        if not jumps then
+          reached[priority][tags[n]] = tag + (jobs - 1) * step
+        elseif reached[priority][tags[n]] == nil then
+          reached[priority][tags[n]] = false
+        end
+      end
+    end
+    start_at(gate, jobs, now)
+    start_at(lane_gate, jobs, now)
+    taken = taken + jobs
+  end
+  if left then
+    redis.call('ZADD', lanes, siblings > 0 and redis.call('INCR', ROOT .. ':turn') or turn, lane)
+  elseif siblings == 0 then
+    leave(priority, class, tenant)
+  end
+end
+
+-- Jobs that go before one with the same key are where they can be served.
+local function call_those_before()
+  for n = 1, #to_front, 2 do
+    local id, lane = to_front[n], to_front[n + 1]
+    if redis.call('HGET', job_key(id), 'entry') == 'k' then
+      local priority, class = parts_of(lane)
+      write_turns(tonumber(priority))
+      call_forward(id, lane)
+      tags_of[tonumber(priority)], tenants_on[shelf_key(priority, class)] = nil, nil
+    end
+  end
+  to_front = {}
+end

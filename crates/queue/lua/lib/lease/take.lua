@@ -1,0 +1,86 @@
+-- How jobs of a lane become running attempts.
+--- @include "lib/counts", "lib/fences", "lib/flow", "lib/gate_keys", "lib/guard", "lib/ids", "lib/keys"
+--- @include "lib/lease/held", "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount", "lib/tell"
+--- @include "lib/text", "lib/watchers"
+
+local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
+
+-- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes
+-- all the same. Returns whether it was taken, and whether it stays where it is, since the worker holds as many as it
+-- may.
+local function take(entry, id, lane, tenant, charged)
+  local key = job_key(id)
+  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
+  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
+  if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
+  local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
+  if not may_hold(part) then return false, true end
+  local ckey, start_by, deadline, hook, batch
+  if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
+  touch(id, 'queued', lane, ckey)
+  -- Its time is over, and `expire`, which has not come by yet, ends it.
+  if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
+  if ckey then
+    local gate = key_gate(tenant, ckey)
+    if counted(ROOT .. ':running', gate) >= key_max(ckey) or goes_after(lane, gate, job[2]) then
+      wait_for_key(id, lane, gate, job[2])
+      return false
+    end
+    leave_line(id, lane, gate)
+    count(ROOT .. ':running', gate, 1)
+  end
+  local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
+  local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
+  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
+    -- Four words and no more: the release before reads no job of a fifth.
+    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
+  hold_job(id, part)
+  if job[9] then redis.call('HDEL', key, 'entry') end
+  if start_by then
+    redis.call('HDEL', key, 'start_by')
+    if deadline then redis.call('ZADD', ROOT .. ':deadlines', deadline, id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
+  end
+  if hook then tell({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
+  if batch then count(batch_key(batch), 'running', 1) end
+  notify(id, job[7], now)
+  count(ROOT .. ':ready', lane, -1)
+  if attempt == 1 then
+    grow('s:' .. lane, 1)
+    if queued > LATE_MS[string.sub(lane, 1, 1)] then grow('l:' .. lane, 1) end
+  end
+  leases[#leases + 1] = expiry
+  leases[#leases + 1] = id
+  bytes = bytes + #job[3] + #job[4]
+  -- The last part is filled in when the call is done.
+  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued), ''}) do reply[#reply + 1] = part end
+  return true
+end
+
+-- Takes up to `most` from a stream, fewer when the reply is full. How many jobs that gave, and whether there are
+-- more. An empty stream is deleted, since it would keep its memory.
+local function take_from(stream, mark, lane, tenant, most, charged)
+  local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most + 1)
+  local gone, jobs, left = {}, 0, #entries > most
+  for n = 1, math.min(most, #entries) do
+    if bytes >= bytes_max then
+      left = true
+      break
+    end
+    local entry = entries[n]
+    local id, done, is_taken, stays = id_of(entry[2][2])
+    if id then done, is_taken, stays = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged) end
+    if stays then
+      is_full, left = true, true
+      break
+    end
+    gone[n] = entry[1]
+    if done and is_taken then jobs = jobs + 1 end
+  end
+  cleared = cleared + #gone - jobs
+  if not left and #gone > 0 then
+    redis.call('DEL', stream)
+  elseif #gone > 0 then
+    redis.call('XDEL', stream, unpack(gone))
+  end
+  return jobs, left
+end

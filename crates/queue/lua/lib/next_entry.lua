@@ -1,0 +1,17 @@
+-- What would be served next on a shelf.
+--- @include "lib/lane_keys"
+
+-- The lane that would be served next.
+local function next_lane(priority, class)
+  local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
+  return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
+end
+
+-- The entry of that lane that would be served next, and the lane; nil when there is none.
+local function next_entry(priority, class)
+  local lane = next_lane(priority, class)
+  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
+    local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+    if entry then return entry[1], lane end
+  end
+end

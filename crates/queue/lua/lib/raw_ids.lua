@@ -1,0 +1,5 @@
+-- The 16 bytes of an id.
+
+local function raw_of(id)
+  return (string.gsub(id, '%x%x', function(digits) return string.char(tonumber(digits, 16)) end))
+end

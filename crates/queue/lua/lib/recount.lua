@@ -1,0 +1,69 @@
+-- The sweep that counts all open jobs anew (recover.lua) keeps in `:recount` how far it has come (`:tenant`, and
+-- `:at`, an entry of that tenant's index) and how many jobs it has seen there, by "<open|running|ready> <gate or
+-- lane>". A script that moves a job which the sweep has seen counts there what has changed, so that the sum is right
+-- at every moment.
+--- @include "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_parts", "lib/states"
+
+local RECOUNT = ROOT .. ':recount'
+local recount_tenant, recount_at -- asked once a call; false where no sweep is under way
+local touched = {} -- id -> what the job was before this call, while a sweep is under way
+
+local function is_recounting()
+  if recount_tenant == nil then recount_tenant, recount_at = unpack(redis.call('HMGET', RECOUNT, ':tenant', ':at')) end
+  return recount_tenant
+end
+
+-- The bytes that a record was counted with (`size`). One of the release before was not.
+local function size_of(id) return tonumber(redis.call('HGET', job_key(id), 'size') or 0) or 0 end
+
+-- Before a job moves. One that is new has no state yet.
+local function touch(id, state, lane, ckey)
+  if not is_recounting() or touched[id] then return end
+  touched[id] = {state = state, lane = lane, ckey = ckey, size = size_of(id)}
+end
+
+-- As ZRANGE BYLEX orders them: Lua's own order of texts depends on the locale.
+local function is_before(one, other)
+  for n = 1, math.min(#one, #other) do
+    local a, b = string.byte(one, n), string.byte(other, n)
+    if a ~= b then return a < b end
+  end
+  return #one < #other
+end
+
+local function is_recounted(tenant, ix)
+  if tenant ~= recount_tenant then return is_before(tenant, recount_tenant) end
+  local ms, seq = string.match(ix, '^(%d+)%-(%d+)$')
+  local at_ms, at_seq = string.match(recount_at, '^(%d+)%-(%d+)$')
+  if not ms or not at_ms then return false end
+  if ms ~= at_ms then return tonumber(ms) < tonumber(at_ms) end
+  return tonumber(seq) <= tonumber(at_seq)
+end
+
+-- Counts a job, as it is, in the sum of the sweep.
+local function recount(state, lane, ckey, by)
+  if not OPEN_STATES[state] then return end
+  local _, _, tenant, endpoint = parts_of(lane)
+  local gates = {'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}
+  for _, gate in ipairs(gates) do count(RECOUNT, 'open ' .. gate, by) end
+  if state == 'running' then
+    if ckey then gates[3] = key_gate(tenant, ckey) end
+    for _, gate in ipairs(gates) do count(RECOUNT, 'running ' .. gate, by) end
+  elseif state == 'queued' then
+    count(RECOUNT, 'ready ' .. lane, by)
+  end
+end
+
+local function flush_touched()
+  for id, before in pairs(touched) do
+    local after, tenant = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey', 'size'), select(3, parts_of(before.lane))
+    if after[1] and is_recounted(tenant, after[1]) then
+      count(RECOUNT, 'bytes t:' .. tenant, (tonumber(after[5]) or 0) - before.size)
+      recount(before.state, before.lane, before.ckey, -1)
+      recount(after[2], after[3], after[4], 1)
+    end
+  end
+  touched = {}
+end
+
+at_end('count again', flush_touched)

@@ -1,0 +1,72 @@
+-- How jobs and lanes that a gate held go on. At the end of a call those go on that are held at the gates that it has
+-- freed.
+--- @include "lib/attempt", "lib/counts", "lib/enqueue", "lib/freed", "lib/gate_keys", "lib/guard", "lib/keys"
+--- @include "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/shelves", "lib/wake"
+
+-- Puts a job that was set aside back at the front of its lane.
+local function call_forward(id, lane)
+  count(ROOT .. ':ready', lane, -1)
+  redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
+end
+
+-- Jobs with a concurrency key may go on: of each lane as many as there are free places, in the order of arrival. Of
+-- each lane, since one lane may be closed, or have no worker, for any time; `lease` keeps the order between lanes
+-- (lib/lease/key_order).
+local function next_in_key(gate)
+  local members = redis.call('ZRANGE', waiting_key(gate), 0, LINE_MAX - 1)
+  if #members == 0 then redis.call('ZREM', ROOT .. ':holds', gate) end
+  local running, in_lane, full = counted(ROOT .. ':running', gate), {}, {}
+  local function look_at(member, id, lane)
+    local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'ckey')
+    local before = in_lane[lane] or 0
+    if job[1] ~= 'queued' then
+      redis.call('ZREM', waiting_key(gate), member)
+    elseif job[2] ~= 'k' then
+      in_lane[lane] = before + 1
+    elseif running + before < key_max(job[3]) then
+      in_lane[lane] = before + 1
+      call_forward(id, lane)
+      wake(select(2, parts_of(lane)), lane)
+    else
+      full[lane] = true
+    end
+  end
+  for _, member in ipairs(members) do
+    local id, lane = string.match(member, '^(%x+) (.*)$')
+    if not full[lane] then guarded(id, nil, look_at, member, id, lane) end
+  end
+end
+
+-- Lets those held at a gate try again.
+local function resume(gate)
+  if string.sub(gate, 1, 2) == 'k:' then return next_in_key(gate) end
+  local held = held_key(gate)
+  local members = redis.call('ZRANGE', held, 0, 99)
+  if #members == 0 then return end
+  redis.call('ZREM', held, unpack(members))
+  redis.call('ZREM', ROOT .. ':holds', gate)
+  local tenant = string.match(gate, '^t:(.*)$')
+  for _, member in ipairs(members) do
+    if tenant then
+      local priority, class = string.match(member, '^(%d+):(%d+)$')
+      if redis.call('EXISTS', lanes_key(priority, class, tenant)) == 1 then
+        stand(priority, class, tenant)
+        wake(class)
+      end
+    elseif redis.call('EXISTS', lane_key(member), front_key(member)) > 0 then
+      open_lane(member)
+      wake(select(2, parts_of(member)), member)
+    end
+  end
+end
+
+local function resume_freed()
+  local gates, held = freed, {}
+  freed = {}
+  for n, gate in ipairs(gates) do held[n] = held_key(gate) end
+  -- Few gates hold anything.
+  if #held == 0 or redis.call('EXISTS', unpack(held)) == 0 then return end
+  for _, gate in ipairs(gates) do attempt('gate', resume, gate) end
+end
+
+at_end(false, resume_freed)

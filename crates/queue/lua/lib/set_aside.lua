@@ -1,0 +1,12 @@
+-- The quarantine: jobs whose record cannot be read. quarantine.rs lists them.
+--- @include "lib/clock", "lib/keys"
+
+local QUARANTINE, WHY = ROOT .. ':quarantine', ROOT .. ':quarantine_why'
+
+-- Takes a job out of everything that would come back to it, and notes why.
+local function set_aside(id, why)
+  redis.call('ZADD', QUARANTINE, 'NX', asked_at or clock(''), id)
+  redis.call('HSET', WHY, id, why)
+  for _, place in ipairs({':leases', ':scheduled', ':deadlines', ':ended'}) do redis.call('ZREM', ROOT .. place, id) end
+  redis.call('ZREM', ROOT .. ':settle', 'ready ' .. id)
+end

@@ -1,0 +1,34 @@
+-- How a running attempt ends.
+--- @include "lib/charge", "lib/costs", "lib/counts", "lib/departures", "lib/freed", "lib/gate_keys"
+--- @include "lib/keys", "lib/resume", "lib/text"
+
+local KEPT_ATTEMPTS = 30 -- older entries of a job's history make room for newer ones
+
+-- The running attempt as it goes into the job's history: field and value for the HSET that moves the job on. `tail` is
+-- `attempt_tail` of record.rs, or empty. What succeeded keeps its fence, so that its attempt need not name it again.
+local function closed_attempt(job, now, outcome, tail)
+  if tonumber(job.attempt) > KEPT_ATTEMPTS then
+    redis.call('HDEL', job_key(job.id), 'h' .. (tonumber(job.attempt) - KEPT_ATTEMPTS))
+  end
+  local fence = outcome == 'succeeded' and not job.after and '=' or job.fence
+  local took = text(math.max(0, now - tonumber(job.leased)))
+  return 'h' .. job.attempt, table.concat({job.worker, fence, job.leased, job.queued, took, outcome, tail}, ' ')
+end
+
+-- A running job gives back its lease and its slots, and pays for what it took.
+local function stop(job, now)
+  stopped[#stopped + 1] = job.id
+  local ids = left_by[job.worker] or {}
+  left_by[job.worker], ids[#ids + 1] = ids, job.id
+  if job.batch then count(batch_key(job.batch), 'running', -1) end
+  for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
+    count(ROOT .. ':running', gate, -1)
+    free(gate)
+  end
+  if job.ckey then
+    local gate = key_gate(job.tenant, job.ckey)
+    count(ROOT .. ':running', gate, -1)
+    next_in_key(gate)
+  end
+  charge(job.priority, job.class, job.tenant, taken_ms(job, now) - tonumber(job.charged))
+end

@@ -1,0 +1,11 @@
+-- Messages to the webhook of a job.
+--- @include "lib/outbox"
+
+-- A job's message, if its owner wants to hear of this event. `hook` is "<event,event> <url>", nil when there is none.
+local function tell(job, event, suffix, now)
+  if not job.hook then return end
+  local events, url = string.match(job.hook, '^(%S*) (.*)$')
+  if not string.find(',' .. events .. ',', ',' .. event .. ',', 1, true) then return end
+  local msg = 'msg_' .. job.id .. '_' .. string.match(event, '[^.]*$') .. (suffix and '_' .. suffix or '')
+  outbox(now, msg, event, job.id, job.tenant, url)
+end
