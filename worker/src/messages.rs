@@ -379,7 +379,7 @@ mod tests {
         while let Some(batch) = pending.batch().await {
             sent.extend(batch);
         }
-        assert!(sent.len() < 100, "{}", flush.len());
+        assert!(sent.len() < 100, "{}", sent.len());
         assert!(sent.iter().all(|message| size(message) <= MERGED_BYTES));
         let expected: Vec<u64> = (0..=20_000).collect();
         let singly = singly(sent);
