@@ -347,7 +347,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src lab/peers tests/schema autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -355,6 +355,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	$(DENY) --offline check bans licenses sources
 	cd sdk/python && $(TOOLS)/dev/bin/ruff check $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff format --check $(PYTHON_FOLDERS)
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
+	python3 tests/tidy
 	cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py --check
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint

@@ -108,7 +108,7 @@ fn fit(event: &mut JobMessage) -> Result<(), String> {
         }
         JobMessage::Output { index, value } => {
             if value.get().len() > TEXT_MAX {
-                let text = format!("output {index} is over {TEXT_MAX} bytes and appears in the result only\n");
+                let text = format!("output {index} is larger than {TEXT_MAX} bytes and appears only in the result\n");
                 *event = JobMessage::Log { stream: LogStream::Stderr, text };
             }
         }
