@@ -32,8 +32,8 @@ impl Signals {
         let app = &self.app;
         match signal {
             Signal::Wake(waiter) => {
-                if !app.pulls.wake(waiter) {
-                    app.pulls.hand_on();
+                if !app.lease_polls.wake(waiter) {
+                    app.lease_polls.hand_on();
                 }
             }
             Signal::Job(id) => app.waits.tell(id),
@@ -43,7 +43,7 @@ impl Signals {
             Signal::Missed => {
                 app.waits.tell_all();
                 Work::ALL.into_iter().for_each(|work| app.work.tell(work));
-                app.pulls.wake_all();
+                app.lease_polls.wake_all();
             }
         }
     }

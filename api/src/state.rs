@@ -34,7 +34,7 @@ use crate::workers::capacity::Offers;
 use crate::workers::evicted::Evicted;
 use crate::workers::fleet::{AllDemands, Drains, Fleet};
 use crate::workers::gateway::advice::Ahead;
-use crate::workers::lease_polls::Pulls;
+use crate::workers::lease_polls::LeasePolls;
 use crate::workers::rented::Machines;
 
 /// The pause before a repeat, times 0.5 to 1.5.
@@ -88,7 +88,7 @@ pub struct Parts {
     pub(crate) running: Cache<(), Arc<Vec<Running>>>,
     pub(crate) costs: Costs,
     pub(crate) waits: Waits,
-    pub(crate) pulls: Pulls,
+    pub(crate) lease_polls: LeasePolls,
     pub(crate) offers: Offers,
     pub(crate) live: Live,
     /// The metrics of the installation that this process serves.
@@ -103,7 +103,7 @@ pub struct Parts {
     held_shares: Shares,
     pub(crate) turns: Turns,
     /// Permits for workers that wait for jobs, separate from clients' held requests.
-    held_pulls: Arc<Semaphore>,
+    held_polls: Arc<Semaphore>,
     /// Permits for uploads of batch lines.
     pub(crate) uploads: Semaphore,
     /// The tenants' shares of the uploads.
@@ -166,7 +166,7 @@ impl App {
             offers: Offers::default(),
             live: Live::default(),
             exposition,
-            pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
+            lease_polls: LeasePolls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),
             history: History::new(objects.clone()),
             rescheduled: queue.all().iter().map(|_| Notify::new()).collect(),
@@ -176,7 +176,7 @@ impl App {
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             held_shares: Shares::new(config.limits.held_requests / 2),
             turns: Turns::new(),
-            held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
+            held_polls: Arc::new(Semaphore::new(config.limits.held_requests)),
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),
             supervisor,
@@ -239,8 +239,8 @@ impl App {
     }
 
     /// A permit for a worker to wait for jobs.
-    pub(crate) fn hold_pull(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        self.held_pulls.clone().try_acquire_owned().map_err(|_| too_many_held())
+    pub(crate) fn hold_poll(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.held_polls.clone().try_acquire_owned().map_err(|_| too_many_held())
     }
 }
 

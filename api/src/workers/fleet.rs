@@ -109,7 +109,7 @@ impl App {
         if !self.demands().await?.contains_key(&number) {
             self.demands.invalidate(&());
             self.fleets.invalidate(&());
-            self.pulls.wake_all();
+            self.lease_polls.wake_all();
         }
         Ok(())
     }

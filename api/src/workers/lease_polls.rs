@@ -29,7 +29,7 @@ const SPREAD: Duration = Duration::from_millis(250);
 
 /// This replica's parked pulls. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Pulls(Arc<Shared>);
+pub(crate) struct LeasePolls(Arc<Shared>);
 
 struct Shared {
     queue: Shards,
@@ -48,7 +48,7 @@ enum Wake {
     Everybody,
 }
 
-impl Pulls {
+impl LeasePolls {
     pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
         let (next, parked) = (AtomicU64::new(1), Mutex::default());
         Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
@@ -176,7 +176,7 @@ impl Pulls {
 
 /// A place among the parked polls. However it ends, a wakeup that was meant for it is passed on.
 struct Place {
-    pulls: Pulls,
+    lease_polls: LeasePolls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
     /// The reach with which it is, or may be, in the queue's lists.
@@ -186,7 +186,7 @@ struct Place {
 }
 
 impl Place {
-    fn new(pulls: &Pulls) -> Self {
+    fn new(pulls: &LeasePolls) -> Self {
         let number = pulls.0.next.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter { replica: pulls.0.replica.clone(), waiter: number };
         let wake = pulls.register(number);
@@ -195,14 +195,15 @@ impl Place {
 
     /// Ready for the next wake.
     fn again(&mut self) {
-        self.wake = self.pulls.register(self.waiter.waiter);
+        self.wake = self.lease_polls.register(self.waiter.waiter);
     }
 
     /// Leaves the queue's list. `false` when it was chosen meanwhile: look once more. The wake itself may be on its way still; it
     /// will meet no place here and be handed on, which costs another pull one look in vain at most.
     async fn unpark(&mut self) -> Result<bool, Problem> {
         let reach = self.parked.clone().unwrap_or_default();
-        let unparked = self.pulls.0.patience.ask("unpark", self.pulls.0.queue.unpark(&self.waiter, &reach)).await?;
+        let unparked =
+            self.lease_polls.0.patience.ask("unpark", self.lease_polls.0.queue.unpark(&self.waiter, &reach)).await?;
         self.parked = None;
         self.chosen = !unparked;
         self.wake.close();
@@ -212,11 +213,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.pulls.0.parked).remove(&self.waiter.waiter);
+        lock(&self.lease_polls.0.parked).remove(&self.waiter.waiter);
         if self.chosen || matches!(self.wake.try_recv(), Ok(Wake::Chosen)) {
-            self.pulls.hand_on();
+            self.lease_polls.hand_on();
         } else if let Some(reach) = self.parked.take() {
-            let (queue, waiter) = (self.pulls.0.queue.clone(), self.waiter.clone());
+            let (queue, waiter) = (self.lease_polls.0.queue.clone(), self.waiter.clone());
             tokio::spawn(async move {
                 // A wake that crosses this meets no place here and is handed on.
                 if let Err(error) = queue.unpark(&waiter, &reach).await {

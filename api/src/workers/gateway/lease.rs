@@ -61,13 +61,13 @@ pub(super) async fn lease(
         }
         // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
         let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
-        let held = if wait_ms > 0 { Some(app.hold_pull()?) } else { None };
+        let held = if wait_ms > 0 { Some(app.hold_poll()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         // One that does not wait is nobody to tell.
         let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());
         let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
         let asked = || query(&app, &worker, &request, offer.now());
-        app.pulls.lease(asked, deadline, offer.changes()).await.map(Some)
+        app.lease_polls.lease(asked, deadline, offer.changes()).await.map(Some)
     };
     let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
     let Some(granted) = granted else {
@@ -135,7 +135,7 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     )?;
     if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
         // It may look because it was woken for a job: that is for somebody else.
-        app.pulls.hand_on();
+        app.lease_polls.hand_on();
         return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));
     }
     // One that is not known meets nobody's demands; its next heartbeat has it join again.
