@@ -36,12 +36,12 @@ impl Signals {
                     app.lease_polls.hand_on();
                 }
             }
-            Signal::Job(id) => app.waits.tell(id),
+            Signal::Job(id) => app.job_watchers.tell(id),
             Signal::Work(work) => app.work.tell(work),
             // The autoscaler's business.
             Signal::Unmet => {}
             Signal::Missed => {
-                app.waits.tell_all();
+                app.job_watchers.tell_all();
                 Work::ALL.into_iter().for_each(|work| app.work.tell(work));
                 app.lease_polls.wake_all();
             }

@@ -21,7 +21,7 @@ use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem};
 use crate::history::History;
 use crate::jobs::large_inputs;
-use crate::jobs::watchers::Waits;
+use crate::jobs::watchers::JobWatchers;
 use crate::queue_timeout::Patience;
 use crate::tenants::Tenants;
 use crate::tenants::auth;
@@ -87,7 +87,7 @@ pub struct Parts {
     /// The running jobs, at most one second old.
     pub(crate) running: Cache<(), Arc<Vec<Running>>>,
     pub(crate) costs: Costs,
-    pub(crate) waits: Waits,
+    pub(crate) job_watchers: JobWatchers,
     pub(crate) lease_polls: LeasePolls,
     pub(crate) offers: Offers,
     pub(crate) live: Live,
@@ -162,7 +162,7 @@ impl App {
             running: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             evicted: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             costs: Costs::default(),
-            waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
+            job_watchers: JobWatchers::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),
             live: Live::default(),
             exposition,

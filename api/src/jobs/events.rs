@@ -130,7 +130,7 @@ pub(crate) async fn events(
 fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
-        let mut follow = app.waits.follow(id);
+        let mut follow = app.job_watchers.follow(id);
         loop {
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
             let job = match follow.look().await {

@@ -50,7 +50,7 @@ pub(crate) async fn get(
         let _held = app.hold(&caller.tenant)?;
         caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
-        let seen = match app.waits.until_end(job.id, deadline).await? {
+        let seen = match app.job_watchers.until_end(job.id, deadline).await? {
             // Ended and archived since it was last looked at.
             None => app.find_job(&caller.tenant, job.id).await?,
             seen => seen,

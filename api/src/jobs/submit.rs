@@ -91,7 +91,7 @@ pub(crate) async fn one(
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
     app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
     // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
-    let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
+    let follow = (wait_s > 0).then(|| app.job_watchers.follow(job.id));
     job.watcher = follow.as_ref().map(|_| app.replica.clone());
     let submitted = enter(&app, std::slice::from_ref(&job)).await?;
     caller.turn.end();
@@ -256,7 +256,7 @@ async fn seen_in_time(
 async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
     let seen = match wait_s {
         0 => None,
-        _ => seen_in_time(app, tenant, id, app.waits.until_end(id, until(wait_s))).await,
+        _ => seen_in_time(app, tenant, id, app.job_watchers.until_end(id, until(wait_s))).await,
     };
     let job = match seen {
         Some(job) => Some(job),

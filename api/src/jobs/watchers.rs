@@ -19,7 +19,7 @@ const RELOOK: Duration = Duration::from_secs(5);
 type Watched = HashMap<JobId, watch::Sender<()>>;
 
 /// The jobs that clients of this replica wait for.
-pub(crate) struct Waits {
+pub(crate) struct JobWatchers {
     queue: Shards,
     replica: String,
     patience: Patience,
@@ -27,7 +27,7 @@ pub(crate) struct Waits {
     shutdown: CancellationToken,
 }
 
-impl Waits {
+impl JobWatchers {
     pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
         Self { queue, replica, patience, watched: Mutex::default(), shutdown }
     }
@@ -64,7 +64,7 @@ impl Waits {
 
 /// One waiter of one job.
 pub(crate) struct Follow<'a> {
-    waits: &'a Waits,
+    job_watchers: &'a JobWatchers,
     id: JobId,
     changes: watch::Receiver<()>,
 }
@@ -73,10 +73,13 @@ impl Follow<'_> {
     /// The job as of now. Later changes are signalled.
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
         self.changes.mark_unchanged();
-        self.waits.patience.ask("watch a job", self.waits.queue.watch(self.id, &self.waits.replica)).await
+        self.job_watchers
+            .patience
+            .ask("watch a job", self.job_watchers.queue.watch(self.id, &self.job_watchers.replica))
+            .await
     }
 
-    /// Waits for a change of a job that is watched and had not ended; then as [`Waits::until_end`].
+    /// Waits for a change of a job that is watched and had not ended; then as [`JobWatchers::until_end`].
     pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Problem> {
         loop {
             let changed = self.changed(deadline).await;
@@ -93,14 +96,14 @@ impl Follow<'_> {
         tokio::select! {
             _ = self.changes.changed() => true,
             () = sleep_until(relook.min(deadline)) => relook < deadline,
-            () = self.waits.shutdown.cancelled() => false,
+            () = self.job_watchers.shutdown.cancelled() => false,
         }
     }
 }
 
 impl Drop for Follow<'_> {
     fn drop(&mut self) {
-        let mut watched = lock(&self.waits.watched);
+        let mut watched = lock(&self.job_watchers.watched);
         // Let go of the own receiver under the lock, so that of two that leave at once the second sees that it is the last.
         self.changes = watch::channel(()).1;
         if watched.get(&self.id).is_some_and(|waiters| waiters.receiver_count() == 0) {

@@ -218,7 +218,7 @@ impl Line {
                 "too many requests of this tenant are waiting on this replica; nothing was done. Send fewer at once";
             Problem::new(Code::RateLimited, detail)
         };
-        let _waits = Waits::one_more(&self.waiting).ok_or_else(too_many)?;
+        let _waits = JobWatchers::one_more(&self.waiting).ok_or_else(too_many)?;
         let begun = Instant::now();
         let done = timeout(WAIT_MAX, what).await.map_err(|_| too_many());
         if begun.elapsed() >= Duration::from_millis(1) {
@@ -345,16 +345,16 @@ pub(crate) async fn count(mut request: Request, next: Next) -> Response {
 }
 
 /// One request more that waits, until it is dropped.
-struct Waits<'a>(&'a AtomicUsize);
+struct JobWatchers<'a>(&'a AtomicUsize);
 
-impl<'a> Waits<'a> {
+impl<'a> JobWatchers<'a> {
     fn one_more(waiting: &'a AtomicUsize) -> Option<Self> {
         let waits = Self(waiting);
         (waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX).then_some(waits)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for JobWatchers<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
