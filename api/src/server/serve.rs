@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::bodies::{Answering, Asking};
-use self::connection_limit::{Seat, Seats};
+use self::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::metrics;
 use crate::server::peer::Peer;
 
@@ -79,7 +79,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `shutdown`, then lets those that are open end.
 pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, shutdown: CancellationToken) {
-    let (seats, open) = (Seats::new(bounds.connections), TaskTracker::new());
+    let (seats, open) = (ConnectionLimit::new(bounds.connections), TaskTracker::new());
     loop {
         // One more than there are seats is accepted: that there is somebody to make room for has to be known first. The rest stays
         // in the kernel's backlog.
@@ -115,7 +115,13 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 }
 
 /// Serves one connection until it ends, is idle for too long, is asked to end or has to make room.
-async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    seat: &Arc<ConnectionPermit>,
+    bounds: Bounds,
+    shutdown: CancellationToken,
+) {
     if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
         tracing::debug!(%error, "a connection closed before it was served");
         return;
@@ -172,7 +178,7 @@ fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
 
 /// Returns when no request has been open for the idle time. It covers what hyper's own timer does not: a client that
 /// sends nothing at all, or half of an HTTP/2 preface, or opens no stream.
-async fn idle(seat: &Seat, bounds: Bounds) {
+async fn idle(seat: &ConnectionPermit, bounds: Bounds) {
     loop {
         let (open, served) = seat.open();
         let bound = if served { bounds.idle } else { bounds.headers };

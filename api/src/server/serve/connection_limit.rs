@@ -18,7 +18,7 @@ enum Doing {
 }
 
 /// The connections of a replica.
-pub(super) struct Seats {
+pub(super) struct ConnectionLimit {
     house: Mutex<House>,
     /// Notifies that a seat is free, or held by a connection that may be closed.
     freed: Notify,
@@ -32,7 +32,7 @@ struct House {
     next: u64,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(super) fn new(seats: usize) -> Arc<Self> {
         let house = House { seats, taken: 0, idle: BTreeMap::new(), next: 0 };
         Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
@@ -40,7 +40,7 @@ impl Seats {
 
     /// A seat for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
     /// client. Called by one task at a time.
-    pub(super) async fn take(self: &Arc<Self>) -> Arc<Seat> {
+    pub(super) async fn take(self: &Arc<Self>) -> Arc<ConnectionPermit> {
         loop {
             if let Some(seat) = self.try_take() {
                 return seat;
@@ -49,7 +49,7 @@ impl Seats {
         }
     }
 
-    fn try_take(self: &Arc<Self>) -> Option<Arc<Seat>> {
+    fn try_take(self: &Arc<Self>) -> Option<Arc<ConnectionPermit>> {
         let mut house = lock(&self.house);
         if house.taken < house.seats {
             house.taken += 1;
@@ -59,7 +59,7 @@ impl Seats {
         let leave = CancellationToken::new();
         let open = Open { place: Some(house.put(Doing::Nothing, &leave)), ..Open::default() };
         drop(house);
-        Some(Arc::new(Seat { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
+        Some(Arc::new(ConnectionPermit { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
     }
 
     /// Closes the connection of the least active client.
@@ -90,8 +90,8 @@ impl House {
 }
 
 /// One connection's seat.
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct ConnectionPermit {
+    seats: Arc<ConnectionLimit>,
     /// Signals that the seat is needed for another connection.
     pub(super) leave: CancellationToken,
     open: Mutex<Open>,
@@ -110,7 +110,7 @@ struct Open {
     place: Option<(Doing, u64)>,
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// Requests that are open, and whether there has ever been one.
     pub(super) fn open(&self) -> (usize, bool) {
         let open = lock(&self.open);
@@ -159,7 +159,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let place = lock(&self.open).place;
         let mut house = lock(&self.seats.house);
@@ -176,7 +176,7 @@ impl Drop for Seat {
 }
 
 /// One open request.
-pub(super) struct Busy(Arc<Seat>);
+pub(super) struct Busy(Arc<ConnectionPermit>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -185,7 +185,7 @@ impl Drop for Busy {
 }
 
 /// A request's body, on its way in.
-pub(super) struct Sending(Arc<Seat>);
+pub(super) struct Sending(Arc<ConnectionPermit>);
 
 impl Drop for Sending {
     fn drop(&mut self) {
@@ -206,17 +206,17 @@ mod tests {
     use super::*;
 
     /// Takes a seat that must be free.
-    fn take(seats: &Arc<Seats>) -> Arc<Seat> {
+    fn take(seats: &Arc<ConnectionLimit>) -> Arc<ConnectionPermit> {
         seats.take().now_or_never().unwrap()
     }
 
-    fn gone(seats: &[&Arc<Seat>]) -> Vec<bool> {
+    fn gone(seats: &[&Arc<ConnectionPermit>]) -> Vec<bool> {
         seats.iter().map(|seat| seat.leave.is_cancelled()).collect()
     }
 
     #[test]
     fn who_does_the_least_for_longest_makes_room() {
-        let seats = Seats::new(4);
+        let seats = ConnectionLimit::new(4);
         let (waits, sends, paused, silent) = (take(&seats), take(&seats), take(&seats), take(&seats));
         let (_waits, body) = waits.begin();
         drop(body);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_first_to_finish_makes_room_when_all_were_busy() {
-        let seats = Seats::new(2);
+        let seats = ConnectionLimit::new(2);
         let (one, two) = (take(&seats), take(&seats));
         let ((_one, body_one), (two_is_busy, body_two)) = (one.begin(), two.begin());
         drop((body_one, body_two));
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_seat_that_was_passed_on_is_not_given_back_again() {
-        let seats = Seats::new(2);
+        let seats = ConnectionLimit::new(2);
         let (one, two) = (take(&seats), take(&seats));
         let three = take(&seats);
         // The first is on its way out, and does something once more.
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_begins_before_its_request_has_ended_is_still_sending() {
-        let seats = Seats::new(1);
+        let seats = ConnectionLimit::new(1);
         let seat = take(&seats);
         let (busy, body) = seat.begin();
         assert!(!seat.is_needed());
