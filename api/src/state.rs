@@ -27,7 +27,7 @@ use crate::tenants::Tenants;
 use crate::tenants::auth;
 use crate::tenants::shares::{Share, Shares};
 use crate::tenants::storage::Stored;
-use crate::tenants::token_last_used::Uses;
+use crate::tenants::token_last_used::TokenLastUsed;
 use crate::tenants::turns::Turns;
 use crate::wakeups::Bells;
 use crate::workers::capacity::Offers;
@@ -71,7 +71,7 @@ pub struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) tokens: Cache<String, Arc<TokenRecord>>,
     pub(crate) tenants: Tenants,
-    pub(crate) uses: Uses,
+    pub(crate) token_last_used: TokenLastUsed,
     pub(crate) stored: Stored,
     pub(crate) older_replicas: Cache<(), bool>,
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
@@ -148,7 +148,7 @@ impl App {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
             tenants: Tenants::new(),
-            uses: Uses::default(),
+            token_last_used: TokenLastUsed::default(),
             stored: Stored::new(),
             older_replicas: large_inputs::older_cache(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),

@@ -280,7 +280,7 @@ pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Ar
     let hash = token.proof(&record, &app.config.token_key).ok_or_else(unknown)?.to_owned();
     let record = Arc::new(record);
     if kind != TokenKind::Worker {
-        app.uses.note(token.id);
+        app.token_last_used.note(token.id);
     }
     if kind != TokenKind::Join {
         app.tokens.insert(token.id.to_owned(), record.clone());

@@ -22,9 +22,9 @@ const NOTED_MAX: usize = 10_000;
 
 /// What was used since it was last written.
 #[derive(Default)]
-pub(crate) struct Uses(Mutex<HashMap<String, u64>>);
+pub(crate) struct TokenLastUsed(Mutex<HashMap<String, u64>>);
 
-impl Uses {
+impl TokenLastUsed {
     /// Notes that a token is used now.
     pub(crate) fn note(&self, id: &str) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_token_is_noted_once_and_the_number_of_them_is_bounded() {
-        let uses = Uses::default();
+        let uses = TokenLastUsed::default();
         for _ in 0..2 {
             uses.note("a");
         }
