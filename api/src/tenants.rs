@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::error::{Code, Problem};
 use crate::server::peer::Address;
-use crate::server::rate_limit::{Paces, Rate, whole_seconds};
+use crate::server::rate_limit::{Rate, RateLimits, whole_seconds};
 use crate::state::App;
 use crate::tenants::auth::BELIEVED_FOR;
 
@@ -32,16 +32,16 @@ const FAILURES: Rate = Rate { every: std::time::Duration::from_secs(6), burst: 1
 /// What this replica knows of tenants, and how fast they and strangers ask.
 pub(crate) struct Tenants {
     known: Cache<String, Arc<TenantRecord>>,
-    requests: Paces<String>,
-    failures: Paces<IpAddr>,
+    requests: RateLimits<String>,
+    failures: RateLimits<IpAddr>,
 }
 
 impl Tenants {
     pub(crate) fn new() -> Self {
         Self {
             known: Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build(),
-            requests: Paces::new(),
-            failures: Paces::new(),
+            requests: RateLimits::new(),
+            failures: RateLimits::new(),
         }
     }
 

@@ -29,9 +29,9 @@ impl Rate {
 }
 
 /// What is paced, by `K`. A bounded number of them.
-pub(crate) struct Paces<K>(Cache<K, Arc<Mutex<Option<Instant>>>>);
+pub(crate) struct RateLimits<K>(Cache<K, Arc<Mutex<Option<Instant>>>>);
 
-impl<K: Hash + Eq + Send + Sync + 'static> Paces<K> {
+impl<K: Hash + Eq + Send + Sync + 'static> RateLimits<K> {
     pub(crate) fn new() -> Self {
         Self(Cache::builder().max_capacity(PACED_MAX).time_to_idle(FORGET_AFTER).build())
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_one_at_a_time() {
-        let (paces, start) = (Paces::new(), Instant::now());
+        let (paces, start) = (RateLimits::new(), Instant::now());
         let rate = Rate { every: Duration::from_secs(6), burst: 10 };
         for _ in 0..10 {
             assert_eq!(paces.take("a", rate, start), Ok(()));
