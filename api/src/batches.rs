@@ -268,7 +268,7 @@ impl Duty for Runner {
 
     async fn wait(&mut self, pause: Duration) {
         sleep(BREATH).await;
-        self.app.work.wait(Work::Batches, self.shard.number(), pause).await;
+        self.app.wakeups.wait(Work::Batches, self.shard.number(), pause).await;
     }
 
     async fn shut_down(&mut self) {

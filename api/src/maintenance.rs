@@ -72,7 +72,7 @@ impl Duty for Upkeep {
     const BLOCKS_READINESS: bool = false;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        metrics::upkeep(self.0.pulls.parked());
+        metrics::upkeep(self.0.lease_polls.parked());
         Ok(UPKEEP_EVERY)
     }
 }

@@ -264,7 +264,7 @@ impl Duty for Settler {
 
     async fn wait(&mut self, pause: Duration) {
         if !pause.is_zero() {
-            self.app.work.wait(Work::Settle, 0, pause).await;
+            self.app.wakeups.wait(Work::Settle, 0, pause).await;
         }
     }
 }

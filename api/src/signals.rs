@@ -37,12 +37,12 @@ impl Signals {
                 }
             }
             Signal::Job(id) => app.job_watchers.tell(id),
-            Signal::Work(work) => app.work.tell(work),
+            Signal::Work(work) => app.wakeups.tell(work),
             // The autoscaler's business.
             Signal::Unmet => {}
             Signal::Missed => {
                 app.job_watchers.tell_all();
-                Work::ALL.into_iter().for_each(|work| app.work.tell(work));
+                Work::ALL.into_iter().for_each(|work| app.wakeups.tell(work));
                 app.lease_polls.wake_all();
             }
         }

@@ -29,7 +29,7 @@ use crate::tenants::shares::{Share, Shares};
 use crate::tenants::storage::Stored;
 use crate::tenants::token_last_used::TokenLastUsed;
 use crate::tenants::turns::Turns;
-use crate::wakeups::Bells;
+use crate::wakeups::Wakeups;
 use crate::workers::capacity::Offers;
 use crate::workers::evicted::Evicted;
 use crate::workers::fleet::{AllDemands, Drains, Fleet};
@@ -93,7 +93,7 @@ pub struct Parts {
     pub(crate) live: Live,
     /// The metrics of the installation that this process serves.
     pub(crate) exposition: Exposition,
-    pub(crate) work: Bells,
+    pub(crate) wakeups: Wakeups,
     /// One notifier per shard: a schedule may tick sooner than its scheduler expects.
     pub(crate) rescheduled: Vec<Notify>,
     /// This replica's name, unique to this process.
@@ -167,7 +167,7 @@ impl App {
             live: Live::default(),
             exposition,
             lease_polls: LeasePolls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
-            work: Bells::new(queue.all().len()),
+            wakeups: Wakeups::new(queue.all().len()),
             history: History::new(objects.clone()),
             rescheduled: queue.all().iter().map(|_| Notify::new()).collect(),
             redis_changed: queue.all().iter().map(|_| Notify::new()).collect(),

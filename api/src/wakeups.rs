@@ -7,19 +7,19 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// One bell per kind of work and shard.
-pub(crate) struct Bells(Vec<Bell>);
+pub(crate) struct Wakeups(Vec<Wakeup>);
 
 #[derive(Default)]
-struct Bell {
+struct Wakeup {
     hooks: Notify,
     settle: Notify,
     batches: Notify,
 }
 
-impl Bells {
+impl Wakeups {
     /// Notifiers for this number of shards.
     pub(crate) fn new(shards: usize) -> Self {
-        Self((0..shards).map(|_| Bell::default()).collect())
+        Self((0..shards).map(|_| Wakeup::default()).collect())
     }
 
     /// Notifies every shard. A notification without a waiter is kept, once.
@@ -33,7 +33,7 @@ impl Bells {
     }
 }
 
-impl Bell {
+impl Wakeup {
     fn of(&self, work: Work) -> &Notify {
         match work {
             Work::Hooks => &self.hooks,

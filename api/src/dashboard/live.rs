@@ -68,7 +68,7 @@ impl Default for Live {
 
 impl Live {
     /// The right to another stream for a tenant.
-    pub(crate) fn seat(&self, tenant: &str) -> Result<Share, Problem> {
+    pub(crate) fn permit(&self, tenant: &str) -> Result<Share, Problem> {
         self.streams.take(tenant).ok_or_else(|| {
             Problem::new(
                 Code::RateLimited,
@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn a_tenant_has_so_many_streams_and_gets_those_back_that_it_closes() {
         let live = Live::default();
-        let seats: Vec<Share> = (0..STREAMS_MAX).map(|_| live.seat("acme").unwrap()).collect();
-        assert_eq!(live.seat("acme").err().map(|problem| problem.code()), Some(Code::RateLimited));
-        assert!(live.seat("rival").is_ok());
-        drop(seats);
-        assert!(live.seat("acme").is_ok());
+        let permits: Vec<Share> = (0..STREAMS_MAX).map(|_| live.permit("acme").unwrap()).collect();
+        assert_eq!(live.permit("acme").err().map(|problem| problem.code()), Some(Code::RateLimited));
+        assert!(live.permit("rival").is_ok());
+        drop(permits);
+        assert!(live.permit("acme").is_ok());
     }
 
     #[test]

@@ -118,14 +118,14 @@ pub(crate) async fn follow(
         }
         None => Topic::ALL.into_iter().filter(|topic| has(&token, topic.scope())).collect(),
     };
-    let seats = (app.hold(&token.tenant)?, app.live.seat(&token.tenant)?);
+    let permits = (app.hold(&token.tenant)?, app.live.permit(&token.tenant)?);
     let mut followed = Vec::with_capacity(topics.len());
     for topic in topics {
         followed.push(changes(topic, app.follow(topic.subject(&token))?).boxed());
     }
     let told = while_stands(app.clone(), token, told(app, select_all(followed)));
     let told = async_stream::stream! {
-        let _seats = seats;
+        let _seats = permits;
         for await event in told {
             yield event;
         }

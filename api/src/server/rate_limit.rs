@@ -68,18 +68,18 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_one_at_a_time() {
-        let (paces, start) = (RateLimits::new(), Instant::now());
+        let (limits, start) = (RateLimits::new(), Instant::now());
         let rate = Rate { every: Duration::from_secs(6), burst: 10 };
         for _ in 0..10 {
-            assert_eq!(paces.take("a", rate, start), Ok(()));
+            assert_eq!(limits.take("a", rate, start), Ok(()));
         }
-        assert_eq!(paces.take("a", rate, start), Err(Duration::from_secs(6)));
-        assert_eq!(paces.take("b", rate, start), Ok(()), "each has its own");
+        assert_eq!(limits.take("a", rate, start), Err(Duration::from_secs(6)));
+        assert_eq!(limits.take("b", rate, start), Ok(()), "each has its own");
         let later = start + Duration::from_secs(6);
-        assert_eq!(paces.take("a", rate, later), Ok(()), "what was refused took nothing");
-        assert_eq!(paces.take("a", rate, later), Err(Duration::from_secs(6)));
+        assert_eq!(limits.take("a", rate, later), Ok(()), "what was refused took nothing");
+        assert_eq!(limits.take("a", rate, later), Err(Duration::from_secs(6)));
         let much_later = start + Duration::from_secs(3600);
-        assert_eq!((0..20).filter(|_| paces.take("a", rate, much_later).is_ok()).count(), 10, "no more is saved up");
+        assert_eq!((0..20).filter(|_| limits.take("a", rate, much_later).is_ok()).count(), 10, "no more is saved up");
     }
 
     #[test]

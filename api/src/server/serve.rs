@@ -79,31 +79,31 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `shutdown`, then lets those that are open end.
 pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, shutdown: CancellationToken) {
-    let (seats, open) = (ConnectionLimit::new(bounds.connections), TaskTracker::new());
+    let (permits, open) = (ConnectionLimit::new(bounds.connections), TaskTracker::new());
     loop {
-        // One more than there are seats is accepted: that there is somebody to make room for has to be known first. The rest stays
+        // One more than there are permits is accepted: that there is somebody to make room for has to be known first. The rest stays
         // in the kernel's backlog.
         let accepted = async {
             let (stream, _) = listener.accept().await?;
-            Ok::<_, std::io::Error>((stream, seats.take().await))
+            Ok::<_, std::io::Error>((stream, permits.take().await))
         };
         let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, seat)) => {
+            Ok((stream, permit)) => {
                 let (router, shutdown) = (router.clone(), shutdown.clone());
                 open.spawn(async move {
                     metrics::connection_opened();
-                    connection(stream, router, &seat, bounds, shutdown).await;
+                    connection(stream, router, &permit, bounds, shutdown).await;
                     metrics::connection_closed();
                 });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 // Whatever there is too little of, most likely file descriptors, a connection less gives back.
-                seats.make_room();
+                permits.make_room();
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -118,7 +118,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 async fn connection(
     stream: TcpStream,
     router: Router,
-    seat: &Arc<ConnectionPermit>,
+    permit: &Arc<ConnectionPermit>,
     bounds: Bounds,
     shutdown: CancellationToken,
 ) {
@@ -134,7 +134,7 @@ async fn connection(
         if let Some(peer) = peer {
             request.extensions_mut().insert(peer);
         }
-        let (busy, sending) = seat.begin();
+        let (busy, sending) = permit.begin();
         let answer = inner.call(request.map(|body| Asking::new(body, sending)));
         async move { answer.await.map(|answer: Response<Body>| answer.map(|body| Answering::new(body, busy))) }
     });
@@ -143,10 +143,10 @@ async fn connection(
     tokio::pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => Some(outcome),
-        () = idle(seat, bounds) => None,
+        () = idle(permit, bounds) => None,
         () = shutdown.cancelled() => None,
-        () = seat.leave.cancelled() => {
-            if !seat.is_needed() {
+        () = permit.leave.cancelled() => {
+            if !permit.is_needed() {
                 return;
             }
             None
@@ -178,12 +178,12 @@ fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
 
 /// Returns when no request has been open for the idle time. It covers what hyper's own timer does not: a client that
 /// sends nothing at all, or half of an HTTP/2 preface, or opens no stream.
-async fn idle(seat: &ConnectionPermit, bounds: Bounds) {
+async fn idle(permit: &ConnectionPermit, bounds: Bounds) {
     loop {
-        let (open, served) = seat.open();
+        let (open, served) = permit.open();
         let bound = if served { bounds.idle } else { bounds.headers };
-        let quiet = timeout(bound, seat.changed.notified()).await.is_err();
-        if quiet && open == 0 && seat.open().0 == 0 {
+        let quiet = timeout(bound, permit.changed.notified()).await.is_err();
+        if quiet && open == 0 && permit.open().0 == 0 {
             return;
         }
     }
@@ -326,7 +326,7 @@ mod tests {
         let mut crowd = all_say(address, b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n").await;
         let _all_are_held = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
         let mut waiting = Box::pin(heard(address));
-        // A seat that is given back, and nothing else, lets it in.
+        // A permit that is given back, and nothing else, lets it in.
         assert!(timeout(Duration::from_millis(100), &mut waiting).await.is_err());
         drop(crowd.pop());
         assert!(waiting.await.ends_with("served"));

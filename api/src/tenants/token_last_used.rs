@@ -50,7 +50,7 @@ impl Duty for Writer {
     const BLOCKS_READINESS: bool = false;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        let uses = self.0.uses.take();
+        let uses = self.0.token_last_used.take();
         if !uses.is_empty() {
             self.0.registry.note_uses(&uses).await?;
         }

@@ -124,7 +124,7 @@ impl Duty for Deliverer {
 
     async fn wait(&mut self, pause: Duration) {
         tokio::select! {
-            () = self.shared.app.work.wait(Work::Hooks, self.shared.shard, pause) => {}
+            () = self.shared.app.wakeups.wait(Work::Hooks, self.shared.shard, pause) => {}
             // A free hand matters only when there is more to do.
             Some(_) = self.in_hand.join_next(), if self.full => {}
         }

@@ -20,12 +20,12 @@ enum Doing {
 /// The connections of a replica.
 pub(super) struct ConnectionLimit {
     house: Mutex<House>,
-    /// Notifies that a seat is free, or held by a connection that may be closed.
+    /// Notifies that a permit is free, or held by a connection that may be closed.
     freed: Notify,
 }
 
 struct House {
-    seats: usize,
+    permits: usize,
     taken: usize,
     /// Those that may be shown out, within each kind the longest first.
     idle: BTreeMap<(Doing, u64), CancellationToken>,
@@ -33,17 +33,17 @@ struct House {
 }
 
 impl ConnectionLimit {
-    pub(super) fn new(seats: usize) -> Arc<Self> {
-        let house = House { seats, taken: 0, idle: BTreeMap::new(), next: 0 };
+    pub(super) fn new(permits: usize) -> Arc<Self> {
+        let house = House { permits, taken: 0, idle: BTreeMap::new(), next: 0 };
         Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
     }
 
-    /// A seat for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
+    /// A permit for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
     /// client. Called by one task at a time.
     pub(super) async fn take(self: &Arc<Self>) -> Arc<ConnectionPermit> {
         loop {
-            if let Some(seat) = self.try_take() {
-                return seat;
+            if let Some(permit) = self.try_take() {
+                return permit;
             }
             self.freed.notified().await;
         }
@@ -51,7 +51,7 @@ impl ConnectionLimit {
 
     fn try_take(self: &Arc<Self>) -> Option<Arc<ConnectionPermit>> {
         let mut house = lock(&self.house);
-        if house.taken < house.seats {
+        if house.taken < house.permits {
             house.taken += 1;
         } else if !house.show_out() {
             return None;
@@ -59,7 +59,12 @@ impl ConnectionLimit {
         let leave = CancellationToken::new();
         let open = Open { place: Some(house.put(Doing::Nothing, &leave)), ..Open::default() };
         drop(house);
-        Some(Arc::new(ConnectionPermit { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
+        Some(Arc::new(ConnectionPermit {
+            permits: self.clone(),
+            leave,
+            open: Mutex::new(open),
+            changed: Notify::new(),
+        }))
     }
 
     /// Closes the connection of the least active client.
@@ -80,7 +85,7 @@ impl House {
         place
     }
 
-    /// Its seat passes on at once, while its connection is still on its way out.
+    /// Its permit passes on at once, while its connection is still on its way out.
     fn show_out(&mut self) -> bool {
         let Some((_, leave)) = self.idle.pop_first() else { return false };
         leave.cancel();
@@ -89,10 +94,10 @@ impl House {
     }
 }
 
-/// One connection's seat.
+/// One connection's permit.
 pub(super) struct ConnectionPermit {
-    seats: Arc<ConnectionLimit>,
-    /// Signals that the seat is needed for another connection.
+    permits: Arc<ConnectionLimit>,
+    /// Signals that the permit is needed for another connection.
     pub(super) leave: CancellationToken,
     open: Mutex<Open>,
     /// A request began or ended.
@@ -143,15 +148,15 @@ impl ConnectionPermit {
             _ => None,
         };
         if doing != open.place.map(|(doing, _)| doing) {
-            let mut house = lock(&self.seats.house);
+            let mut house = lock(&self.permits.house);
             if let Some(place) = open.place.take() {
                 house.idle.remove(&place);
             }
-            // Whoever was shown out keeps no seat, and so has none to give.
+            // Whoever was shown out keeps no permit, and so has none to give.
             let doing = doing.filter(|_| !self.leave.is_cancelled());
             open.place = doing.map(|doing| house.put(doing, &self.leave));
             if doing.is_some() {
-                self.seats.freed.notify_one();
+                self.permits.freed.notify_one();
             }
         }
         drop(open);
@@ -162,8 +167,8 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let place = lock(&self.open).place;
-        let mut house = lock(&self.seats.house);
-        // Its seat was passed on when it was shown out.
+        let mut house = lock(&self.permits.house);
+        // Its permit was passed on when it was shown out.
         if self.leave.is_cancelled() {
             return;
         }
@@ -171,7 +176,7 @@ impl Drop for ConnectionPermit {
             house.idle.remove(&place);
         }
         house.taken -= 1;
-        self.seats.freed.notify_one();
+        self.permits.freed.notify_one();
     }
 }
 
@@ -205,19 +210,19 @@ mod tests {
 
     use super::*;
 
-    /// Takes a seat that must be free.
-    fn take(seats: &Arc<ConnectionLimit>) -> Arc<ConnectionPermit> {
-        seats.take().now_or_never().unwrap()
+    /// Takes a permit that must be free.
+    fn take(permits: &Arc<ConnectionLimit>) -> Arc<ConnectionPermit> {
+        permits.take().now_or_never().unwrap()
     }
 
-    fn gone(seats: &[&Arc<ConnectionPermit>]) -> Vec<bool> {
-        seats.iter().map(|seat| seat.leave.is_cancelled()).collect()
+    fn gone(permits: &[&Arc<ConnectionPermit>]) -> Vec<bool> {
+        permits.iter().map(|permit| permit.leave.is_cancelled()).collect()
     }
 
     #[test]
     fn who_does_the_least_for_longest_makes_room() {
-        let seats = ConnectionLimit::new(4);
-        let (waits, sends, paused, silent) = (take(&seats), take(&seats), take(&seats), take(&seats));
+        let permits = ConnectionLimit::new(4);
+        let (waits, sends, paused, silent) = (take(&permits), take(&permits), take(&permits), take(&permits));
         let (_waits, body) = waits.begin();
         drop(body);
         let _sends = sends.begin();
@@ -225,23 +230,23 @@ mod tests {
         let all = [&silent, &paused, &sends, &waits];
         let mut busy = Vec::new();
         for shown_out in 1..=3 {
-            let next = take(&seats);
+            let next = take(&permits);
             let (request, body) = next.begin();
             drop(body);
             busy.push(request);
             assert_eq!(gone(&all), [1, 2, 3, 4].map(|n| n <= shown_out));
         }
-        assert!(seats.take().now_or_never().is_none());
+        assert!(permits.take().now_or_never().is_none());
         assert_eq!(gone(&all), [true, true, true, false]);
     }
 
     #[test]
     fn the_first_to_finish_makes_room_when_all_were_busy() {
-        let seats = ConnectionLimit::new(2);
-        let (one, two) = (take(&seats), take(&seats));
+        let permits = ConnectionLimit::new(2);
+        let (one, two) = (take(&permits), take(&permits));
         let ((_one, body_one), (two_is_busy, body_two)) = (one.begin(), two.begin());
         drop((body_one, body_two));
-        let mut waiting = Box::pin(seats.take());
+        let mut waiting = Box::pin(permits.take());
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(two_is_busy);
         assert!(waiting.now_or_never().is_some());
@@ -250,33 +255,33 @@ mod tests {
 
     #[test]
     fn a_seat_that_was_passed_on_is_not_given_back_again() {
-        let seats = ConnectionLimit::new(2);
-        let (one, two) = (take(&seats), take(&seats));
-        let three = take(&seats);
+        let permits = ConnectionLimit::new(2);
+        let (one, two) = (take(&permits), take(&permits));
+        let three = take(&permits);
         // The first is on its way out, and does something once more.
         drop(one.begin());
         drop(one);
-        assert_eq!(lock(&seats.house).taken, 2);
+        assert_eq!(lock(&permits.house).taken, 2);
         drop((two, three));
-        assert_eq!(lock(&seats.house).taken, 0);
-        let _four = take(&seats);
-        seats.make_room();
-        let house = lock(&seats.house);
+        assert_eq!(lock(&permits.house).taken, 0);
+        let _four = take(&permits);
+        permits.make_room();
+        let house = lock(&permits.house);
         assert_eq!((house.taken, house.idle.len()), (0, 0));
         drop(house);
     }
 
     #[test]
     fn an_answer_that_begins_before_its_request_has_ended_is_still_sending() {
-        let seats = ConnectionLimit::new(1);
-        let seat = take(&seats);
-        let (busy, body) = seat.begin();
-        assert!(!seat.is_needed());
+        let permits = ConnectionLimit::new(1);
+        let permit = take(&permits);
+        let (busy, body) = permit.begin();
+        assert!(!permit.is_needed());
         drop(busy);
         // The answer is out while the body is on its way: neither more nor less than idle.
         drop(body);
-        assert_eq!(seat.open(), (0, true));
-        drop(seat);
-        assert!(lock(&seats.house).idle.is_empty());
+        assert_eq!(permit.open(), (0, true));
+        drop(permit);
+        assert!(lock(&permits.house).idle.is_empty());
     }
 }
