@@ -25,7 +25,7 @@ use crate::dashboard::series;
 use crate::endpoints::requirements;
 use crate::history::Sweeper;
 use crate::maintenance::{Expire, Promote, Reap, Upkeep};
-use crate::metrics::cluster::Teller;
+use crate::metrics::cluster::ClusterMetrics;
 use crate::pipelines::Settler;
 use crate::recovery::Recovery;
 use crate::redis_watch::Watch;
@@ -115,7 +115,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         Upkeep(app.clone()),
         Sweeper::new(app.clone()),
         Settler::new(app.clone()),
-        Teller::new(app.clone()),
+        ClusterMetrics::new(app.clone()),
         series::Keeper::new(app.clone()),
         token_last_used::Writer(app.clone()),
         audit::Abandoned(app.clone()),

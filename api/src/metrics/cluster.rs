@@ -36,11 +36,11 @@ const ROLE_MS: u64 = 25_000;
 const TELLER: &str = "figures";
 
 /// The loop.
-pub(crate) struct Teller {
+pub(crate) struct ClusterMetrics {
     app: App,
 }
 
-impl Teller {
+impl ClusterMetrics {
     /// For all tenants of `app`.
     pub(crate) fn new(app: App) -> Self {
         Self { app }
@@ -60,7 +60,7 @@ impl Teller {
     }
 }
 
-impl Duty for Teller {
+impl Duty for ClusterMetrics {
     const NAME: &'static str = "figures";
     const ROUND_TIMEOUT: Duration = LOOK_MAX;
     const RETRY_DELAY: Duration = EVERY;
