@@ -1,7 +1,7 @@
 //! N shards as one queue. A tenant is on one shard, and a job's id contains its shard; calls about one job or one
 //! tenant go to one shard, calls about all go to each. A shard that is unavailable stops only its own tenants.
 
-mod homes;
+mod tenant_shards;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::queue::{
 use crate::reach::Reach;
 use crate::redis::{Health, Holding, RedisConfig, RedisQueue};
 use crate::registry::Registry;
-use homes::Homes;
+use tenant_shards::TenantShards;
 
 /// Most shards there may be: a worker's pull asks them in turn, and parks on each.
 pub const SHARDS_MAX: u8 = 64;
@@ -47,7 +47,7 @@ pub struct Shards(Arc<Parts>);
 struct Parts {
     shards: Vec<RedisQueue>,
     registry: Connection,
-    homes: Homes,
+    homes: TenantShards,
     /// Where the next pull begins, so that no shard is always first.
     turn: AtomicUsize,
     /// The shard that sent the last wake: who was woken begins there.
@@ -67,7 +67,7 @@ impl Shards {
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
         let open = |shard| RedisQueue::shard(&place, &registry, config.clone(), shard);
         let shards = try_join_all((0..config.shards).map(open)).await?;
-        let homes = Homes::open(Registry::new(registry.clone(), &config.prefix), config.shards).await?;
+        let homes = TenantShards::open(Registry::new(registry.clone(), &config.prefix), config.shards).await?;
         let (turn, woken) = (AtomicUsize::new(rand::random_range(0..shards.len())), AtomicUsize::new(NOBODY));
         Ok(Self(Arc::new(Parts { shards, registry, homes, turn, woken })))
     }

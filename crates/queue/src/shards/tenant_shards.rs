@@ -12,13 +12,13 @@ use crate::registry::Registry;
 /// As many are remembered here; then all are asked for again.
 const REMEMBERED_MAX: usize = 100_000;
 
-pub(super) struct Homes {
+pub(super) struct TenantShards {
     registry: Registry,
     shards: u8,
     known: RwLock<HashMap<String, u8>>,
 }
 
-impl Homes {
+impl TenantShards {
     /// Notes how many shards there are. Fewer than before would lose sight of jobs.
     pub(super) async fn open(registry: Registry, shards: u8) -> Result<Self, Error> {
         if let Some(backup) = registry.restoring().await? {
