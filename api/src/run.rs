@@ -8,7 +8,7 @@ use axum::http::{HeaderName, Method, header};
 use stokehold_metrics::Exposition;
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::queue::Signal;
-use stokehold_queue::{Error as QueueError, Fitness, Queue, Shards, nonce};
+use stokehold_queue::{Error as QueueError, Queue, RedisChecks, Shards, nonce};
 use stokehold_supervise::{Backoff, Supervisor};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -176,7 +176,7 @@ fn cors() -> CorsLayer {
 }
 
 /// The queue, its fitness, and the signals for `replica` from now on.
-async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc::Receiver<Signal>)> {
+async fn queue(config: &Config, replica: &str) -> Result<(Shards, RedisChecks, mpsc::Receiver<Signal>)> {
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;
         let fitness = queue.check_fitness(config.ephemeral).await?;

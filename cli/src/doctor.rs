@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use stokehold_queue::{Durability, Error as QueueError, Fitness, RedisConfig, RedisQueue};
+use stokehold_queue::{Durability, Error as QueueError, RedisChecks, RedisConfig, RedisQueue};
 use stokehold_worker::RawConfig;
 use stokehold_worker::machine::{Finding, Machine};
 
@@ -106,7 +106,7 @@ async fn redis(url: Option<&str>) -> Option<Finding> {
 }
 
 /// Returns the durability that a Redis can provide and, if that is not `strict`, the reason.
-async fn fitness(config: RedisConfig) -> Result<(Fitness, Option<String>), QueueError> {
+async fn fitness(config: RedisConfig) -> Result<(RedisChecks, Option<String>), QueueError> {
     let check = async |durability| {
         let queue = RedisQueue::connect(RedisConfig { durability, ..config.clone() }).await?;
         queue.check_fitness(false).await

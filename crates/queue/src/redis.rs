@@ -19,7 +19,6 @@ use crate::costs::{self, Spent};
 use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
-use crate::fitness::{Durability, Fitness};
 use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
@@ -35,12 +34,13 @@ use crate::queue::{
 };
 use crate::reach::Reach;
 use crate::record;
+use crate::redis_checks::{Durability, RedisChecks};
+use crate::redis_health::{Pulse, RedisHealth, Refusal, info_field};
 use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::timings::{self, VersionTimings};
 use crate::traces::Traces;
-use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, flow, signals, stored_spec};
 pub use holdings::Holding;
 
@@ -123,7 +123,7 @@ pub struct RedisQueue {
 #[derive(Debug, Clone)]
 pub struct Health {
     /// Its last INFO.
-    pub vitals: Vitals,
+    pub vitals: RedisHealth,
     /// How many replicas are waited for before anything is promised.
     pub replicas_to_wait: u32,
     /// Why no new work is taken; `None` when it is.
@@ -249,13 +249,13 @@ impl RedisQueue {
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
-    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<Fitness, Error> {
-        let wanted = fitness::Wanted {
+    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<RedisChecks, Error> {
+        let wanted = redis_checks::Wanted {
             class: self.config.durability,
             ephemeral: allow_ephemeral,
             replicas_to_wait: self.config.replicas_to_wait,
         };
-        let fitness = fitness::check(&self.connection, &self.keys, wanted).await?;
+        let fitness = redis_checks::check(&self.connection, &self.keys, wanted).await?;
         self.connection.commits().wait_for(fitness.replicas_to_wait);
         self.connection.load_scripts().await?;
         Ok(fitness)
@@ -268,10 +268,10 @@ impl RedisQueue {
     /// [`Error::Unavailable`]: unknown, try again.
     pub async fn look(&self) -> Result<bool, Error> {
         let mut ask = redis::cmd("INFO");
-        ask.arg(&Vitals::SECTIONS);
+        ask.arg(&RedisHealth::SECTIONS);
         let info: String =
             ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("inspect Redis"))?;
-        let (vitals, commits) = (Vitals::parse(&info), self.connection.commits());
+        let (vitals, commits) = (RedisHealth::parse(&info), self.connection.commits());
         // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
         if by_class && commits.replicas() == 0 && vitals.replicas > 0 {

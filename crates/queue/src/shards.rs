@@ -16,7 +16,6 @@ use crate::connection::{Connection, Place};
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
-use crate::fitness::{Durability, Fitness};
 use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef, ModelRef};
 use crate::id::JobId;
@@ -28,6 +27,7 @@ use crate::queue::{
 };
 use crate::reach::Reach;
 use crate::redis::{Health, Holding, RedisConfig, RedisQueue};
+use crate::redis_checks::{Durability, RedisChecks};
 use crate::registry::Registry;
 use tenant_shards::TenantShards;
 
@@ -152,7 +152,7 @@ impl Shards {
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
-    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<Fitness, Error> {
+    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<RedisChecks, Error> {
         let mut asked: Vec<&RedisQueue> = Vec::new();
         for shard in self.all() {
             if !asked.iter().any(|other| other.primary() == shard.primary()) {
@@ -161,7 +161,7 @@ impl Shards {
         }
         let found = try_join_all(asked.into_iter().map(|shard| shard.check_fitness(allow_ephemeral))).await?;
         try_join_all(self.all().iter().map(RedisQueue::look)).await?;
-        let rank = |fitness: &Fitness| match fitness.durability {
+        let rank = |fitness: &RedisChecks| match fitness.durability {
             Durability::Strict => 2,
             Durability::Standard => 1,
             Durability::Ephemeral => 0,
@@ -170,7 +170,7 @@ impl Shards {
         let durability = found.iter().min_by_key(|fitness| rank(fitness)).map(|fitness| fitness.durability);
         let mut notes: Vec<String> = found.into_iter().flat_map(|fitness| fitness.notes).collect();
         notes.dedup();
-        Ok(Fitness { durability: durability.unwrap_or(Durability::Ephemeral), replicas_to_wait, notes })
+        Ok(RedisChecks { durability: durability.unwrap_or(Durability::Ephemeral), replicas_to_wait, notes })
     }
 
     /// Asks whether the registry answers, and at least one shard: a tenant's jobs need no shard but its own.

@@ -17,8 +17,8 @@ use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::keys::{Keys, RegistryKeys};
 use crate::redis::RedisConfig;
+use crate::redis_health::info_field;
 use crate::registry::Registry;
-use crate::vitals::info_field;
 
 /// Keys that SCAN looks at a call.
 const SCAN_COUNT: u32 = 1_000;

@@ -18,7 +18,7 @@ const SHARE_PERCENT: u64 = 20;
 
 /// The values of INFO at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Vitals {
+pub struct RedisHealth {
     /// Names one life of one server: another after a restart and after a failover.
     pub run_id: String,
     /// Memory in use.
@@ -31,7 +31,7 @@ pub struct Vitals {
     pub writes_fail: bool,
 }
 
-impl Vitals {
+impl RedisHealth {
     /// The sections of INFO that it is read from.
     pub(crate) const SECTIONS: [&'static str; 4] = ["server", "memory", "persistence", "replication"];
 
@@ -105,7 +105,7 @@ impl fmt::Display for Refusal {
 }
 
 /// Whether new work may be taken. `closed` is what stood before: memory must fall further to open than to stay open.
-fn judge(vitals: &Vitals, wanted: u32, closed: Option<Refusal>) -> Option<Refusal> {
+fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<Refusal>) -> Option<Refusal> {
     let most = if matches!(closed, Some(Refusal::Memory { .. })) { OPEN_PERCENT } else { CLOSE_PERCENT };
     if vitals.writes_fail {
         Some(Refusal::Disk)
@@ -124,7 +124,7 @@ pub(crate) struct Pulse(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    vitals: Vitals,
+    vitals: RedisHealth,
     refusal: Option<Refusal>,
     /// When it was found to be another server, to have been restarted, or to answer again after a pause; and when this process first knew it.
     changed_at: Option<Instant>,
@@ -137,7 +137,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 impl Pulse {
     /// Takes note of a look. Answers whether it is another server, or another life of it, than at the look before; the first is.
-    pub(crate) fn note(&self, vitals: Vitals, wanted: u32) -> bool {
+    pub(crate) fn note(&self, vitals: RedisHealth, wanted: u32) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_another = state.vitals.run_id != vitals.run_id;
         let now = Instant::now();
@@ -151,7 +151,7 @@ impl Pulse {
         is_another
     }
 
-    pub(crate) fn vitals(&self) -> Vitals {
+    pub(crate) fn vitals(&self) -> RedisHealth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).vitals.clone()
     }
 
@@ -175,8 +175,8 @@ impl Pulse {
 mod tests {
     use super::*;
 
-    fn vitals(used_bytes: u64) -> Vitals {
-        Vitals { run_id: "a".to_owned(), used_bytes, max_bytes: 1_000, replicas: 1, writes_fail: false }
+    fn vitals(used_bytes: u64) -> RedisHealth {
+        RedisHealth { run_id: "a".to_owned(), used_bytes, max_bytes: 1_000, replicas: 1, writes_fail: false }
     }
 
     #[test]
@@ -192,16 +192,16 @@ mod tests {
     #[test]
     fn tenants_have_shares_from_sixty_percent_on() {
         assert_eq!([0, 599, 600, 900].map(|used| vitals(used).share_bytes()), [None, None, Some(200), Some(200)]);
-        assert_eq!(Vitals { max_bytes: 0, ..vitals(u64::MAX) }.share_bytes(), None);
+        assert_eq!(RedisHealth { max_bytes: 0, ..vitals(u64::MAX) }.share_bytes(), None);
     }
 
     #[test]
     fn a_missing_replica_and_a_full_disk_close_it_too() {
-        let lonely = Vitals { replicas: 0, ..vitals(0) };
+        let lonely = RedisHealth { replicas: 0, ..vitals(0) };
         assert_eq!(judge(&lonely, 1, None), Some(Refusal::Replicas { there: 0, wanted: 1 }));
         assert_eq!(judge(&lonely, 0, None), None);
-        assert_eq!(judge(&Vitals { writes_fail: true, ..vitals(0) }, 0, None), Some(Refusal::Disk));
-        assert_eq!(judge(&Vitals { max_bytes: 0, ..vitals(u64::MAX) }, 0, None), None);
+        assert_eq!(judge(&RedisHealth { writes_fail: true, ..vitals(0) }, 0, None), Some(Refusal::Disk));
+        assert_eq!(judge(&RedisHealth { max_bytes: 0, ..vitals(u64::MAX) }, 0, None), None);
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         assert!(pulse.note(vitals(0), 0) && pulse.changed_within(hour), "nobody knows what was before");
         pulse.changed(None);
         assert!(!pulse.note(vitals(1), 0) && !pulse.changed_within(hour));
-        assert!(pulse.note(Vitals { run_id: "b".to_owned(), ..vitals(1) }, 0) && pulse.changed_within(hour));
+        assert!(pulse.note(RedisHealth { run_id: "b".to_owned(), ..vitals(1) }, 0) && pulse.changed_within(hour));
     }
 
     #[test]
@@ -232,6 +232,6 @@ mod tests {
         let info = "# Server\r\nrun_id:a\r\nused_memory:5\r\nmaxmemory:1000\r\naof_last_write_status:ok\r\n\
             connected_slaves:2\r\nslave0:ip=10.0.0.1,port=6379,state=online,offset=1,lag=0\r\n\
             slave1:ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0\r\nslave_priority:100\r\n";
-        assert_eq!(Vitals::parse(info), vitals(5));
+        assert_eq!(RedisHealth::parse(info), vitals(5));
     }
 }

@@ -7,7 +7,7 @@ use redis::AsyncCommands;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
-use crate::vitals::{info_field, replicas_of};
+use crate::redis_health::{info_field, replicas_of};
 
 /// What survives what (P1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
 
 /// What a Redis that has passed the boot checks keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fitness {
+pub struct RedisChecks {
     /// The class in force.
     pub durability: Durability,
     /// How many replicas have what was promised before it is.
@@ -68,7 +68,7 @@ struct Facts {
     min_replicas_to_write: Option<u32>,
 }
 
-pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) -> Result<Fitness, Error> {
+pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) -> Result<RedisChecks, Error> {
     let mut redis = connection.redis();
     let info: String = redis::cmd("INFO").query_async(&mut redis).await.map_err(Error::redis("read INFO"))?;
     settled(&info)?;
@@ -128,7 +128,7 @@ fn facts(info: &str, settings: &HashMap<String, String>) -> Facts {
     }
 }
 
-fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
+fn verdict(facts: &Facts, wanted: Wanted) -> Result<RedisChecks, String> {
     if facts.version < (7, 0) {
         return Err(format!(
             "Redis {}.{} is too old: Stokehold needs 7.0 or newer (or any Valkey)",
@@ -143,7 +143,7 @@ fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
     }
     if wanted.ephemeral && !facts.aof {
         let replicas_to_wait = wanted.replicas_to_wait.unwrap_or(0);
-        return Ok(Fitness { durability: Durability::Ephemeral, replicas_to_wait, notes: Vec::new() });
+        return Ok(RedisChecks { durability: Durability::Ephemeral, replicas_to_wait, notes: Vec::new() });
     }
     if facts.maxmemory_bytes == 0 {
         return Err("Redis has no maxmemory, so it would be killed before it could refuse work. Run, for example: \
@@ -197,7 +197,7 @@ fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
     if facts.replicas > 0 && replicas_to_wait == 0 {
         notes.push("writes do not wait for replicas: a failover loses what the replicas have not received".to_owned());
     }
-    Ok(Fitness { durability: wanted.class, replicas_to_wait, notes })
+    Ok(RedisChecks { durability: wanted.class, replicas_to_wait, notes })
 }
 
 #[cfg(test)]
