@@ -492,7 +492,10 @@ mod tests {
         assert_eq!(waits("0.2, 60").unwrap(), [Duration::from_millis(200), Duration::from_secs(60)]);
         for wrong in ["", "soon", "5;60", "0", "0.05", "-1", "nan", "inf", "86401", "1,", "1,1,1,1,1,1,1,1,1,1"] {
             let said = waits(wrong).unwrap_err().to_string();
-            assert!(said.contains("webhooks.waits_s: must be 1 to 9 pauses"), "{wrong}: {said}");
+            assert!(
+                said.contains("webhooks.waits_s: must be a comma-separated list of 1 to 9 pauses"),
+                "{wrong}: {said}"
+            );
         }
     }
 

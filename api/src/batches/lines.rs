@@ -194,7 +194,7 @@ mod tests {
         for (text, wanted) in [
             ("", "empty"),
             ("  ", "empty"),
-            ("{", "not JSON"),
+            ("{", "not valid JSON"),
             ("[1]", "must be a string, not 1"),
             (r#"{"custom_id": "a"}"#, "input"),
             (r#"{"input": 1, "inputs": 2}"#, "inputs"),

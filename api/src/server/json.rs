@@ -285,7 +285,7 @@ mod tests {
             ("invalid type: map, expected a sequence", "must be an array, not an object"),
             ("invalid type: sequence, expected a map", "must be an object, not an array"),
             ("invalid type: boolean `true`, expected f64", "must be a number, not true"),
-            ("data did not match any variant of untagged enum Either", "has none of the forms that are allowed here"),
+            ("data did not match any variant of untagged enum Either", "does not have any of the allowed forms"),
             ("unknown field `a`, expected one of `b`, `c`", "unknown field `a`, expected one of `b`, `c`"),
             ("unknown variant `a`, expected `b` or `c`", "unknown variant `a`, expected `b` or `c`"),
             ("missing field `input`", "missing field `input`"),

@@ -309,7 +309,7 @@ mod tests {
         let error = |answer: Answer| told(&answer).2.unwrap_or_default();
         assert_eq!(error(Answer::Refused(Refused::Address)), "not sent: the URL must resolve to a public address");
         assert_eq!(error(Answer::Failed(Failure::Timeout)), "no answer within 15 s");
-        assert_eq!(error(Answer::Status { status: 302, retry_after: None }), "a redirect is not followed");
+        assert_eq!(error(Answer::Status { status: 302, retry_after: None }), "redirects are not followed");
         assert_eq!(error(Answer::Status { status: 500, retry_after: None }), "");
     }
 }

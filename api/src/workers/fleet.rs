@@ -395,7 +395,7 @@ pub(crate) mod tests {
     fn what_waits_for_its_turn_is_told_what_for() {
         let card = |free_mib| worker(&[24_564], 1, vec![reading(0, free_mib, GpuHealth::Well)]);
         assert_eq!(why(vec![card(20_000)], 12), Waiting::Soon);
-        assert!(matches!(why(vec![card(0)], 12), Waiting::Busy(why) if why.contains("taken")));
+        assert!(matches!(why(vec![card(0)], 12), Waiting::Busy(why) if why.contains("in use")));
         assert!(matches!(why(vec![worker(&[], 2, vec![])], 0), Waiting::Busy(why) if why.contains("slot")));
         let mut leaving = card(20_000);
         leaving.status.draining = true;

@@ -223,7 +223,7 @@ async fn a_tenant_that_asks_too_often_is_told_when_to_come_back_and_no_other() {
         let after: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=5).contains(&after), "{after}");
         let body: Value = answer.json().await.unwrap();
-        assert!(body["code"] == "rate_limited" && text(&body["detail"]).contains("12 requests a minute"), "{body}");
+        assert!(body["code"] == "rate_limited" && text(&body["detail"]).contains("12 requests per minute"), "{body}");
     }
     for _ in 0..20 {
         stack.json(stack.get("/v1/jobs")).await;

@@ -135,7 +135,7 @@ async fn a_result_that_is_too_large_to_be_shown_ends_who_waits_for_it() {
     let names = ended(&stack, &names).await;
     assert_eq!((&names["state"], &names["error"]["code"]), (&json!("failed"), &json!("dependency_failed")), "{names}");
     let why = names["error"]["message"].as_str().unwrap();
-    assert!(why.contains("has 1048577 bytes") && why.contains("as a file"), "{why}");
+    assert!(why.contains("has 1048577 bytes") && why.contains("as files"), "{why}");
     // Who only waits for its end is not shown it.
     while stack.job(&id(&waits)).await["state"] != "queued" {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -25,7 +25,7 @@ async fn one_tenant_cannot_use_up_the_requirement_sets_of_all() {
     let problem: Value = one_more.json().await.unwrap();
     assert_eq!(problem["errors"][0]["path"], "/demands", "{problem}");
     let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains("51") && detail.contains("may have 50") && detail.contains("min_cuda"), "{detail}");
+    assert!(detail.contains("51") && detail.contains("limit of 50") && detail.contains("min_cuda"), "{detail}");
     stack.deploy(with_cuda("other", "1.7")).await;
     stack.deploy(echo()).await;
 

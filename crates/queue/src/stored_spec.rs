@@ -162,7 +162,7 @@ mod tests {
     fn what_is_no_lane_or_no_spec_is_refused_in_words() {
         let good = r#"{"version":1,"timeout_ms":1,"max_attempts":1}"#;
         for lane in ["", "1:0:acme", "9:0:acme:echo", "1:x:acme:echo"] {
-            assert_eq!(decode(lane, good), Err(format!("{lane:?} is no lane")));
+            assert_eq!(decode(lane, good), Err(format!("{lane:?} is not a lane")));
         }
         assert!(decode("1:0:acme:echo", "{}").unwrap_err().contains("version"));
         assert!(decode("1:0:acme:echo", &format!("{good} x")).is_err());

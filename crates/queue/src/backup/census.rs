@@ -148,6 +148,6 @@ mod tests {
             ["jobs queued: 1 in the backup, 0 restored", "jobs: 2 in the backup, 1 restored"]
         );
         let other = census(&[job("1", &[("state", "succeeded"), ("inline", "2")]), job("2", &[("state", "queued")])]);
-        assert_eq!(before.differences(&other), ["the records of ended jobs are not those of the backup"]);
+        assert_eq!(before.differences(&other), ["the records of ended jobs differ from those in the backup"]);
     }
 }
