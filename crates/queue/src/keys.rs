@@ -291,9 +291,9 @@ pub(crate) fn idempotency(key: &str) -> String {
 
 /// The registry's keys.
 ///
-/// Global: one HASH of tokens; one ZSET and STRINGs of workers; STRINGs of the jobs that arrived and ran in each hour of
-/// the last day; one HASH each of the leading autoscaler, the rented machines, their costs, the drained workers and the
-/// hosts in cooldown; one HASH of every tenant's shard and of the number of shards.
+/// Global: one HASH of tokens; one ZSET and STRINGs of workers; STRINGs of the jobs that arrived and ran in each hour
+/// of the last day; one HASH each of the leading autoscaler, the rented machines, their costs, the drained workers and
+/// the hosts in cooldown; one HASH of every tenant's shard and of the number of shards.
 ///
 /// Per tenant: one HASH of current versions, one per endpoint of all its versions, and one of the ratings of results,
 /// with a STRING for each rated job, kept for 90 days, of what is counted of it; one HASH of the webhook secret's
