@@ -1,4 +1,5 @@
 //! The outcome of a simulation.
+
 use serde::{Deserialize, Serialize};
 
 /// The outcome of a simulation, which `stoke simulate --json` prints.
