@@ -52,12 +52,12 @@ pub(crate) enum Error {
     /// The queue. Nothing was lost: try again.
     #[error("the queue failed")]
     Queue(#[from] QueueError),
-    /// What is archived cannot be read. Somebody has to look at it.
+    /// The archive holds invalid data. An operator has to look at it.
     #[error("{key} cannot be read: {why}")]
     Corrupt {
-        /// What.
+        /// Key of the object.
         key: String,
-        /// Why not.
+        /// Reason.
         why: String,
     },
     /// Segments were replaced again and again while they were read: try again.
@@ -87,7 +87,8 @@ impl From<Error> for Problem {
 pub(crate) struct History {
     objects: Objects,
     listings: Cache<(String, Date), Arc<Listing>>,
-    /// Whoever lists a day holds one of these, so that many who look for the same list once.
+    /// Locks by the hash of tenant and day. A request holds one while it lists a day, so that concurrent requests for
+    /// the same day cause one listing.
     turns: [Mutex<()>; 16],
     segments: Cache<String, Arc<Segment>>,
     loads: Semaphore,

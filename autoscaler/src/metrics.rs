@@ -20,7 +20,7 @@ const TELLER: &str = "autoscaler";
 catalogue! {
     /// Metrics of an autoscaler process.
     pub const METRICS;
-    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it stands by.";
+    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it is a standby.";
     counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
     counter UNREACHABLE = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
     histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Duration of one round of the autoscaler (poll, plan, execute), seconds.";

@@ -74,7 +74,7 @@ impl RawState {
         machine.worker(&self.workers)
     }
 
-    /// Whether a worker has been silent for so long that it is lost, outside of any pause.
+    /// Whether a worker has been silent beyond the limit, outside of any pause, and is therefore lost.
     pub(crate) fn is_silent(&self, worker: &WorkerRecord) -> bool {
         let is_excused = |pause: Pause| self.now_ms < pause.until_ms && worker.seen_ms + SILENT_MS >= pause.from_ms;
         !self.is_heard(worker) && !self.pause.is_some_and(is_excused)

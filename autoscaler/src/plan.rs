@@ -95,7 +95,7 @@ pub enum NoBid {
     Stays,
     /// The offer takes no bids.
     NotOffered,
-    /// Runs are so long that too large a share would be lost.
+    /// Runs take too long: too large a share would be lost.
     LongRuns,
     /// A bid would save nothing after the expected losses.
     Dearer,

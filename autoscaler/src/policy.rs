@@ -44,8 +44,8 @@ pub struct Policy {
     pub may_bid: bool,
     /// Margin of a bid over the minimum bid, as a share of it.
     pub bid_margin: f64,
-    /// Share of runs that may be lost with an interruptible machine, 0 to 1. Endpoints with runs so long that more
-    /// would be lost get other machines.
+    /// Share of runs that may be lost with an interruptible machine, 0 to 1. Endpoints whose runs take too long to stay
+    /// below it get other machines.
     pub lost_share_max: f64,
     /// Minimum reliability of a host, 0 to 1: the share of the time that it was reachable.
     pub min_reliability: f64,
@@ -85,9 +85,9 @@ pub struct Policy {
     /// Fraction of a machine that interactive work must need before another machine is started for it, 0 to 1.
     pub round_up_from: f64,
 
-    /// Number of late jobs that a boot of a new machine is assumed to cause.
+    /// Assumed number of jobs that are late because of a boot of a new machine.
     pub boot_late: f64,
-    /// Number of late jobs that a resume is assumed to cause.
+    /// Assumed number of jobs that are late because of a resume.
     pub resume_late: f64,
     /// Assumed duration of a run of an endpoint before one has ended, seconds.
     pub run_prior_s: f64,

@@ -1,4 +1,4 @@
-//! The decision code over a trace of jobs, in virtual time.
+//! Simulation of the decision code on a trace of jobs, in virtual time.
 
 pub mod baselines;
 pub mod bound;
@@ -26,8 +26,8 @@ pub use scaler::Scaler;
 use offers::Kind;
 use trace::Job;
 
-/// Runs a trace, whose jobs are in order of arrival, from its beginning until its last job has ended: what it came to
-/// beside what nobody can stay below, and how things stood in between.
+/// Simulates a trace, whose jobs are in order of arrival, until its last job has ended. Returns the outcome, which
+/// includes the lower bound of the cost, and samples of the course.
 pub fn run(
     jobs: &[Job],
     kinds: &[Kind],

@@ -43,7 +43,7 @@ pub(crate) struct DemandsView {
 /// The sandbox level of a worker's handlers.
 #[derive(ToSchema)]
 #[schema(as = SandboxLevel)]
-#[expect(dead_code, reason = "stands for `SandboxLevel` in the OpenAPI document")]
+#[expect(dead_code, reason = "represents `SandboxLevel` in the OpenAPI document")]
 pub(crate) enum SandboxWord {
     /// Not at all.
     L0,
@@ -56,7 +56,7 @@ pub(crate) enum SandboxWord {
 /// The owner of a machine.
 #[derive(ToSchema)]
 #[schema(as = Trust, rename_all = "snake_case")]
-#[expect(dead_code, reason = "stands for `Trust` in the OpenAPI document")]
+#[expect(dead_code, reason = "represents `Trust` in the OpenAPI document")]
 pub(crate) enum TrustWord {
     /// Anybody's: a rented machine of a stranger, who can read the job.
     Community,

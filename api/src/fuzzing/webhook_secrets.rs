@@ -54,8 +54,8 @@ pub fn check(data: &[u8]) {
         let wrong = String::from_utf8(wrong).unwrap();
         assert!(!verifies(current.expose(), &id, timestamp_s, &body, &wrong), "{first} and {wrong}");
     }
-    // What a receiver is sent by a stranger.
-    assert!(!verifies(current.expose(), &id, timestamp_s, &body, &body), "nobody else can sign");
+    // A message from a sender without the secret.
+    assert!(!verifies(current.expose(), &id, timestamp_s, &body, &body), "only the holder of the secret can sign");
 }
 
 fn verifies(secret: &str, id: &str, timestamp_s: u64, body: &str, signature: &str) -> bool {

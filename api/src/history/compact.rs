@@ -15,15 +15,15 @@ use super::{Error, History};
 /// A day may have this many segments that are less than half full.
 const SMALL_MAX: usize = 16;
 
-/// So many segments may cover one id: what a look-up reads at worst.
+/// Maximum number of segments that cover one id, and so the most that one look-up reads.
 const DEPTH_MAX: usize = 8;
 
 /// Most segments in one merge, and about the most bytes of lines: what it takes in memory.
 const MERGE_MAX: usize = 64;
 const MERGE_BYTES: usize = 8 * BYTES_MAX;
 
-/// Whoever read a long listing page by page while segments were replaced may have seen neither the old nor the new. The old stay so
-/// much longer than a listing takes.
+/// Time for which replaced segments are kept if the listing changed while it was read. A reader that pages through a
+/// long listing during a replacement may see neither the old nor the new segments. Longer than a listing takes.
 const TORN_GRACE: Duration = Duration::from_secs(10);
 
 impl History {

@@ -22,7 +22,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// So many a minute; a burst is what ten seconds let through, at least one.
+    /// A limit of `rate` requests per minute, with bursts of the requests of ten seconds, at least one.
     pub(crate) fn per_minute(rate: u32) -> Self {
         Self { every: Duration::from_secs(60) / rate.max(1), burst: (rate / 6).max(1) }
     }

@@ -26,16 +26,16 @@ use self::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::metrics;
 use crate::server::peer::Peer;
 
-/// How patient a replica is with its clients, and how many it takes.
+/// Timeouts of a replica's client connections, and their maximum number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Beyond this limit, the least active client makes room.
+    /// Maximum number of connections. Beyond it, the least active client is disconnected.
     pub(crate) connections: usize,
-    /// A request's head must come within this time.
+    /// Timeout for reading a request's head.
     headers: Duration,
-    /// How long a connection may be idle between requests.
+    /// Time for which a connection may be idle between requests.
     idle: Duration,
-    /// Whoever takes nothing of an answer for this long does not want it.
+    /// Timeout for writing a response: a connection whose client reads nothing for this long is closed.
     unread: Duration,
 }
 

@@ -94,7 +94,7 @@ impl<S: Asked> OptionalFromRequestParts<App> for Caller<S> {
     }
 }
 
-/// Whoever shows an API token, whatever its scopes.
+/// The API token of a request, whatever its scopes.
 pub(crate) struct Holder(pub(crate) Arc<TokenRecord>);
 
 impl FromRequestParts<App> for Holder {

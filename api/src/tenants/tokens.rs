@@ -1,4 +1,5 @@
-//! `/v1/tokens`: a tenant's own tokens, made, rotated and revoked by those of it who may. Nobody gives what they have not.
+//! `/v1/tokens`: a tenant's own tokens. Tokens with the scope for it create, rotate and revoke them, and cannot grant a
+//! scope that they lack.
 
 use std::time::Duration;
 

@@ -29,10 +29,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::error::{Code, Problem};
 use crate::metrics;
 
-/// So long after its last request a tenant counts as one that asks.
+/// Time after its last request for which a tenant counts as active.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// While others ask, a tenant may use `1 / PARTS` of the processors' time.
+/// While other tenants are active, a tenant may use `1 / PARTS` of the processors' time.
 const PARTS: u32 = 4;
 
 /// What a tenant may use ahead of its part. Timers are no finer than a millisecond.

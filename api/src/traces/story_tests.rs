@@ -146,7 +146,7 @@ fn a_cold_job_shows_every_part_of_its_way() {
         (&CALLER[3..35], &CALLER[36..52])
     );
     assert!(!format!("{story:?}").contains("secret"), "only the host of a URL");
-    assert_eq!(tell(&job, &[delivery], from_ms + 999_999), story, "the same whenever it is told");
+    assert_eq!(tell(&job, &[delivery], from_ms + 999_999), story, "the same at every call");
 }
 
 #[test]

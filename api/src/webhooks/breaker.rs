@@ -60,7 +60,8 @@ impl Breakers {
         Gate::Go
     }
 
-    /// Tells how a try went. `failed` means that the receiver is in trouble, not that it disliked this message.
+    /// Records the outcome of a delivery attempt. `failed` means that the receiver is failing, not that it rejected
+    /// this message.
     pub(crate) fn tell(&mut self, receiver: &str, failed: bool, now_ms: u64) {
         if !failed {
             self.0.remove(receiver);

@@ -42,7 +42,7 @@ impl Standing {
         self.offer.borrow().clone()
     }
 
-    /// Tells of each change from now on.
+    /// A receiver of each change from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<Offer> {
         let mut changes = self.offer.clone();
         changes.mark_unchanged();

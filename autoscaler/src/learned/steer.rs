@@ -1,4 +1,4 @@
-//! Control of a factor by the share of late jobs.
+//! Control of a factor by the fraction of jobs that are late.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub(super) struct Steer {
 }
 
 impl Steer {
-    /// Notes the total numbers of started and of late jobs.
+    /// Records the total numbers of started jobs and late jobs.
     pub(super) fn note(&mut self, late: u64, started: u64, wanted: f64, gain: f64, bounds: (f64, f64)) {
         // Counters that went back have restarted.
         let (new_late, new_started) = (late.saturating_sub(self.late), started.saturating_sub(self.started));

@@ -1,5 +1,6 @@
-//! Autoscalers that are killed at every await, stand still in the middle of a round while another leads, and rent from
-//! somebody where everything goes wrong: what P12, I16 and I17 promise holds all the same. Seeded; time is simulated.
+//! Storm tests: autoscalers are killed at every await, suspended in the middle of a round while another one leads, and
+//! rent from a provider with every kind of fault. The properties P12, I16 and I17 hold nevertheless. Runs are seeded
+//! and time is simulated.
 
 mod cloud;
 mod fleet;
@@ -24,22 +25,22 @@ use self::killed::{Killed, killed_after};
 use self::scaler::Scaler;
 use crate::policy::Policy;
 
-/// How long a leader leads without saying so again, milliseconds.
+/// Duration of a leader's lease without renewal, milliseconds.
 const LEASE_MS: u64 = 15_000;
 
-/// What may be rented at once, machines and dollars per hour.
+/// Limits of what is rented at once: machines, and dollars per hour.
 const MACHINES: u32 = 12;
 const USD_PER_HOUR: f64 = 4.0;
 
-/// What there is to do.
+/// Endpoints with work.
 const ENDPOINTS: [Endpoint; 3] = [
     Endpoint { name: "draw", class: 10, priority: Priority::Interactive },
     Endpoint { name: "write", class: 24, priority: Priority::Interactive },
     Endpoint { name: "film", class: 48, priority: Priority::Batch },
 ];
 
-/// Rounds of one storm, and at most of the calm after it, in which everything is to end: a day or so, since a stopped
-/// machine that nobody asks for is kept for hours while its disk costs less than what a boot would.
+/// Rounds of one storm, and the maximum rounds of the calm after it, in which everything has to end: about a day, since
+/// an unused stopped machine is kept for hours while its disk costs less than a boot.
 const ROUNDS: usize = 2_500;
 const CALM_ROUNDS: usize = 20_000;
 
@@ -55,7 +56,7 @@ fn policy() -> Policy {
     }
 }
 
-/// Where somebody rents and bids all the time.
+/// A market in which others rent and bid all the time.
 fn market() -> fake::Settings {
     fake::Settings {
         machines: 60,
@@ -70,15 +71,15 @@ fn market() -> fake::Settings {
     }
 }
 
-/// Rounds in which the same things go wrong.
+/// Number of rounds with the same set of faults.
 const WHILE_ROUNDS: usize = 50;
 
-/// Lists fail for no longer than this: nothing is given back unseen. A bound in time, since a list that hangs makes a
-/// round last a minute.
+/// Maximum time for which lists fail, since nothing is released without a list. It is a bound in time, since a list
+/// that hangs makes a round last a minute.
 const BLIND_MAX: Duration = Duration::from_secs(600);
 
-/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for
-/// minutes now and then, never for two whiles in a row.
+/// Draws the faults of some rounds from all that the reliability document lists for a provider. Lists fail for minutes
+/// now and then, never in two consecutive sets of rounds.
 fn faults(random: &mut StdRng, may_be_blind: bool) -> Vec<Rule> {
     let after = |random: &mut StdRng| random.random_range(30.0..600.0);
     let mut rules = vec![

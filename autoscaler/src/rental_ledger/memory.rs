@@ -1,5 +1,5 @@
-//! The ledger in memory, for simulations: it gives way before and after each call, so that whoever is killed there is
-//! killed in between.
+//! The ledger in memory, for simulations. It yields before and after each call, so that an autoscaler can be killed at
+//! both points.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};

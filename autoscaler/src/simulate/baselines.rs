@@ -1,7 +1,7 @@
-//! Rules that others scale by, as yardsticks: each as it comes, and with the settings that suited it best.
+//! Scaling rules of other systems, for comparison: each with its default settings, and with tuned ones.
 //!
-//! All of them count machines of one kind, as their originals do: they rent what is cheapest for its speed among what
-//! holds every endpoint that waits, and know nothing of models, of prices over time, or of how long a boot takes.
+//! All of them count machines of one kind, as their originals do. They rent the offer with the lowest price for its
+//! speed that holds every waiting endpoint, and ignore models, prices over time and boot times.
 
 mod fleet;
 mod keda;
@@ -25,7 +25,7 @@ pub use step::Step;
 use super::scaler::Scaler;
 use crate::Observation;
 
-/// The names that [`named`] knows; `static-N` stands for every number of machines.
+/// The names that [`named`] accepts; `N` in `static-N` is a number of machines.
 pub const NAMES: [&str; 10] = [
     "static-N",
     "step",

@@ -1,13 +1,12 @@
-//! What nobody can stay below: a proven lower bound, in dollars, of what any policy pays that starts every job of a
-//! trace in time.
+//! A proven lower bound, in dollars, of the cost of any policy that starts every job of a trace in time.
 //!
-//! # The schedules that it bounds
+//! # The bounded schedules
 //!
-//! They know all arrivals. A job `j` that arrives at `a`, with `s` seconds of service and a wait target of `T`, starts
-//! at some time in `[a, a + T]` on a machine of some kind `k` that holds it, and has that machine for the next `s /
-//! speed_k` seconds. On a card, one job runs at a time, or jobs whose memory fits side by side. Machines are whole, are
-//! rented on demand without a limit to their number, and cost `price_k (on + boot_k)` for each time they are on:
-//! `boot_k` is the mean boot, 0 where boots are not billed. Models load in no time. A policy that may miss some
+//! All arrivals are known in advance. A job `j` that arrives at `a`, with `s` seconds of service and a wait target of
+//! `T`, starts at some time in `[a, a + T]` on a machine of some kind `k` that holds it, and has that machine for the
+//! next `s / speed_k` seconds. On a card, one job runs at a time, or jobs whose memory fits side by side. Machines are
+//! whole, are rented on demand without a limit to their number, and cost `price_k (on + boot_k)` for each time they are
+//! on: `boot_k` is the mean boot, 0 where boots are not billed. Models load in no time. A policy that may miss some
 //! targets, or that rents interruptible machines, can stay below.
 //!
 //! # The program
@@ -24,11 +23,12 @@
 //! ```
 //!
 //! It relaxes the schedules above: machines and jobs may be split, and within a slot work may be anywhere. The cuts
-//! bring back a part of what that loses; each says something that is true of whole machines (`cuts`): that one is on at
-//! some time between a job's arrival and its latest end, that three are at some time in a burst. Without them quiet
-//! traces come to half as much. Likewise what a job takes of a card is what it leaves nobody else (`packing`).
+//! recover a part of what that loses. Each states a property of whole machines (`cuts`), e.g. that one is on at some
+//! time between a job's arrival and its latest end, or that three are on at some time in a burst. Without them the
+//! bound of quiet traces is half as large. Likewise, a job's share of a card is the share that no other job can use
+//! beside it (`packing`).
 //!
-//! # Why it is proven
+//! # Proof
 //!
 //! By duality any prices `p >= 0` for work in each slot, by class, and `u >= 0` for each cut give the bound
 //!
@@ -38,10 +38,10 @@
 //!
 //! if at these prices no machine can earn more than it costs: `speed_k (integral of p over I) + sum over cuts seen in I
 //! of w_k u <= price_k (|I| + boot_k)` for every `k` and `I`. `prices` checks that with a recursion over the slots that
-//! looks at all intervals, and lowers prices where it does not hold. So where prices come from does not matter:
-//! `program` takes them from an interior-point solver that works on a compact form of the program, and whatever it
-//! comes back with is a bound, at worst a weak one. Where it comes back with nothing, the work at its cheapest by the
-//! second is the bound. All is deterministic; slots are as fine as the time for it allows.
+//! covers all intervals, and lowers prices where it does not hold. So the source of the prices does not matter:
+//! `program` takes them from an interior-point solver that works on a compact form of the program, and any result of
+//! it gives a bound, at worst a weak one. Without a result, the bound is the cost of the work at the cheapest price per
+//! second. Everything is deterministic; slots are as fine as the time limit allows.
 //!
 //! Against a mixed-integer solver on parts of the reference traces: with one kind it comes to 97 to 99 % of the optimum
 //! of the same program with whole machines; with several kinds to 97 to 99 % of the bound that the solver had proven
@@ -60,13 +60,13 @@ use grid::Grid;
 use super::offers::Kind;
 use super::trace::Job;
 
-/// Columns of the program, and twice its cuts: what is solved in about ten seconds.
+/// Maximum number of columns of the program plus twice its cuts: a size that is solved in about ten seconds.
 const SIZE: usize = 190_000;
 
-/// Slots, however few columns they have.
+/// Maximum number of slots, however few columns they have.
 const SLOTS: usize = 32_000;
 
-/// What nobody can stay below who starts every job within its wait target, dollars; see the module.
+/// A lower bound of the cost of any policy that starts every job within its wait target, dollars; see the module.
 ///
 /// `share_gb`: jobs run side by side on a card while their `vram_gb` sum to at most this, each at the card's full
 /// speed; `None`: one at a time. Jobs that no kind can hold are left out.
@@ -75,7 +75,7 @@ pub fn lower_bound_usd(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, boot
     on_slots(&Demand::new(jobs, kinds, share_gb, boot_is_billed), SLOTS)
 }
 
-/// The bound from a program of no more than about so many slots.
+/// The bound from a program with about `slots` slots at most.
 fn on_slots(demand: &Demand, slots: usize) -> f64 {
     let least = demand.least_usd();
     let columns = program::columns_per_slot(demand).max(1);

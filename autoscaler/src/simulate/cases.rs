@@ -45,10 +45,10 @@ impl Case {
         Shape::ALL.into_iter().map(made_up).collect()
     }
 
-    /// The traces of jobs in a folder, by name. What a name begins with tells how it is simulated: `task` has jobs
-    /// share cards up to 24 GB, `llm` leaves the first ten minutes out of the figures on waits, since it begins at full
-    /// load, and `img` comes twice, the second time with all its days laid over each other. Files of another form are
-    /// answered beside, with what is wrong with them.
+    /// The traces of jobs in a folder, by name. The prefix of a name selects how it is simulated: with `task`, jobs
+    /// share cards up to 24 GB; with `llm`, the wait figures exclude the first ten minutes, since the trace begins at
+    /// full load; with `img`, the trace is added twice, the second time with all its days laid over each other. Errors
+    /// of malformed files are returned separately.
     ///
     /// # Errors
     /// The folder cannot be read.

@@ -1,4 +1,4 @@
-//! Policies beside each other, on the same traces.
+//! Comparison of policies on the same traces.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,16 +15,16 @@ use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::sync::lock;
 
-/// What our own policy is called.
+/// Name of our own policy.
 pub const OWN: &str = "stokehold";
 
-/// The fewest machines, all the time, that meet the targets.
+/// Name of the policy with the smallest constant number of machines that meets the targets.
 const STATIC: &str = "static";
 
-/// Of a fleet that never changes, at most so many machines are tried.
+/// Maximum number of machines that is tried for a constant fleet.
 const STATIC_MAX: usize = 64;
 
-/// Costs compare where so many interactive jobs started in time, and so many batch jobs.
+/// Minimum shares of interactive jobs and of batch jobs that started in time, for costs to be comparable.
 const LEAST: (f64, f64) = (0.95, 0.99);
 
 /// Every policy: ours, and the baselines.

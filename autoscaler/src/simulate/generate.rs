@@ -1,8 +1,8 @@
-//! Traces that are made up: for who has none to show, and so that a policy is judged on traces that it was not tuned
+//! Synthetic traces, for users without a trace of their own, and for testing a policy on traces that it was not tuned
 //! on.
 //!
-//! Each shape resembles, in its figures, a public record of real work; no line of one is in here. The same shape and
-//! seed give the same jobs.
+//! The figures of each shape resemble those of a public trace of real work; no line of one is included. The same shape
+//! and seed give the same jobs.
 
 mod bursts;
 mod draw;
@@ -39,11 +39,11 @@ pub enum Shape {
 /// How a trace is meant to be simulated.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Settings {
-    /// Lay periods of so many seconds over each other: see [`super::trace::fold`].
+    /// Length of the periods that are laid over each other, seconds: see [`super::trace::fold`].
     pub fold_s: Option<f64>,
-    /// Leave the jobs of the first seconds out of the figures on waits.
+    /// Length of the initial part whose jobs the wait figures exclude, seconds.
     pub skip_s: f64,
-    /// Jobs share a card while their memory together stays below this, GB; `None`: one job at a time has a card.
+    /// Maximum memory of the jobs that share a card, GB; `None`: one job at a time has a card.
     pub share_gb: Option<f64>,
 }
 
@@ -51,7 +51,7 @@ impl Shape {
     /// Every shape.
     pub const ALL: [Self; 6] = [Self::Day, Self::BusyDay, Self::Rush, Self::ManySmall, Self::Tasks, Self::Bursts];
 
-    /// As it is called on a command line.
+    /// Name of the shape on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

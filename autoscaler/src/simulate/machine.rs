@@ -56,15 +56,15 @@ pub(super) struct Machine {
     pub(super) running: Vec<Ticket>,
     pub(super) running_gb: f64,
     pub(super) idle_since_ms: u64,
-    /// What it said it could take when it was left waiting.
+    /// Capability that the machine reported in its waiting poll.
     pub(super) parked: Option<Reach>,
-    /// A class that it makes room for.
+    /// Class for which it keeps room free.
     pub(super) holds: Option<u32>,
-    /// Counts its lives: an event of an earlier one is void.
+    /// Counter of its lives. An event of an earlier life is ignored.
     pub(super) life: u32,
-    /// It is to resume, and its card has been rented out.
+    /// Whether its card is rented to another customer while it should resume.
     pub(super) is_taken: bool,
-    /// Charged until then.
+    /// Time up to which it has been charged.
     pub(super) billed_ms: u64,
 }
 

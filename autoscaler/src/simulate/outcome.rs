@@ -1,46 +1,46 @@
-//! What a simulation came to.
+//! The outcome of a simulation.
 
 use serde::{Deserialize, Serialize};
 
-/// What a simulation came to; what `stoke simulate --json` prints.
+/// The outcome of a simulation, which `stoke simulate --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The policy's name.
     pub policy: String,
-    /// Of the random numbers: boot times, losses, resumes that fail.
+    /// Seed of the random numbers: boot times, losses, failed resumes.
     pub seed: u64,
-    /// Jobs of the trace.
+    /// Number of jobs of the trace.
     pub jobs: u64,
-    /// What was paid, dollars.
+    /// Cost, dollars.
     pub cost_usd: f64,
-    /// What nobody could have stayed below: see [`crate::simulate`].
+    /// Lower bound of the cost of any policy, dollars: see [`crate::simulate`].
     pub bound_usd: f64,
     /// `cost_usd / bound_usd`.
     pub ratio: f64,
     /// Share of the jobs that started in time, 0 to 1; 1 where there are none.
     pub attainment: ByPriority<f64>,
-    /// From a job's arrival to the start of its service, seconds.
+    /// Time from a job's arrival to the start of its service, seconds.
     pub wait_s: ByPriority<Quantiles>,
-    /// Seconds of service over seconds that were paid for, 0 to 1.
+    /// Seconds of service divided by paid seconds, 0 to 1.
     pub utilisation: f64,
-    /// Machines that were rented.
+    /// Number of rented machines.
     pub boots: u64,
-    /// Models that were fetched from elsewhere and loaded.
+    /// Number of model loads that fetched the model first.
     pub cold_loads: u64,
-    /// Models that were loaded from the machine's own disk.
+    /// Number of model loads from the machine's own disk.
     pub disk_loads: u64,
-    /// Stopped machines that came back.
+    /// Number of resumes of stopped machines.
     pub resumes: u64,
-    /// Machines that were taken away.
+    /// Number of lost machines.
     pub losses: u64,
 }
 
-/// A figure for each priority that traces know.
+/// A figure for each priority of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByPriority<T> {
-    /// Jobs that somebody waits for.
+    /// Interactive jobs.
     pub interactive: T,
-    /// Jobs that have an hour.
+    /// Batch jobs, which may wait for an hour.
     pub batch: T,
 }
 
@@ -55,12 +55,12 @@ pub struct Quantiles {
     pub p99: f64,
 }
 
-/// How things stood at one moment of a simulation, for its picture.
+/// The state at one moment of a simulation, for its plot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the trace began.
     pub at_s: f64,
-    /// Cards of the reference speed that the work which arrived since the last sample would have kept busy.
+    /// Number of cards of the reference speed that the work since the last sample would keep busy.
     pub demand_cards: f64,
     /// Machines that take jobs.
     pub ready: u32,
@@ -78,6 +78,6 @@ pub struct Sample {
     pub wait_interactive_s: f64,
     /// The same of batch jobs.
     pub wait_batch_s: f64,
-    /// What has been paid so far, dollars.
+    /// Cost so far, dollars.
     pub spent_usd: f64,
 }

@@ -1,5 +1,5 @@
-//! The picture of a simulation, as SVG: what was asked for and what was rented, who waited, and what it cost, over one
-//! time axis. It brings its colours for light and for dark pages, and needs no font and no script.
+//! The plot of a simulation, as SVG: demand and machines, waits, the queue, and costs, over one time axis. It contains
+//! colours for light and for dark pages, and needs no font and no script.
 
 mod merge;
 mod panel;
@@ -17,23 +17,23 @@ use super::outcome::{ByPriority, Outcome, Sample};
 use super::trace::Priority;
 use super::words;
 
-/// All lengths are in units of the picture, which a page shows at one pixel each.
+/// Width of the plot. All lengths are in its units, which a page shows at one pixel each.
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 66.0;
 const RIGHT: f64 = 26.0;
-/// Where the first panel's heading is.
+/// Position of the first panel's heading.
 const FIRST: f64 = 136.0;
-/// From a panel's heading to its top, and from its bottom to the next heading.
+/// Distances from a panel's heading to its top, and from its bottom to the next heading.
 const HEADING: f64 = 13.0;
 const GAP: f64 = 38.0;
-/// Of the panels, from above.
+/// Heights of the panels, from top to bottom.
 const HEIGHTS: [f64; 4] = [200.0, 150.0, 90.0, 110.0];
-/// For what stands below the last one.
+/// Height of the time labels below the last panel.
 const BOTTOM: f64 = 40.0;
 const STYLE: &str = include_str!("plot/style.css");
 
-/// Draws a simulation. Samples are in order of time; more than can be told apart are merged, so that the picture stays
-/// below 200 kB.
+/// Draws a simulation. Samples are in order of time. Those closer than the resolution are merged, so that the plot
+/// stays below 200 kB.
 #[must_use]
 pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
     let samples = merge(samples, MAX_POINTS);
@@ -141,7 +141,7 @@ fn waits(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     ]);
 }
 
-/// How many waited.
+/// Draws the panel of waiting jobs.
 fn queue(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     let interactive = |sample: &Sample| f64::from(sample.waiting_interactive);
     let all = |sample: &Sample| f64::from(sample.waiting_interactive) + f64::from(sample.waiting_batch);
@@ -154,7 +154,7 @@ fn queue(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     panel.legend(&[("interactive", Mark::Area(" strong"), "interactive"), ("batch", Mark::Area(" strong"), "batch")]);
 }
 
-/// What had been paid by then, and what nobody could have stayed below in the end.
+/// Draws the panel of the cost so far and the lower bound of the total cost.
 fn spend(panel: &mut Panel<'_>, samples: &[Sample], outcome: &Outcome) {
     let spent = |sample: &Sample| sample.spent_usd;
     let axis = Axis::amounts(samples.iter().map(spent).fold(outcome.bound_usd, f64::max));
@@ -168,7 +168,7 @@ fn spend(panel: &mut Panel<'_>, samples: &[Sample], outcome: &Outcome) {
     panel.legend(&[("spent", Mark::Line, "paid so far"), ("goal", Mark::Dashes, &bound)]);
 }
 
-/// What XML cannot hold is left out: it refuses most control characters even when they are escaped.
+/// Escapes text for XML and removes characters that XML does not allow: most control characters, even if escaped.
 fn escaped(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -3,10 +3,9 @@
 /// How machines behave. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Jobs run side by side on a card while their models sum to at most so many GB; `None`: one job computes at a
-    /// time.
+    /// Maximum memory of the models whose jobs run side by side on a card, GB; `None`: one job computes at a time.
     pub share_gb: Option<f64>,
     /// The first part of the trace is left out of the wait figures.
     pub skip_s: f64,

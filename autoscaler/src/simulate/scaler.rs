@@ -1,4 +1,4 @@
-//! Whoever decides in a simulation.
+//! The interface of a policy in a simulation.
 
 use crate::observation::Observation;
 use crate::plan::Plan;
@@ -6,10 +6,10 @@ use crate::planner::Planner;
 
 /// A policy, with what it remembers between its decisions.
 pub trait Scaler {
-    /// What it is called.
+    /// Name of the policy.
     fn name(&self) -> &str;
 
-    /// What is to be done now.
+    /// The plan for an observation.
     fn plan(&mut self, seen: &Observation) -> Plan;
 }
 

@@ -1,17 +1,17 @@
-//! Policies side by side, as Markdown: what each trace cost over its lower bound, and where a target was missed.
+//! Comparison of policies as Markdown: the cost of each trace divided by its lower bound, and missed targets.
 
 use std::fmt::Write as _;
 
 use super::outcome::Outcome;
 use super::words;
 
-/// Costs compare where so many interactive jobs started in time, and so many batch jobs.
+/// Minimum shares of interactive jobs and of batch jobs that started in time, for costs to be comparable.
 const LEAST_INTERACTIVE: f64 = 0.95;
 const LEAST_BATCH: f64 = 0.99;
-/// What stands where there is nothing.
+/// Contents of an empty cell.
 const NOTHING: &str = "-";
 
-/// A policy, and what it came to on each trace: by the trace's name.
+/// A policy and its outcome on each trace, by the trace's name.
 pub type Row = (String, Vec<(String, Outcome)>);
 
 /// One row for each policy, the best first, and one column for each trace; below, each policy's figures. A policy that

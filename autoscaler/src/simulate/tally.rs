@@ -51,7 +51,7 @@ impl Tally {
         self.last_wait_s[job] = wait_s;
     }
 
-    /// Of a job that was started several times the last start counts: the others came to nothing.
+    /// Counts a job that has ended. If it was started several times, the last start counts, since the others failed.
     pub(super) fn ended(&mut self, number: usize, job: &Job, useful_s: f64, rules: &Rules) {
         self.useful_s += useful_s;
         let wait_s = self.last_wait_s[number];
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// A job that nobody ever served, and that has waited for so long.
+    /// Counts a job that was never served and has waited for `wait_s`.
     pub(super) fn never_started(&mut self, job: &Job, wait_s: f64, rules: &Rules) {
         if job.arrival_s >= rules.skip_s {
             match job.priority {
@@ -78,7 +78,7 @@ impl Tally {
         }
     }
 
-    /// Charges what a machine has cost since it was last charged. To be called before its phase changes.
+    /// Charges a machine's cost since it was last charged. Must be called before its phase changes.
     pub(super) fn bill(&mut self, machine: &mut Machine, now_ms: u64, rules: &Rules) {
         let hours = (now_ms - machine.billed_ms) as f64 / 1_000.0 / HOUR_S;
         machine.billed_ms = now_ms;

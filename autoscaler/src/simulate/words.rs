@@ -1,6 +1,6 @@
-//! Figures as people say them.
+//! Formatting of figures for people.
 
-/// A share, 0 to 1. Rounded down: what is not met is not said to be.
+/// Formats a share, 0 to 1, as a percentage. It is rounded down, so that a missed target never shows as met.
 pub(super) fn percent(share: f64) -> String {
     // What a float lacks of a tenth is no reason to round that down.
     format!("{:.1} %", (share * 1_000.0 + 1e-6).floor() / 10.0)

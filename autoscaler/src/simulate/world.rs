@@ -1,6 +1,6 @@
-//! The simulated world: a trace comes in, the queue hands its jobs to machines, and whoever decides rents and gives
-//! back machines. The queue with its lanes and shelves, and the ledger that packs models onto cards, are the product's
-//! own; machines, loads and runs are numbers.
+//! The simulated world: jobs of a trace arrive, the queue assigns them to machines, and the policy rents and releases
+//! machines. The queue with its lanes, and the ledger that packs models onto cards, are the product's own code;
+//! machines, loads and runs are simulated.
 
 mod machines;
 mod sight;
@@ -38,13 +38,13 @@ const START_MS: u64 = 1_700_438_400_000;
 /// The replica under which all machines wait.
 const REPLICA: &str = "simulation";
 
-/// While nothing happens at all, a decision is made once in so many ticks.
+/// Number of ticks between two decisions while nothing happens.
 const QUIET_TICKS: u64 = 15;
 
-/// What has not been served two days after the last job came never is.
+/// Time after the last arrival at which unserved jobs count as never served, milliseconds: two days.
 const PATIENCE_MS: u64 = 2 * 86_400 * 1_000;
 
-/// Points of a picture, at most.
+/// Maximum number of samples for a plot.
 const SAMPLES: f64 = 1_200.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,15 +54,15 @@ enum Event {
     Ready(usize, u32),
     /// A run is over: machine, life, ticket, job.
     Ends(usize, u32, Ticket, usize),
-    /// Somebody outbid an interruptible machine.
+    /// An interruptible machine is outbid.
     Lost(usize, u32),
-    /// Nobody does any more.
+    /// An outbid machine is available again.
     Back(usize, u32),
     Decide,
     Sample,
 }
 
-/// What is known of an endpoint beside what is observed of it.
+/// Facts about an endpoint beyond those in its observation.
 struct Known {
     vram_gb: f64,
     class_gib: u32,
@@ -81,7 +81,7 @@ pub(super) struct World<'a> {
     /// By number, in the order in which they were rented.
     machines: BTreeMap<usize, Machine>,
     rented: usize,
-    /// When the next decision is due; others that were planned are void.
+    /// Time of the next decision. Decisions scheduled for other times are ignored.
     decide_ms: u64,
     ids: HashMap<JobId, usize>,
     leases: HashMap<usize, Lease>,

@@ -22,7 +22,7 @@ pub struct Creation<'a> {
     pub pause: Option<Duration>,
     /// Where sealed parts wait until they are sent; they are deleted afterwards.
     pub scratch: &'a Path,
-    /// Told the number of keys copied so far.
+    /// Called with the number of keys copied so far.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 

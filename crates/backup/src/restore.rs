@@ -35,7 +35,7 @@ pub struct Restoration<'a> {
     pub id: Option<&'a BackupId>,
     /// The bucket of results, if each result should be looked up.
     pub results: Option<&'a Objects>,
-    /// Told the number of keys read so far, of how many.
+    /// Called with the number of keys read so far and their total number.
     pub progress: &'a (dyn Fn(u64, u64) + Send + Sync),
 }
 

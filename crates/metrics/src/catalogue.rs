@@ -39,7 +39,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// Tells the recorder that is in place what it means.
+    /// Registers the metric's help text with the installed recorder.
     pub(crate) fn describe(&self) {
         match self.kind {
             Kind::Counter => describe_counter!(self.name, self.help),

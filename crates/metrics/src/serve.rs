@@ -13,7 +13,7 @@ use crate::{Exposition, recorder};
 /// Recorded samples are folded this often.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Tells everything at `/metrics`, and at `/healthz` that this process is here, until `shutdown`.
+/// Serves the metrics at `/metrics` and a liveness check at `/healthz` until `shutdown`.
 ///
 /// # Errors
 /// When the listener fails.

@@ -1,8 +1,8 @@
 //! Objects in S3.
 //!
-//! [`Objects`] is the client that every part of Stokehold uses, whoever serves S3: AWS, MinIO, Garage, or our own [`store`], a
-//! small durable S3 server for one machine. Workers and SDKs never hold S3 credentials; they get one [`Presigned`] URL per
-//! object, scoped to its key, length, checksum and type.
+//! [`Objects`] is the client that every part of Stokehold uses, with any S3 server: AWS, MinIO, Garage, or our own
+//! [`store`], a small durable S3 server for one machine. Workers and SDKs never hold S3 credentials; they get one
+//! [`Presigned`] URL per object, scoped to its key, length, checksum and type.
 //!
 //! No result's correctness rests on conditional writes, which some servers ignore: keys are unique per attempt, and Redis picks
 //! the winner.

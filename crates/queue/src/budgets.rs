@@ -46,7 +46,7 @@ impl AtBudget {
         }
     }
 
-    /// The value that a word stands for.
+    /// Parses a value.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Drain, Self::Stop].into_iter().find(|at| at.as_str() == word)

@@ -57,7 +57,7 @@ pub(crate) struct Connection {
 
 struct Shared {
     link: watch::Receiver<Link>,
-    /// Tells the keeper that the link of this number is of no use any more.
+    /// Reports the number of a broken link to the task that reconnects.
     broken: mpsc::Sender<u64>,
 }
 

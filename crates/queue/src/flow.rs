@@ -1,5 +1,6 @@
-//! What comes to each endpoint, waits there, runs and has run: what is to be known to decide how many machines are wanted. Counters that
-//! only grow, kept by the scripts that move jobs; nothing here is read from how a stream's readers are getting on.
+//! The work of each endpoint that arrived, waits, runs and has run: the input for deciding how many machines are
+//! needed. These are counters that only grow, kept by the scripts that move jobs; nothing here is derived from the
+//! progress of a stream's readers.
 //!
 //! Fields of `:flow`: `a:`, `s:`, `l:` and a lane count jobs that became ready, that started, and that started late, each job once;
 //! `e:`, `x:` and `<tenant>:<endpoint>` jobs that ended, and that failed or expired;

@@ -4,7 +4,7 @@
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
 //! | `:j:<id>` | HASH | the job record, the truth | until history has it |
-//! | `:e:<id>` | STREAM | what a job said: progress, log; output where a webhook or a replica of the release before wants it | as the record |
+//! | `:e:<id>` | STREAM | a job's messages: progress, log; output where a webhook or a replica of the release before wants it | as the record |
 //! | `:o:<id>` | STREAM | outputs of a job, `<attempt>-<end>`; in memory alone, neither in the append-only file nor at replicas | an hour after the last, 1,000 entries, 1 MiB |
 //! | `:d:<id>` | LIST | jobs that wait for this one, `<id> <success or completion>` | until it has ended |
 //! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
@@ -18,7 +18,7 @@
 //! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | 401 days |
 //! | `:spent:<day>:gates` | HASH | what ended attempts took on a day, by gate, micro-dollars | 3 days |
 //! | `:timings:<tenant>:<endpoint>:<hour>` | HASH | how long the parts of attempts took that ended in an hour (since 1970), by version (timings.rs) | 49 hours |
-//! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
+//! | `:unmet` | STRING | the autoscaler was notified that no worker waits for the ready jobs | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
@@ -26,7 +26,7 @@
 //! | `:beside` | HASH | bytes that a tenant's schedules and pending webhook deliveries take: the sum of their `size` | while not empty |
 //! | `:streamed:<hour>` | HASH | bytes of outputs that a tenant's jobs have kept in an hour (since 1970); in memory alone, as they are | two hours |
 //! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
-//! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
+//! | `:budgets` `:stood` | HASH | what a gate may spend on a day, its state at the last look (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
 //! | `:holds` | ZSET | gates that time opens, and concurrency keys to look at again, by due time | until then |
 //! | `:waiting:<gate>` | ZSET | the line of a concurrency key: its queued jobs, `<id> <lane>` by arrival | while not empty |
@@ -59,18 +59,18 @@
 //! | `:schedule:<id>` | HASH | a schedule | until deleted |
 //! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
 //! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
-//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
+//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it is unchanged | until deleted |
 //! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
-//! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
+//! | `:w:<message>` | HASH | a webhook delivery: event, receiver, attempts, body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
-//! | `:tracing` | STRING | somebody exports traces | a minute after the last claim |
-//! | `:traces` | ZSET | ended jobs whose trace is to be exported, by the time of the next try, unix ms | while not empty, 10,000 |
+//! | `:tracing` | STRING | a replica exports traces | a minute after the last claim |
+//! | `:traces` | ZSET | ended jobs whose trace is not exported yet, by the time of the next try, unix ms | while not empty, 10,000 |
 //! | `:tenants` | ZSET | tenants with records, all of score 0, for the recovery sweep | as their records |
 //! | `:mark` | STRING | written before each WAIT (mark.lua) | for ever, where replicas are waited for |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
-//! | `:signal:autoscaler` | channel | work is ready that nobody waits for | |
+//! | `:signal:autoscaler` | channel | jobs are ready that no worker waits for | |
 //!
 //! A gate is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
 
@@ -289,12 +289,15 @@ pub(crate) fn idempotency(key: &str) -> String {
     hex::encode(&Sha256::digest(key.as_bytes())[..16])
 }
 
-/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, STRINGs of what came and ran in each hour of the last day, and per tenant one HASH of current versions, one
-/// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
-/// somebody has judged: what is counted of it;
-/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
-/// that they have, what those cost, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
-/// there are; a HASH for each tenant, and a STREAM of what was changed there.
+/// The registry's keys.
+///
+/// Global: one HASH of tokens; one ZSET and STRINGs of workers; STRINGs of the jobs that arrived and ran in each hour
+/// of the last day; one HASH each of the leading autoscaler, the rented machines, their costs, the drained workers and
+/// the hosts in cooldown; one HASH of every tenant's shard and of the number of shards.
+///
+/// Per tenant: one HASH of current versions, one per endpoint of all its versions, and one of the ratings of results,
+/// with a STRING for each rated job, kept for 90 days, of what is counted of it; one HASH of the webhook secret's
+/// generation, never a secret; a HASH of the tenant, and a STREAM of its changes.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,

@@ -182,7 +182,7 @@ impl Inner {
         }
     }
 
-    /// Tells every replica that there is work which any of them may do.
+    /// Notifies every replica of work that any of them may do.
     fn announce(&self, work: Work) {
         for listener in self.listeners.values() {
             let _ = listener.try_send(Signal::Work(work));

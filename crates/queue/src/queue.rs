@@ -461,7 +461,7 @@ impl Work {
         }
     }
 
-    /// The kind that a word stands for.
+    /// Parses a kind.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.as_str() == word)

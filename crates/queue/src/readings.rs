@@ -9,10 +9,10 @@ use crate::gateway::{GpuReading, HostStatus};
 use crate::keys::RegistryKeys;
 use crate::registry::{WorkerRecord, to_json};
 
-/// One reading is kept of each such time.
+/// Time between two kept readings, milliseconds.
 const EVERY_MS: u64 = 30_000;
 
-/// So many of them: an hour.
+/// Maximum number of kept readings: an hour.
 const KEPT: u64 = 120;
 
 /// How a worker was.

@@ -67,7 +67,7 @@ pub(crate) fn attempt_tail(
 }
 
 /// A closed attempt, as `closed_attempt` of the scripts writes it:
-/// `<worker> <fence> <leased_ms> <queued_ms> <took_ms> <outcome> [<tail>]`, where `=` stands for the record's fence.
+/// `<worker> <fence> <leased_ms> <queued_ms> <took_ms> <outcome> [<tail>]`, where `=` means the record's fence.
 fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Option<Attempt> {
     let mut words = text.splitn(8, ' ');
     let mut next = || words.next();

@@ -1,5 +1,6 @@
-//! The traces that wait to be exported: the ids of ended jobs, written by the script that ends them. Whoever exports claims for a while
-//! and forgets what has arrived; who dies in between leaves it to the next.
+//! The traces that wait to be exported: the ids of ended jobs, written by the script that ends them. An exporting
+//! replica claims some of them for a while and removes those that were delivered. If it dies in between, the claim
+//! expires and another replica takes them.
 
 use redis::AsyncCommands;
 

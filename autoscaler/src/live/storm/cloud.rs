@@ -20,17 +20,17 @@ use crate::rental_ledger::memory::MemoryLedger;
 use crate::secret::Secret;
 use crate::sync::lock;
 
-/// When the simulation begins, unix milliseconds.
+/// Start of the simulation, unix milliseconds.
 const BEGAN_MS: u64 = 1_800_000_000_000;
 
-/// A machine that nobody knows is ended within this time after it could be seen.
+/// Time in which a machine without a ledger entry is destroyed after it becomes visible.
 const ORPHAN_S: f64 = 600.0;
 
-/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is
-/// asked again.
+/// Time in which a machine that does not serve is destroyed after its creation, with a margin for a destroy that fails
+/// and is repeated.
 const UNSERVING_S: f64 = 900.0 + 300.0;
 
-/// How Vast.ai is used here.
+/// Settings of Vast.ai in the simulation.
 pub(super) fn settings() -> VastSettings {
     let settings = toml::from_str::<toml::Table>(crate::config::DEFAULT).unwrap().remove("vast").unwrap();
     let settings: VastSettings = settings.try_into().unwrap();
@@ -47,7 +47,7 @@ pub(super) fn settings() -> VastSettings {
     }
 }
 
-/// What there may be at once.
+/// Limits of what exists at once.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) machines: usize,
@@ -96,13 +96,13 @@ impl Cloud {
         lock(&self.asked).len()
     }
 
-    /// Somebody does something that no call can.
+    /// Applies an act of the market that no API call can cause.
     pub(super) fn act(&self, act: &Act) {
         let now_s = self.now_s();
         lock(&self.market).act(now_s, act);
     }
 
-    /// What it asks money for.
+    /// The provider's bills.
     pub(super) fn invoice(&self) -> Vec<Bill> {
         let now_s = self.now_s();
         lock(&self.market).invoice(now_s)
@@ -207,7 +207,7 @@ pub(super) fn id_of(label: &str) -> &str {
 pub(super) struct World {
     pub(super) cloud: Arc<Cloud>,
     pub(super) ledger: Arc<MemoryLedger>,
-    /// Since when each instance is in nobody's ledger, or serves nobody, seconds.
+    /// Time since which each instance is in no ledger, or serves no jobs, seconds.
     since_s: Arc<Mutex<HashMap<(u64, &'static str), f64>>>,
     limits: Limits,
     committed: Arc<Mutex<Committed>>,
@@ -317,7 +317,7 @@ impl World {
                 .get(&id)
                 .is_some_and(|machine| machine.wanted == stokehold_queue::registry::Wanted::Stopped);
             if !fleet.serves(&id) && !is_wanted {
-                standing.push(((number, "serves nobody"), UNSERVING_S));
+                standing.push(((number, "serves no jobs"), UNSERVING_S));
             }
         }
         if running > self.limits.machines {

@@ -16,7 +16,7 @@ use self::jobs::{Jobs, Slots};
 use super::cloud::{World, id_of};
 use crate::sync::lock;
 
-/// What a job takes, milliseconds.
+/// Duration of a job, milliseconds.
 const RUN_MS: u64 = 20_000;
 
 /// Work of one kind.
@@ -29,7 +29,7 @@ pub(super) struct Endpoint {
 }
 
 struct Machine {
-    /// The provider's number of the box that it stands in.
+    /// The provider's number of its host.
     host: u64,
     joins_ms: u64,
     seen_ms: u64,
@@ -45,7 +45,7 @@ struct Parts {
     machines: BTreeMap<String, Machine>,
     numbers: BTreeMap<u64, String>,
     jobs: Jobs,
-    /// Nobody is heard until then.
+    /// No heartbeat arrives until then.
     deaf_until_ms: u64,
     drained: BTreeSet<String>,
     /// The share of machines whose worker never joins.
@@ -110,7 +110,7 @@ impl Fleet {
         parts.came_ms.iter().filter(|came| is_soon(came)).map(|(host, _)| *host).collect()
     }
 
-    /// Bursts of work, and times at which nobody is heard.
+    /// Starts bursts of work, and periods in which no heartbeat arrives, at random.
     pub(super) fn rage(&self, world: &World, random: &mut StdRng) {
         let now_ms = world.cloud.clock().now_ms();
         let mut parts = self.parts();
@@ -125,7 +125,7 @@ impl Fleet {
         }
     }
 
-    /// Everybody is heard, and what waits is called off, so that nothing is left to rent for.
+    /// Lets heartbeats arrive again and cancels waiting jobs, so that no machine is needed any more.
     pub(super) fn calm(&self) {
         let mut parts = self.parts();
         parts.deaf_until_ms = 0;

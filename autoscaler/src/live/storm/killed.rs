@@ -1,19 +1,18 @@
-//! A future that is dropped, or set aside, when it has been polled so often: at an await of its own, each of which
-//! gives way once.
+//! A future that is dropped, or suspended, after a number of polls: at one of its awaits, each of which yields once.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// What became of it.
+/// The outcome of a limited number of polls.
 pub(super) enum Killed<T> {
-    /// It came to its end, after so many polls.
+    /// The future completed: the number of polls, and its output.
     Ended(usize, T),
-    /// It stands where it stood at this poll. Dropping it kills it.
+    /// The future is suspended: the number of polls, and the future. Dropping it kills it.
     At(usize, Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
-/// Polls it so often at most.
+/// Polls a future at most `polls` times.
 pub(super) async fn killed_after<T>(polls: usize, future: Pin<Box<dyn Future<Output = T> + Send>>) -> Killed<T> {
     let mut future = Some(future);
     let mut polled = 0;

@@ -1,4 +1,4 @@
-//! Whether storms and scenarios can fail: each planted bug is to be caught by one of them.
+//! Mutation test of storms and scenarios: at least one of them must catch each planted bug.
 
 use super::planted::{MUTANTS, with};
 use super::scenarios::{lists, losses, money, rents};
@@ -22,10 +22,10 @@ const SCENARIOS: [Scenario; 13] = [
     ("outbid", losses::outbid),
 ];
 
-/// Storms of these seeds come after the scenarios, for they take longer.
+/// Seeds of the storms, which run after the scenarios because they take longer.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// What catches a bug first, and how.
+/// The first scenario or storm that catches a bug, and its finding.
 fn caught(name: &'static str) -> Option<(String, String)> {
     let of = |run: &dyn Fn() -> Vec<String>| {
         // A bug may also end in a panic of what plays it.

@@ -1,4 +1,4 @@
-//! One autoscaler, as long as it lives.
+//! One autoscaler process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::providers::vast::Vast;
 use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
-/// What it has in memory, and is gone with it.
+/// The state of an autoscaler in memory, which is lost when it is killed.
 pub(super) struct Scaler {
     pub(super) holder: String,
     planner: Planner,
@@ -33,10 +33,10 @@ pub(super) struct Scaler {
     ledger: Box<dyn RentalLedger>,
     providers: Providers,
     settings: Settings,
-    /// What it said at the end of its last round.
+    /// Notices at the end of its last round.
     pub(super) said: Vec<Notice>,
     pub(super) etas: Vec<Eta>,
-    /// What it knew then.
+    /// State that it read in that round.
     pub(super) seen: Option<RawState>,
 }
 

@@ -1,4 +1,4 @@
-//! What the reliability document lists of rented machines, one scenario each. What is wrong comes back in words.
+//! One scenario for each fault of rented machines that the reliability document lists. Each returns its violations.
 
 pub(super) mod lists;
 pub(super) mod losses;
@@ -10,11 +10,11 @@ use stokehold_queue::job::Priority;
 
 use super::fleet::Endpoint;
 
-/// Work that somebody waits for, and work that nobody does; any card here can do both.
+/// Interactive work and batch work; any card here can do both.
 const DRAW: Endpoint = Endpoint { name: "draw", class: 10, priority: Priority::Interactive };
 const FILM: Endpoint = Endpoint { name: "film", class: 10, priority: Priority::Batch };
 
-/// With its disk $0.42 an hour.
+/// An offer of $0.42 an hour with its disk.
 fn listing() -> Listing {
     Listing { usd_per_hour: 0.4, min_bid_usd_per_hour: 0.2, is_datacenter: true, ..Listing::default() }
 }

@@ -1,5 +1,5 @@
-//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found
-//! to be wrong.
+//! The environment of a scenario: a market without random events, one autoscaler after the other, and the list of
+//! violations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::scaler::Scaler;
 use crate::cost_ledger::{Charges, Entry, entries, note_there};
 use crate::policy::Policy;
 
-/// Between two rounds, seconds.
+/// Time between two rounds, seconds.
 const TICK_S: f64 = 4.0;
 
 /// See the module.
@@ -25,9 +25,9 @@ pub(super) struct Stage {
     pub(super) world: World,
     pub(super) fleet: Fleet,
     pub(super) policy: Policy,
-    /// The one that leads, or waits for its turn.
+    /// The current autoscaler, which leads or is a standby.
     pub(super) scaler: Option<Scaler>,
-    /// What is reckoned that machines cost: nobody says what is charged.
+    /// Estimated costs of machines, without the provider's bills.
     pub(super) bills: BTreeMap<String, MachineBill>,
     there_ms: BTreeMap<String, u64>,
     lives: u32,
@@ -35,7 +35,7 @@ pub(super) struct Stage {
     wrong: Vec<String>,
 }
 
-/// A market of so many boxes of this kind, in which nothing happens that nobody asked for.
+/// A market of `boxes` hosts of one kind, without random events.
 pub(super) fn market(boxes: u32, listing: &Listing) -> fake::Settings {
     fake::Settings {
         machines: 0,
@@ -45,7 +45,7 @@ pub(super) fn market(boxes: u32, listing: &Listing) -> fake::Settings {
     }
 }
 
-/// What scenarios go by, but for what they are about.
+/// The default policy of scenarios.
 pub(super) fn policy() -> Policy {
     Policy { may_stop: false, max_rents_per_hour: 100_000, min_reliability: 0.0, ..Policy::default() }
 }
@@ -80,7 +80,7 @@ impl Stage {
         }
     }
 
-    /// The autoscaler whose turn it is: a new one where the last one was killed.
+    /// The current autoscaler, or a new one if the last one was killed.
     pub(super) fn next(&mut self) -> Scaler {
         self.scaler.take().unwrap_or_else(|| {
             self.lives += 1;
@@ -88,14 +88,14 @@ impl Stage {
         })
     }
 
-    /// Time passes without anybody deciding anything.
+    /// Lets time pass without a decision.
     pub(super) async fn pass(&mut self, seconds: f64) {
         sleep(Duration::from_secs_f64(seconds)).await;
         self.fleet.step(&self.world, &mut self.random);
         self.world.check_limits(&mut self.wrong);
     }
 
-    /// Some seconds, and a round of who leads.
+    /// Lets some seconds pass, then runs a round of the leader.
     pub(super) async fn tick(&mut self) {
         self.pass(TICK_S).await;
         let scaler = self.next();
@@ -119,8 +119,8 @@ impl Stage {
         }
     }
 
-    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged
-    /// for them.
+    /// Claims that the estimated cost of machines is within 2 % of their bills, without traffic, which only the
+    /// provider measures.
     pub(super) fn claim_estimates(&mut self, what: &str, of: impl Fn(&Bill) -> bool) {
         let invoice: Vec<Bill> = self.world.cloud.invoice().into_iter().filter(of).collect();
         let charged: f64 = invoice.iter().map(|bill| (bill.items.gpu + bill.items.disk).usd()).sum();
@@ -140,7 +140,7 @@ impl Stage {
         }
     }
 
-    /// Until that is so, which it is to be within this time.
+    /// Runs rounds until a condition holds. It is a violation if it does not hold within `within_s`.
     pub(super) async fn run_until(&mut self, within_s: f64, what: &str, is_so: impl Fn(&Self) -> bool) {
         let until_s = self.now_s() + within_s;
         while !is_so(self) {
@@ -153,12 +153,12 @@ impl Stage {
         }
     }
 
-    /// Whether a notice of this kind stands.
+    /// Whether the current autoscaler shows a notice of this kind.
     pub(super) fn says(&self, kind: &str) -> bool {
         self.scaler.iter().flat_map(|scaler| &scaler.said).any(|notice| notice.kind == kind)
     }
 
-    /// What was wrong.
+    /// The violations that were found.
     pub(super) fn end(mut self) -> Vec<String> {
         self.world.take_wrong(&mut self.wrong);
         self.wrong.truncate(8);
@@ -166,7 +166,7 @@ impl Stage {
     }
 }
 
-/// Runs what is played, in simulated time.
+/// Runs a scenario in simulated time.
 pub(super) fn play<T>(what: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(what)

@@ -1,4 +1,4 @@
-//! What an answer of the cluster's means for what was asked. Pure.
+//! Interpretation of the cluster's responses. Pure.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use serde::Deserialize;
 use super::call::Call;
 use crate::provider::Failure;
 
-/// What the cluster says of a refusal is told so far, bytes.
+/// Maximum length of a cluster's message that is quoted in an error, bytes.
 const SAID_MAX: usize = 300;
 
-/// Why a call came to nothing.
+/// Reason why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
-    /// No answer, or one that does not say: what was asked may have been done, now or later.
+    /// No response, or an inconclusive one: the request may have been carried out, or may still be.
     #[error("{0}")]
     Silent(String),
-    /// Not now.
+    /// The cluster is overloaded.
     #[error("the cluster is busy")]
     Busy {
-        /// When it may be asked again, where it says.
+        /// Time after which a retry is allowed, if the response has one.
         after: Option<Duration>,
     },
-    /// It will not.
+    /// The cluster refused the request.
     #[error("{0}")]
     Denied(String),
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("{0}")]
     Missing(String),
-    /// There is one of that name.
+    /// An object of that name exists.
     #[error("{0}")]
     Exists(String),
-    /// It has changed since it was read.
+    /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(String),
-    /// What was read so far of a list is too old to go on with.
+    /// The continuation token of a list has expired.
     #[error("the list has expired")]
     Expired,
 }

@@ -15,13 +15,13 @@ use super::settings::{Pool, Toleration as Borne};
 use crate::provider::Order;
 use crate::secret;
 
-/// As long as a worker lets its jobs go on by itself, and some more.
+/// Default termination grace period, seconds: somewhat longer than the worker's own drain period.
 const GRACE_S: u32 = 40;
 
-/// A Job that has ended is kept for so long, for whoever wants to see why.
+/// Default time for which an ended Job is kept for inspection, seconds.
 const KEEP_S: u32 = 600;
 
-/// What a card is asked for as.
+/// Default resource name of a card.
 const CARD: &str = "nvidia.com/gpu";
 
 /// In the Secret.
@@ -161,7 +161,7 @@ fn list<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
-/// What was said, or else the default.
+/// The setting, or the default if the setting is 0.
 fn seconds(said: u32, or: u32) -> i32 {
     i32::try_from(if said == 0 { or } else { said }).unwrap_or(i32::MAX)
 }

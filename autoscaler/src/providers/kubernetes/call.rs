@@ -17,16 +17,16 @@ use tokio::time::{sleep, timeout};
 use super::answer::{Fault, fault};
 use super::settings::KubernetesSettings;
 
-/// How often a call is made.
+/// Maximum number of tries of a call.
 const TRIES: u32 = 3;
 
-/// Of an answer no more is read, bytes: a page of 200 pods is some 2 MB.
+/// Maximum size of a response, bytes: a page of 200 pods is about 2 MB.
 const BODY_MAX: usize = 16 << 20;
 
-/// Nobody has us wait for longer.
+/// Maximum wait that is accepted from a `Retry-After` header.
 const AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// What is asked of a resource, as a Role names it.
+/// The verb of a request, as a Role names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,

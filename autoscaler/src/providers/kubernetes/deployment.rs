@@ -1,12 +1,12 @@
-//! The mode `deployment`: machines are pods of a Deployment of the operator's, which is scaled.
+//! The mode `deployment`: machines are pods of the operator's Deployment, which the autoscaler scales.
 //!
-//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed
-//! by writing the machine's label on it and taking the gate away in one go, and its worker is called what the label
-//! says, through the downward API. A pod that nobody has claimed is a spare; it is on no node and costs nothing.
+//! Pods are created with a scheduling gate, so that none runs before it belongs to a machine. Claiming a pod writes the
+//! machine's label and removes the gate in one patch. The worker gets its name from the label through the downward API.
+//! An unclaimed pod is a spare: it is on no node and costs nothing.
 //!
-//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes
-//! when it is scaled down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before
-//! one that runs, whatever its `pod-deletion-cost`.
+//! Releasing a machine deletes its pod. The Deployment then creates a spare in its place, and the scale-down removes
+//! that spare. If the scale-down came first, the cluster would choose the pod, and it removes a booting pod before a
+//! running one, whatever the `pod-deletion-cost`.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ pub(super) async fn spares(calls: &Calls, name: &str) -> Result<Vec<Pod>, Fault>
     }
 }
 
-/// How large it is to be, and its pods.
+/// Reads a Deployment's scale and its pods.
 async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), Fault> {
     let scale: Scale = calls.call(&Call::new(Verb::Get, SCALES).named(name)).await?;
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
@@ -139,7 +139,7 @@ async fn claim(calls: &Calls, owner: &Owner, pool: &Pool, spare: &Pod, label: &s
     calls.call::<IgnoredAny>(&Call::new(Verb::Patch, PODS).named(name).sending(&claimed)).await.map(drop)
 }
 
-/// If nobody has scaled it since.
+/// Scales a Deployment, unless its scale has changed since `read`.
 async fn scale_to(calls: &Calls, name: &str, read: &Scale, replicas: i32) -> Result<(), Fault> {
     let ObjectMeta { namespace, resource_version, .. } = read.metadata.clone();
     let metadata = ObjectMeta { name: Some(name.to_owned()), namespace, resource_version, ..ObjectMeta::default() };

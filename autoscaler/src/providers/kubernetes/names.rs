@@ -1,4 +1,4 @@
-//! What machines are called there, and what they are labelled with.
+//! Names and labels of machines in the cluster.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ pub(super) const NAME: &str = "app.kubernetes.io/name";
 pub(super) const COMPONENT: &str = "app.kubernetes.io/component";
 /// The machine's label, and its worker's name.
 pub(super) const MACHINE: &str = "stokehold.dev/machine";
-/// Whose it is: the prefix of the queue, since two that use one namespace have one each.
+/// Owner of a machine: the prefix of the queue. Two queues that share a namespace have different prefixes.
 pub(super) const OWNER: &str = "stokehold.dev/namespace";
 pub(super) const POOL: &str = "stokehold.dev/pool";
-/// Of a pod: the Deployment that it is of.
+/// The Deployment of a pod.
 pub(super) const DEPLOYMENT: &str = "stokehold.dev/deployment";
-/// What holds a pod of a Deployment back until it is somebody's machine.
+/// Scheduling gate of a pod of a Deployment, until the pod is claimed for a machine.
 pub(super) const GATE: &str = "stokehold.dev/machine";
 
 /// A machine's id at this provider.
@@ -32,7 +32,7 @@ pub(super) enum Rented {
         /// The machine's label.
         label: String,
     },
-    /// A pod of a Deployment that is nobody's machine and waits.
+    /// An unclaimed pod of a Deployment.
     Spare {
         /// The Deployment.
         deployment: String,
@@ -50,7 +50,7 @@ impl Rented {
         }
     }
 
-    /// The other way round; `None` of what is not from here.
+    /// Parses an id; `None` if it has another form.
     pub(super) fn of(id: &str) -> Option<Self> {
         let (kind, rest) = id.split_once('/')?;
         match kind {
@@ -79,12 +79,12 @@ pub(super) fn labels(owner: &str, pool: &str, label: &str) -> BTreeMap<String, S
     labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// What a label of an object says.
+/// The value of an object's label.
 pub(super) fn label_of<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Whether a pod of a Deployment waits to be somebody's machine.
+/// Whether a pod of a Deployment waits to be claimed for a machine.
 pub(super) fn is_spare(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     let is_held = gates.is_some_and(|gates| gates.iter().any(|gate| gate.name == GATE));

@@ -1,4 +1,4 @@
-//! What the operator says of a cluster: how to reach it, and pools of machines that may be had there.
+//! Settings of a cluster: access to it, and its pools of machines.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,94 +9,94 @@ use stokehold_queue::demands::{SandboxLevel, Trust, Version};
 use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
 
-/// The longest that a name or the value of a label may be there, bytes.
+/// Maximum length of a name or a label value in Kubernetes, bytes.
 const NAME_MAX: usize = 63;
 
 /// A cluster.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesSettings {
-    /// Where its API answers; empty: what kubeconfig says, else where this runs.
+    /// URL of the API server. Empty: from kubeconfig, otherwise from the cluster in which this process runs.
     pub url: String,
-    /// What to show it, where `url` is given.
+    /// Bearer token for `url`.
     pub token: Secret,
-    /// The file that holds that, read again as it changes, where `url` is given.
+    /// File with the bearer token for `url`, read again when it changes.
     pub token_file: PathBuf,
-    /// Who signs for `url`, a file of PEM; empty: whom this machine trusts.
+    /// PEM file with the certificate authorities for `url`. Empty: the system's trusted authorities.
     pub ca_file: PathBuf,
-    /// The namespace of the machines; empty: that of the credentials.
+    /// Namespace of the machines. Empty: the namespace of the credentials.
     pub namespace: String,
-    /// A machine whose worker has not joined by then is given back, seconds.
+    /// Time in which a machine's worker has to join before the machine is released, seconds.
     pub join_limit_s: u64,
-    /// A call that takes longer is of unknown outcome, milliseconds.
+    /// Timeout of a call, after which its outcome is unknown, milliseconds.
     pub call_limit_ms: u64,
-    /// Before a call is made again, milliseconds, twice as long each time and less a random part.
+    /// Wait before the first retry of a call, milliseconds. It doubles with each retry, less a random part.
     pub retry_ms: u64,
-    /// How many objects are asked for at once.
+    /// Number of objects per page of a list.
     pub page: u32,
-    /// What there is to be had.
+    /// The pools of machines.
     pub pools: Vec<Pool>,
 }
 
-/// How the machines of a pool come to be.
+/// How the machines of a pool are created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Each is a Job of one pod.
     #[default]
     Jobs,
-    /// They are the pods of a Deployment of the operator's.
+    /// They are the pods of the operator's Deployment.
     Deployment,
 }
 
-/// Machines that are alike.
+/// A pool of identical machines.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// Its name.
     pub name: String,
-    /// How its machines come to be.
+    /// How its machines are created.
     #[serde(default)]
     pub mode: Mode,
-    /// The Deployment, in that mode.
+    /// Name of the Deployment, in mode `deployment`.
     #[serde(default)]
     pub deployment: String,
-    /// At most so many.
+    /// Maximum number of machines.
     pub max: u32,
-    /// Its kind of card, as `RTX 4090`; `CPU` has none.
+    /// Kind of card, e.g. `RTX 4090`; `CPU` for machines without one.
     #[serde(default = "cpu")]
     pub kind: String,
-    /// How many cards a machine has.
+    /// Number of cards per machine.
     #[serde(default)]
     pub cards: u32,
-    /// What one has of memory, GiB.
+    /// Memory of one card, GiB.
     #[serde(default)]
     pub vram_gb: f64,
-    /// Jobs at once on a card, or in all where it has none; 0: as many as their memory allows.
+    /// Maximum number of concurrent jobs per card, or per machine without cards; 0: as many as their memory allows.
     #[serde(default)]
     pub slots: u32,
-    /// How fast it is, until that is measured; 1.0 is an RTX 4090.
+    /// Assumed speed until it is measured; 1.0 is an RTX 4090.
     #[serde(default = "one")]
     pub speed: f64,
-    /// How long it takes until its worker has joined, seconds, until that is measured.
+    /// Assumed time until its worker has joined, seconds, until it is measured.
     #[serde(default = "two_minutes")]
     pub boot_s: f64,
-    /// What an hour costs, dollars; 0: it is the operator's own.
+    /// Price, dollars per hour; 0 for the operator's own machines.
     #[serde(default)]
     pub usd_per_hour: f64,
-    /// Who owns the nodes.
+    /// Trust level of the owner of the nodes.
     #[serde(default)]
     pub trust: Trust,
-    /// Where they stand.
+    /// Region of the nodes.
     #[serde(default)]
     pub region: String,
-    /// CUDA's, of the cards.
+    /// CUDA compute capability of the cards.
     #[serde(default)]
     pub compute_capability: Option<Version>,
-    /// The newest CUDA that their driver serves.
+    /// Newest CUDA version that the driver supports.
     #[serde(default)]
     pub cuda: Option<Version>,
-    /// How far workers there shut handlers in.
+    /// Sandbox level of the workers' handlers.
     #[serde(default)]
     pub sandbox: SandboxLevel,
     /// The pod of a Job.
@@ -108,41 +108,41 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodSettings {
-    /// The image that has the worker.
+    /// Image that contains the worker.
     pub image: String,
-    /// What to run of it; empty: what the image says.
+    /// Command of the container. Empty: the image's entry point.
     pub command: Vec<String>,
-    /// The worker's environment; no secrets, they would be read by whoever may read Jobs.
+    /// Environment of the worker. It must not contain secrets, since everyone with read access to Jobs can see them.
     pub env: BTreeMap<String, String>,
-    /// Labels that its node must have.
+    /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that it bears.
+    /// Tolerations of the pod.
     pub tolerations: Vec<Toleration>,
-    /// As `nvidia`; empty: the cluster's default.
+    /// Runtime class, e.g. `nvidia`. Empty: the cluster's default.
     pub runtime_class: String,
-    /// Who goes first where there is no room; empty: the cluster's default.
+    /// Priority class. Empty: the cluster's default.
     pub priority_class: String,
-    /// As whom it runs; its token is not mounted. Empty: the namespace's default.
+    /// Service account of the pod; its token is not mounted. Empty: the namespace's default.
     pub service_account: String,
-    /// Secrets of the operator's that images are fetched with.
+    /// Names of the operator's image pull secrets.
     pub image_pull_secrets: Vec<String>,
-    /// What a card is asked for as; empty: `nvidia.com/gpu`.
+    /// Resource name of a card. Empty: `nvidia.com/gpu`.
     pub card_resource: String,
-    /// As `4` or `500m`; empty: none is asked for.
+    /// CPU request, e.g. `4` or `500m`. Empty: no request.
     pub cpu: String,
-    /// As `16Gi`; also the limit.
+    /// Memory request and limit, e.g. `16Gi`.
     pub memory: String,
-    /// As `100Gi`; also the limit.
+    /// Ephemeral storage request and limit, e.g. `100Gi`.
     pub ephemeral_storage: String,
-    /// Shared memory, as `8Gi`; it counts as memory. Empty: what the runtime gives, mostly 64 MiB.
+    /// Shared memory, e.g. `8Gi`; it counts as memory. Empty: the runtime's default, mostly 64 MiB.
     pub shm: String,
-    /// How long its worker may take to end, seconds; 0: 40, some more than the worker's own `drain_grace_ms`.
+    /// Termination grace period, seconds; 0: 40, somewhat longer than the worker's own `drain_grace_ms`.
     pub grace_s: u32,
-    /// A Job that has ended deletes itself after that, seconds; 0: 600.
+    /// Time after its end until a Job is deleted, seconds; 0: 600.
     pub keep_s: u32,
 }
 
-/// A taint that is borne.
+/// A toleration of a node's taint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Toleration {

@@ -1,11 +1,11 @@
-//! How a machine is, from what the cluster says of its Job and its pod. Pure.
+//! State of a machine, derived from its Job and its pod. Pure.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::provider::RentalState;
 
-/// Why a pod was ended that had done nothing wrong: its node is gone or was shut down, or somebody more important came.
+/// Reasons of a pod's end without a failure of its own: its node is gone or was shut down, or it was preempted.
 const LOST: [&str; 7] = [
     "DeletionByPodGC",
     "DeletionByTaintManager",
@@ -16,7 +16,7 @@ const LOST: [&str; 7] = [
     "Terminated",
 ];
 
-/// What a container waits for that will not come.
+/// Waiting reasons of a container that will not start.
 const NEVER: [&str; 7] = [
     "CrashLoopBackOff",
     "ErrImageNeverPull",
@@ -27,7 +27,7 @@ const NEVER: [&str; 7] = [
     "RunContainerError",
 ];
 
-/// Of a pod.
+/// State of a pod.
 pub(super) fn of_pod(pod: &Pod) -> RentalState {
     if pod.metadata.deletion_timestamp.is_some() {
         return RentalState::Lost;
@@ -60,7 +60,7 @@ pub(super) fn of_pod(pod: &Pod) -> RentalState {
     }
 }
 
-/// Of a Job, with the pods that it has; they are of one machine, and the best of them stands for it.
+/// State of a Job with its pods. All are of one machine; the pod in the best state determines the result.
 pub(super) fn of_job(job: &Job, pods: &[&Pod]) -> RentalState {
     if job.metadata.deletion_timestamp.is_some() {
         return RentalState::Lost;
@@ -77,7 +77,7 @@ pub(super) fn of_job(job: &Job, pods: &[&Pod]) -> RentalState {
     }
 }
 
-/// Of a machine that has these pods; `None` without any.
+/// State of a machine that has these pods; `None` without any.
 pub(super) fn of_pods(pods: &[&Pod]) -> Option<RentalState> {
     let worth = |state: &RentalState| match state {
         RentalState::Running => 4,

@@ -1,6 +1,5 @@
-//! What is offered: searches, one for each class of what is looked for, page by page, and what has been found by them.
-//! There may be ten searches a minute, so that each look at the market takes many calls, and what the last one found
-//! stands meanwhile.
+//! Offers: one search for each class of requirements, page by page, and the results. Ten searches a minute are allowed,
+//! so that one scan of the market takes many calls. Until it is complete, the results of the last one are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,41 +19,41 @@ use crate::observation::Offer;
 use crate::provider::Failure;
 use crate::snapshot::Needs;
 
-/// What has been found for one class stands for so long before it is looked at again; for several, so much longer: the
-/// day's searches are counted.
+/// Time until the search of a class is repeated, multiplied by the number of classes, since searches per day are
+/// limited.
 const FRESH_FOR: Duration = Duration::from_secs(30);
 
-/// And for so long when it cannot be.
+/// Maximum age of results, and so the limit of that time.
 const KNOWN_FOR: Duration = Duration::from_secs(120);
 
-/// The first time, so much is waited for; after it, what has been found so far is told.
+/// Time for which the first search of a class is awaited. After it, the results so far are returned.
 const FIRST_PATIENCE: Duration = Duration::from_secs(15);
 
-/// After a search that failed nothing is searched for.
+/// Pause of all searches after a failed one.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Rows asked for at once. Some say that no more than 64 ever come, so that a multiple of that is a page that goes on,
-/// too.
+/// Rows per page. Some reports say that at most 64 rows are ever returned, so a page whose length is a multiple of that
+/// is also taken to have a successor.
 const ROWS_MAX: usize = 512;
 const ROWS_CAP: usize = 64;
 
-/// Rows kept of a search.
+/// Maximum number of rows kept per search.
 const ASKS_MAX: usize = 4_096;
 
-/// Boxes to avoid that are named in a search; all are left out of what it finds.
+/// Maximum number of excluded hosts in a search request. All excluded hosts are removed from its results.
 const AVOIDED_MAX: usize = 200;
 
-/// A search takes no longer: whoever asks looks after machines, too.
+/// Timeout of a search: the caller also has to manage machines.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// Classes that are searched for, at most: more would take longer than what is found stands.
+/// Maximum number of classes: more would take longer than results are valid.
 const CLASSES_MAX: usize = 8;
 
-/// Memory of a card that is asked for, MB, for each GiB that a model may need of it: a card with ECC holds 6 % less
-/// than it is sold with, and whoever decides looks at each card itself.
+/// Requested memory of a card, MB, per GiB that a model may need: a card with ECC holds 6 % less than its nominal
+/// memory, and the planner checks each card itself.
 const MB_PER_GIB: f64 = 1_024.0 * 0.92;
 
-/// The names of cards change so seldom; where they cannot be had, they are asked for again after this time.
+/// Time between reads of the list of card names, which rarely changes, and the shorter one after a failed read.
 const KINDS_FOR: Duration = Duration::from_secs(86_400);
 const KINDS_RETRY: Duration = Duration::from_secs(600);
 

@@ -1,4 +1,4 @@
-//! A transport that answers what it was told to, in order, and keeps what it was asked.
+//! A transport with scripted responses, which it returns in order. It records the requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use super::transport::{Answer, Lost, Request, Transport};
 pub(super) type Sent = Result<Answer, Lost>;
 
 pub(super) struct Scripted {
-    /// When it is used up: silence.
+    /// The remaining responses. Without any, requests get no response.
     answers: Mutex<VecDeque<Sent>>,
     asked: Mutex<Vec<Request>>,
 }

@@ -1,9 +1,10 @@
-//! From a number of machines to what is to be done.
+//! Steps that bring the fleet to a wanted number of machines.
 
 use crate::plan::Baseline;
 use crate::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
 
-/// A stopped machine is back within 45 s, or somebody else has its card: after this it is given up.
+/// Time after which a resume is given up, seconds. A stopped machine resumes within 45 s, unless another customer has
+/// its card.
 const RESUME_S: f64 = 60.0;
 
 /// What a baseline rents.
@@ -13,7 +14,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// What costs least for its speed and holds every endpoint that waits.
+    /// The kind with the lowest price for its speed that holds every waiting endpoint.
     #[must_use]
     pub fn cheapest() -> Self {
         Self::default()
@@ -25,9 +26,9 @@ impl Fleet {
         Self { kind: Some(kind) }
     }
 
-    /// What makes so many machines of those that are there. More: draining ones are taken back, then stopped ones
-    /// resumed, then others rented. Fewer: those that are idle for longest go first, then the busy ones with the fewest
-    /// jobs drain; booting ones stay. So many are stopped rather than released.
+    /// Steps from the current machines to `want` machines. To grow, draining machines are undrained first, then stopped
+    /// ones resumed, then others rented. To shrink, the machines that are idle for longest go first, then the busy ones
+    /// with the fewest jobs drain; booting ones stay. Up to `keep_stopped` machines are stopped rather than released.
     pub(super) fn toward(&self, seen: &Observation, want: usize, keep_stopped: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
         let need_gb = self.need_gb(seen);
@@ -42,7 +43,7 @@ impl Fleet {
         steps.plan
     }
 
-    /// So many more than there are.
+    /// Steps that add `count` machines.
     pub(super) fn more(&self, seen: &Observation, count: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
         self.grow(seen, count, self.need_gb(seen), &mut steps);
@@ -63,7 +64,7 @@ impl Fleet {
         drained.chain(stopped).chain(rented).take(count).for_each(|action| steps.push(action));
     }
 
-    /// What can be rented and holds that, the cheapest for its speed first, ties by id.
+    /// Offers with at least `need_gb` of memory, the lowest price for its speed first, ties by id.
     fn offers<'a>(&self, seen: &'a Observation, need_gb: f64) -> Vec<&'a Offer> {
         let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram_gb >= need_gb).collect();
         let usd_of_work = |offer: &Offer| offer.usd_per_hour / offer.speed;

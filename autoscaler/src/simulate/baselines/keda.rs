@@ -7,24 +7,24 @@ use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Plan};
 
-/// The autoscaler's own period, seconds.
+/// Period of the horizontal pod autoscaler, seconds.
 const EVERY_S: f64 = 15.0;
-/// Every so many of its looks KEDA polls whether there is work at all: 30 s.
+/// Number of autoscaler periods between two polls of KEDA for work: 30 s.
 const POLL_LOOKS: u32 = 2;
-/// Within this share of what is wanted nothing changes.
+/// Relative deviation from the target within which the number of machines does not change.
 const TOLERANCE: f64 = 0.1;
-/// At each look at most this many times as many machines, or so many more, whichever is more.
+/// Limits of growth per period: a factor, and a number of added machines. The larger result applies.
 const UP_FACTOR: usize = 2;
 const UP_COUNT: usize = 4;
 
-/// `ceil(jobs / target)`, up at once and down to the most of a window.
+/// `ceil(jobs / target)` machines. It grows at once and shrinks to the maximum over a window.
 #[derive(Debug, Clone)]
 pub struct Keda {
     name: &'static str,
     fleet: Fleet,
-    /// Jobs for each machine.
+    /// Target number of jobs per machine.
     target: f64,
-    /// Without work for so long: none.
+    /// Time without work after which the fleet shrinks to its minimum, seconds.
     cooldown_s: f64,
     least: usize,
     wanted: Window,
@@ -35,13 +35,13 @@ pub struct Keda {
 }
 
 impl Keda {
-    /// As it comes: 5 jobs for each machine, windows of 300 s, down to none.
+    /// The default settings: 5 jobs per machine, windows of 300 s, scale to zero.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self::with("keda", 5.0, 300.0, 0, fleet)
     }
 
-    /// One job for each machine, windows of 900 s, never none.
+    /// One job per machine, windows of 900 s, at least one machine.
     #[must_use]
     pub fn tuned(fleet: Fleet) -> Self {
         Self::with("keda-tuned", 1.0, 900.0, 1, fleet)
@@ -107,7 +107,7 @@ mod tests {
     use super::super::made_up::*;
     use super::*;
 
-    /// The number of machines after looks 15 s apart at so many jobs.
+    /// The number of machines after each of several looks, 15 s apart, at these numbers of jobs.
     fn after(scaler: &mut Keda, from_s: f64, jobs: &[u64]) -> Vec<usize> {
         let at = |(n, jobs): (usize, &u64)| {
             scaler.plan(&seen(from_s + n as f64 * EVERY_S, *jobs, 0, vec![]));

@@ -1,4 +1,4 @@
-//! Knative's pod autoscaler, on the number of jobs that wait or run.
+//! Knative's pod autoscaler, applied to the number of jobs that wait or run.
 
 use super::fleet::Fleet;
 use super::window::Window;
@@ -7,41 +7,41 @@ use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Phase, Plan};
 
-/// How much of a machine is meant to be in use.
+/// Target utilization of a machine.
 const TARGET: f64 = 0.7;
-/// Two windows, seconds: one to settle by, one to panic by.
+/// Lengths of the stable window and of the panic window, seconds.
 const STABLE_S: f64 = 60.0;
 const PANIC_S: f64 = 6.0;
-/// It panics when the short window asks for this many times the machines that are ready.
+/// Panic threshold: the number of machines wanted by the panic window, as a multiple of those that are ready.
 const PANIC_AT: f64 = 2.0;
-/// At once, no fewer than the machines that are ready over this.
+/// Maximum factor by which the number of ready machines shrinks at once.
 const DOWN_FACTOR: usize = 2;
-/// The last machine stays for so long, seconds.
+/// Time without work after which the last machine is released, seconds.
 const GRACE_S: f64 = 30.0;
 
-/// `ceil(jobs / 0.7)` over a minute, and over 6 s when those panic.
+/// `ceil(jobs / 0.7)` machines, over a minute, and in a panic the maximum of that and of the same over 6 s.
 #[derive(Debug, Clone)]
 pub struct Kpa {
     name: &'static str,
     fleet: Fleet,
     stable: Window,
     panic: Window,
-    /// Fewer only once so long nobody wanted more.
+    /// Numbers of machines wanted over the scale-down delay. The fleet shrinks to their maximum.
     wanted: Window,
     panics_until_s: f64,
-    /// The most that was wanted in this panic.
+    /// Maximum number of machines wanted in the current panic.
     panic_most: usize,
     worked_s: f64,
 }
 
 impl Kpa {
-    /// As it comes.
+    /// The default settings.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self::with("kpa", 0.0, fleet)
     }
 
-    /// Shrinks after 300 s.
+    /// A scale-down delay of 300 s.
     #[must_use]
     pub fn tuned(fleet: Fleet) -> Self {
         Self::with("kpa-tuned", 300.0, fleet)

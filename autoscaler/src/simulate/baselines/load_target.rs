@@ -1,4 +1,4 @@
-//! Machines for the work that arrives, and stopped ones beside them: as a marketplace's own serverless does.
+//! Machines for the arriving work, with stopped ones in reserve: the rule of a marketplace's own serverless product.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Endpoint, Name, Observation, Plan};
 
-/// Work arrives over this, seconds.
+/// Window over which arriving work is measured, seconds.
 const RATE_S: f64 = 60.0;
-/// Work that waits is to be done within this, seconds.
+/// Time in which waiting work has to be done, seconds.
 const QUEUE_S: f64 = 30.0;
-/// So many stopped machines for each one that the load keeps busy, and never fewer than the other.
+/// Number of stopped machines for each one that the load keeps busy, and their minimum number.
 const COLD_FACTOR: f64 = 3.0;
 const COLD_LEAST: usize = 5;
-/// What a job is thought to take until one has ended, seconds.
+/// Assumed duration of a job until one has ended, seconds.
 const SERVICE_S: f64 = 10.0;
 
-/// `ceil(load / target)` machines. Those that are too many are stopped, up to some times the load; none is rented to be
-/// stopped.
+/// `ceil(load / target)` machines. Excess machines are stopped, up to a multiple of the load; none is rented in order
+/// to be stopped.
 ///
 /// One thing is added: no more machines than there were jobs at once in that minute. A job of half an hour that arrives
 /// is a load of 30 for a minute, and the rule alone rented 29,000 machines for a week of 1,100 long jobs.
@@ -28,9 +28,9 @@ const SERVICE_S: f64 = 10.0;
 pub struct LoadTarget {
     name: &'static str,
     fleet: Fleet,
-    /// How much of a machine is meant to be in use.
+    /// Target utilization of a machine.
     target: f64,
-    /// Of the load, in machines.
+    /// Minimum of the load, in machines.
     least: f64,
     arriving: Window,
     jobs: Window,
@@ -39,13 +39,13 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
-    /// As it comes: 90 % in use.
+    /// The default settings: 90 % utilization.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self::with("load-target", 0.9, 0.0, 0.0, fleet)
     }
 
-    /// 70 % in use, never for a load below 2, and shrinks after 300 s.
+    /// 70 % utilization, a load of at least 2, and a scale-down delay of 300 s.
     #[must_use]
     pub fn tuned(fleet: Fleet) -> Self {
         Self::with("load-target-tuned", 0.7, 2.0, 300.0, fleet)
@@ -56,7 +56,7 @@ impl LoadTarget {
         Self { name, fleet, target, least, arriving, jobs, wanted, arrived: BTreeMap::new() }
     }
 
-    /// In machines: work that arrives each second, and what waits.
+    /// The load in machines: the work that arrives each second, and the waiting work.
     fn load(&mut self, seen: &Observation) -> f64 {
         let (mut arrived_s, mut waiting_s) = (0.0, 0.0);
         for endpoint in &seen.endpoints {
@@ -72,7 +72,7 @@ impl LoadTarget {
     }
 }
 
-/// What a job of it takes on average.
+/// Mean duration of an endpoint's jobs, seconds.
 fn service_s(endpoint: &Endpoint) -> f64 {
     let ended: u64 = endpoint.runs.iter().map(|runs| runs.ended).sum();
     let run_s: f64 = endpoint.runs.iter().map(|runs| runs.run_s).sum();

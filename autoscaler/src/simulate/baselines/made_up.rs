@@ -3,7 +3,7 @@
 use crate::observation::{Runs, Work};
 use crate::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
 
-/// One endpoint of 8 GB with so many jobs, all of which came since the last look.
+/// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last look.
 pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {
     let work = Work { arrived: waiting + running, waiting, started: running, ..Work::default() };
     let endpoint = Endpoint {
@@ -23,7 +23,7 @@ pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>
     Observation { at_s, endpoints: vec![endpoint], machines, offers }
 }
 
-/// The same, with work of the first class as it is told.
+/// The same without jobs, and with this work of the first priority.
 pub(super) fn with_work(at_s: f64, work: Work, machines: Vec<Machine>) -> Observation {
     let mut seen = seen(at_s, 0, 0, machines);
     seen.endpoints[0].work[0] = work;
@@ -56,7 +56,7 @@ fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> O
     }
 }
 
-/// A machine in this phase since the beginning, with so many jobs.
+/// A machine that is in this phase since the beginning and has this number of jobs.
 pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
     Machine {
         id: id.into(),
@@ -90,7 +90,7 @@ pub(super) fn idle(id: &str) -> Machine {
     }
 }
 
-/// So many machines that run a job each.
+/// `count` machines that run one job each.
 pub(super) fn busy(count: usize) -> Vec<Machine> {
     (0..count).map(|n| with(&format!("m{n:02}"), Phase::Ready, 1)).collect()
 }

@@ -1,11 +1,11 @@
-//! So many machines all the time.
+//! A constant number of machines.
 
 use super::fleet::Fleet;
 use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Observation, Plan};
 
-/// So many machines all the time.
+/// A constant number of machines.
 #[derive(Debug, Clone)]
 pub struct Static {
     name: String,
@@ -14,7 +14,7 @@ pub struct Static {
 }
 
 impl Static {
-    /// With so many.
+    /// A fleet of `machines` machines.
     #[must_use]
     pub fn new(machines: usize, fleet: Fleet) -> Self {
         Self { name: format!("static-{machines}"), machines, fleet }

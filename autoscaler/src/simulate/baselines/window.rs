@@ -1,8 +1,8 @@
-//! What was, for a while.
+//! Values over a sliding window of time.
 
 use std::collections::VecDeque;
 
-/// The values of the last so many seconds.
+/// The values of the last `span_s` seconds.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     span_s: f64,
@@ -14,7 +14,7 @@ impl Window {
         Self { span_s, values: VecDeque::new() }
     }
 
-    /// Adds the newest, and forgets what is as old as the window.
+    /// Adds the newest value and removes those that are as old as the window.
     pub(super) fn push(&mut self, at_s: f64, value: f64) {
         self.values.push_back((at_s, value));
         while self.values.front().is_some_and(|(then_s, _)| at_s - then_s >= self.span_s) && self.values.len() > 1 {
@@ -30,7 +30,7 @@ impl Window {
         self.values.iter().map(|(_, value)| *value).sum()
     }
 
-    /// Of looks that are about as far from each other.
+    /// Mean of the values, which is the mean over time if they are evenly spaced.
     pub(super) fn mean(&self) -> f64 {
         self.sum() / self.values.len().max(1) as f64
     }

@@ -1,33 +1,33 @@
-//! Machines are whole: what that demands where the work of a while would need a part of one.
+//! Cuts: constraints that hold because machines are whole, where the work of some time needs only a part of one.
 
 use std::collections::BTreeMap;
 
 use super::demand::{Demand, Machine, Work};
 use super::grid::Grid;
 
-/// Bursts that are looked at are over within this, seconds.
+/// Maximum length of an examined burst, seconds.
 const BURST_S: f64 = 240.0;
 
-/// So many of their ends are looked at, at most.
+/// Maximum number of examined ends per beginning of a burst.
 const BURST_ENDS: f64 = 32.0;
 
-/// And so many beginnings in each slot, at most.
+/// Maximum number of examined beginnings of bursts per slot.
 const STARTS_PER_SLOT: f64 = 4.0;
 
-/// Fewer beginnings are looked at where jobs come so close that each would be looked at more often than this, about two
-/// seconds' worth.
+/// Limit of examined pairs of a job and an end of a burst, about two seconds of work. Fewer beginnings are examined
+/// where jobs are too dense for it.
 const LOOKS: f64 = 1e9;
 
-/// What is not counted as more than a whole number of machines.
+/// Excess over a whole number of machines that is taken for rounding.
 const ROUNDING: f64 = 1e-6;
 
 /// Parts into which the work of a burst is divided.
 const STEPS: f64 = 60.0;
 
-/// So many jobs of a burst are looked at one by one: beyond that, rounding to whole machines is little.
+/// Maximum number of jobs of a burst that are examined individually. Beyond it, rounding to whole machines adds little.
 const WHOLE_JOBS: usize = 32;
 
-/// What a cut counts.
+/// The quantity that a cut bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Measure {
     /// Machines.
@@ -36,7 +36,7 @@ pub(super) enum Measure {
     Price,
 }
 
-/// The machines that are on in some of these slots, for the whole slot, come to so much.
+/// A constraint: the machines that are on for a whole slot, in some of these slots, sum to at least `need`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Cut {
     pub(super) first: usize,
@@ -47,7 +47,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// What one such machine comes to.
+    /// The contribution of one such machine.
     pub(super) fn weight(&self, machine: &Machine) -> f64 {
         match self.measure {
             _ if machine.level < self.class => 0.0,

@@ -1,17 +1,17 @@
-//! Prices for work and for being on, and what they prove.
+//! Prices for work and for being on, and the bound that they prove.
 
 use super::cuts::Cut;
 use super::demand::{Demand, Work};
 use super::grid::Grid;
 
-/// More than what is lost to rounding, as a part of the whole.
+/// Relative margin above rounding errors.
 pub(super) const ROUNDING: f64 = 1e-7;
 
-/// Jobs are placed as a whole, at the cheapest start, as long as this does not take more steps than some seconds have.
+/// Maximum number of steps for placing jobs as a whole at their cheapest start: some seconds of work.
 const STEPS: f64 = 2e8;
 
-/// Beyond that, jobs that may start in so many slots are taken to find the cheapest one for all of their work: little
-/// less.
+/// Beyond it, jobs that may start in more than this number of slots are valued at the lowest price of their interval
+/// for all of their work, which makes the bound slightly lower.
 const MANY_SLOTS: f64 = 16.0;
 
 /// Dual variables. Any non-negative ones give a bound once [`Prices::repair`] has seen them.
@@ -80,7 +80,7 @@ impl Prices {
         self.value_within(demand, grid, cuts, STEPS)
     }
 
-    /// The same, with about so many steps for placing jobs.
+    /// The same, with about `most_steps` steps for placing jobs.
     pub(super) fn value_within(&self, demand: &Demand, grid: &Grid, cuts: &[Cut], most_steps: f64) -> f64 {
         let curves: Vec<Curve<'_>> = (0..demand.classes).map(|class| self.curve(class, grid)).collect();
         let steps = |work: &Work| work.target_s / grid.width_s * demand.machines.len() as f64;
@@ -121,7 +121,7 @@ impl Prices {
 struct Curve<'a> {
     grid: &'a Grid,
     rate: Vec<f64>,
-    /// What a second of work at a time has come to at each edge.
+    /// Cumulative price of continuous work at each edge.
     sum: Vec<f64>,
     /// The lowest rate of 1, 2, 4, 8... slots from each one on.
     lowest: Vec<Vec<f64>>,
@@ -136,7 +136,7 @@ impl Curve<'_> {
         of[from].min(of[to + 1 - (1 << power)])
     }
 
-    /// The least that it costs to work for so long without a pause, started in time, at speed 1.0.
+    /// The minimum cost of `for_s` seconds of uninterrupted work at speed 1.0 that is started in time.
     fn least(&self, work: &Work, for_s: f64) -> f64 {
         // The cost is linear in the start between the moments at which the start or the end passes an edge.
         let last = self.grid.slots() - 1;

@@ -43,7 +43,7 @@ pub(super) fn columns_per_slot(demand: &Demand) -> usize {
     2 * useful(demand).len() + kinds_of_work.len()
 }
 
-/// Prices near the best, or as many of them as the solver found; they are to be repaired.
+/// Prices near the optimum, or those that the solver found. They have to be repaired.
 pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices> {
     let slots = grid.slots();
     let unit_s = grid.width_s;

@@ -1,4 +1,4 @@
-//! Steady work on a few endpoints, and now and then one of them is wanted by everybody within minutes.
+//! Steady work on a few endpoints, with occasional bursts of one of them that rise within minutes.
 
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Pareto};
@@ -11,14 +11,14 @@ use crate::simulate::trace::{Job, Priority};
 const ENDPOINTS: usize = 12;
 /// Every fourth endpoint is batch.
 const BATCH_EVERY: usize = 4;
-/// All endpoints together, when nothing happens.
+/// Load of all endpoints together without a burst.
 const QUIET_CARDS: f64 = 1.5;
-/// On average.
+/// Mean time between two bursts.
 const HOURS_BETWEEN_BURSTS: f64 = 3.0;
 const BURST_S: (f64, f64) = (300.0, 1_200.0);
-/// How many cards a burst would keep busy: never less than 2, and one in six passes the most.
+/// Minimum and maximum number of cards that a burst keeps busy. Without the maximum, one in six would exceed it.
 const BURST_CARDS: (f64, f64) = (2.0, 6.0);
-/// Word takes so long to get round.
+/// Time in which a burst rises to its full rate, seconds.
 const RISE_S: f64 = 180.0;
 const RISE_STEPS: f64 = 6.0;
 const BURST_TAIL: f64 = 1.5;
@@ -64,7 +64,7 @@ fn endpoint(n: usize, rng: &mut StdRng) -> Endpoint {
 }
 
 impl Endpoint {
-    /// Work for so many cards, for so long.
+    /// Adds jobs that keep `cards` cards busy for `length_s`.
     fn send(&self, begin_s: f64, length_s: f64, cards: f64, is_burst: bool, rng: &mut StdRng, jobs: &mut Vec<Job>) {
         let mean_s = self.median_s * (JOB_SIGMA * JOB_SIGMA / 2.0).exp();
         // Windows that divide the whole: none reaches beyond what is asked for.

@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Gamma, LogNormal, Normal};
 
-/// Rounded to so many parts of one.
+/// Rounds to multiples of `1 / parts`.
 pub(super) fn rounded(number: f64, parts: f64) -> f64 {
     (number * parts).round() / parts
 }

@@ -1,4 +1,4 @@
-//! An image service: people come by day, choose a model, and have it draw a few times.
+//! An image service: users come by day, choose a model, and generate a few images.
 
 use rand::rngs::StdRng;
 
@@ -29,10 +29,10 @@ const VISIT_MEDIAN: f64 = 4.0;
 const VISIT_SIGMA: f64 = 1.1;
 const VISIT_MAX: f64 = 80.0;
 const VISIT_MEAN: f64 = 7.2;
-/// Between the jobs of a visit: somebody looks at the picture and changes a word.
+/// Median time between the jobs of a visit, in which the user looks at the image and edits the prompt, seconds.
 const THINK_MEDIAN_S: f64 = 35.0;
 const THINK_SIGMA: f64 = 1.0;
-/// Visits that ask for many pictures at once.
+/// Share of visits that request many images at once.
 const BATCH_SHARE: f64 = 0.33;
 /// How much of a day's work each of its hours has, in parts of its mean hour.
 const HOURS: [f64; 24] = [

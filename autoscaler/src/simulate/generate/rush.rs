@@ -8,12 +8,13 @@ use crate::simulate::trace::{Job, Priority};
 
 /// 6.2 cards, at 4.6 s each.
 const JOBS_PER_S: f64 = 1.34;
-/// How much minutes differ.
+/// Spread of the rate between minutes.
 const MINUTE_SIGMA: f64 = 0.12;
-/// More even than Poisson: many people together, of whom each waits for an answer first.
+/// Coefficient of variation of the time between arrivals. Below that of a Poisson process, since each of many users
+/// waits for an answer before the next request.
 const CV: f64 = 0.55;
 const VRAM_GB: f64 = 20.0;
-/// Short answers, and those that go on until they are cut: their share, then seconds.
+/// Short answers, and long ones that run until they are cut: the share of long ones, then durations in seconds.
 const LONG_SHARE: f64 = 0.34;
 const SHORT_MEDIAN_S: f64 = 2.2;
 const SHORT_SIGMA: f64 = 0.4;

@@ -1,4 +1,4 @@
-//! Long jobs that ask for a part of a card. Nobody waits for them.
+//! Long batch jobs that request a part of a card.
 
 use rand::rngs::StdRng;
 
@@ -7,22 +7,22 @@ use super::draw::{Rates, is_one_of, lognormal, rounded, which};
 use crate::Name;
 use crate::simulate::trace::{Job, Priority};
 
-/// What the parts are parts of, GB.
+/// Memory of a whole card, GB.
 pub(super) const CARD_GB: f64 = 24.0;
 /// Three at once, at half an hour each.
 const JOBS_PER_S: f64 = 3.0 / 1_800.0;
-/// How much hours differ; the mean of that law is above its median, and is taken out again.
+/// Spread of the rate between hours. The mean of that distribution is above its median, and is divided out.
 const HOUR_SIGMA: f64 = 0.5;
-/// They come in groups.
+/// Coefficient of variation of the time between arrivals: jobs come in groups.
 const CV: f64 = 1.4;
 /// Half take a quarter of an hour, and one in eleven is cut at two hours: half an hour on average.
 const SERVICE_MEDIAN_S: f64 = 800.0;
 const SERVICE_SIGMA: f64 = 1.65;
 const SERVICE_S: (f64, f64) = (4.0, 7_200.0);
-/// Parts of a card, and how many jobs ask for each.
+/// Parts of a card, and the share of jobs that request each.
 const PARTS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 const PART_SHARES: [f64; 10] = [0.06, 0.08, 0.05, 0.07, 0.17, 0.03, 0.03, 0.05, 0.02, 0.44];
-/// Each part is asked for by two teams.
+/// Share of the first of the two teams that request each part.
 const FIRST_TEAM: f64 = 0.7;
 
 pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {

@@ -1,4 +1,4 @@
-//! Reading offers. Nothing in them is believed.
+//! Reading and validating offers.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,79 +10,79 @@ use csv::StringRecord;
 use super::Kind;
 use crate::name::Name;
 
-/// The offers of a simulation that is given none.
+/// The offers of a simulation without an offers file.
 const DEFAULT: &str = include_str!("../offers.default.csv");
-/// The columns that are needed.
+/// The required columns.
 const COLUMNS: [&str; 9] =
     ["name", "vram_gb", "speed", "od_usd_h", "spot_usd_h", "spot_preempt_per_h", "boot_lo_s", "boot_hi_s", "max_count"];
-/// Some ten thousand kinds.
+/// Maximum size of the file, bytes: about ten thousand kinds.
 const MAX_BYTES: u64 = 1_000_000;
-/// In bytes.
+/// Maximum length of a name, bytes.
 const MAX_NAME: usize = 200;
-/// What is above 0; a price of nothing would leave a ratio without meaning.
+/// Range of numbers that must be above 0. A price of 0 would make ratios meaningless.
 const POSITIVE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
-/// What may be 0.
+/// Range of numbers that may be 0.
 const ANY: RangeInclusive<f64> = 0.0..=1_000_000.0;
 
-/// Why offers cannot be had.
+/// Reason why offers cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk's failure, not the file's.
+    /// The file cannot be read.
     #[error("failed to read offers {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file has to be changed.
+    /// The contents of the file are invalid.
     #[error("{} line {line}: {fault}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong there.
+        /// The problem on that line.
         fault: Fault,
     },
 }
 
-/// What is wrong with a line of offers, and what to change.
+/// A problem with a line of offers, and its fix.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// A column is missing from the header, or the line ends before it.
     #[error("column {column} is missing: add it")]
     Missing {
-        /// Which.
+        /// The column.
         column: &'static str,
     },
     /// Two columns of the same name.
     #[error("column {column} is there twice: remove one")]
     Twice {
-        /// Which.
+        /// The column.
         column: &'static str,
     },
-    /// Not a number, or not one that can be meant.
+    /// A value is not a number, or is out of range.
     #[error("{column} is {found:?}: give a number from {least} to {most}")]
     Number {
-        /// Of which column.
+        /// The column.
         column: &'static str,
-        /// What stands there.
+        /// The value found.
         found: String,
-        /// The least that is believed.
+        /// The minimum.
         least: f64,
-        /// The most.
+        /// The maximum.
         most: f64,
     },
-    /// A kind without a name, with one that cannot be meant, or with that of another.
+    /// A kind's name is missing, invalid or not unique.
     #[error("name is {found:?}: give a name of its own, of at most {max} bytes without control characters")]
     Name {
-        /// What stands there, or how it begins.
+        /// The value found, or its beginning.
         found: String,
-        /// The longest that is believed.
+        /// Maximum length, bytes.
         max: usize,
     },
-    /// It boots no faster than it boots no slower.
+    /// The minimum boot time is above the maximum.
     #[error("boot_lo_s {lo_s} is above boot_hi_s {hi_s}: swap them")]
     Boot {
         /// `boot_lo_s`.
@@ -90,21 +90,21 @@ pub enum Fault {
         /// `boot_hi_s`.
         hi_s: f64,
     },
-    /// A header and nothing else.
+    /// The file has a header and no kinds.
     #[error("there are no kinds: add a line for each")]
     NoKinds,
-    /// More than is believed.
+    /// The file is too large.
     #[error("more than {max} bytes: keep fewer kinds")]
     TooLarge {
-        /// How many are believed.
+        /// Maximum size, bytes.
         max: u64,
     },
-    /// Not text.
+    /// The file is not text.
     #[error("it is not UTF-8: store the offers as plain CSV")]
     NotText,
 }
 
-/// The offers of a simulation that is given none. On-demand prices are medians from a public price catalogue of one
+/// The offers of a simulation without an offers file. On-demand prices are medians from a public price catalogue of one
 /// marketplace; interruptible ones are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
 #[must_use]
 pub fn default() -> Vec<Kind> {
@@ -200,7 +200,7 @@ impl Row<'_> {
         })
     }
 
-    /// Spaces around it are nobody's intent.
+    /// The value of a column, without surrounding spaces.
     fn text(&self, column: &'static str) -> Result<&str, Fault> {
         let at = self.header.iter().position(|name| name == column);
         at.and_then(|at| self.record.get(at)).map(str::trim).ok_or(Fault::Missing { column })

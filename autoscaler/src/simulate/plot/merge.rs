@@ -1,14 +1,14 @@
-//! As many samples as a picture can show.
+//! Reduces samples to the number that a plot can show.
 
 use crate::simulate::outcome::Sample;
 
-/// About one for each pixel of its width.
+/// Maximum number of points: about one for each pixel of the width.
 pub(super) const MAX_POINTS: usize = 800;
-/// Work that arrives is a mean over so many merged samples: single ones are noise.
+/// Number of merged samples over which arriving work is averaged, since single ones are noise.
 const SMOOTH: usize = 3;
 
-/// At most so many samples, of spans of equal length. Work that arrived is a mean over the span; all else is the most
-/// there was, so that nothing short is lost.
+/// Merges samples into `at_most` spans of equal length. Arriving work is averaged over a span; of all other values the
+/// maximum is taken, so that short peaks are kept.
 pub(super) fn merge(samples: &[Sample], at_most: usize) -> Vec<Sample> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
     let span_s = (last.at_s - first.at_s) / at_most as f64;
@@ -37,14 +37,14 @@ fn together(samples: &[Sample]) -> Sample {
     Sample { demand_cards: sum / samples.len().max(1) as f64, ..most.unwrap_or_default() }
 }
 
-/// Each the mean of itself and its neighbours.
+/// Replaces each value with the mean of itself and its neighbours.
 pub(super) fn smooth(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let values: Vec<f64> = values.collect();
     let around = |n: usize| &values[n.saturating_sub(SMOOTH / 2)..(n + SMOOTH / 2 + 1).min(values.len())];
     (0..values.len()).map(|n| around(n).iter().sum::<f64>() / around(n).len() as f64).collect()
 }
 
-/// By nearest rank; 0 of nothing.
+/// A quantile by nearest rank; 0 without values.
 pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

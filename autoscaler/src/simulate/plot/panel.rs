@@ -7,7 +7,7 @@ use super::path::Point;
 use super::scale::{Axis, Time};
 use crate::simulate::outcome::Sample;
 
-/// What stands for a shape in a legend.
+/// Symbol of a shape in a legend.
 #[derive(Clone, Copy)]
 pub(super) enum Mark {
     /// And how strong it is.

@@ -1,15 +1,15 @@
-//! Where values and times lie, and which of them are told.
+//! Positions of values and times on the axes, and their labels.
 
 use crate::simulate::outcome::Sample;
 use crate::simulate::words;
 
-/// Lengths of time between two lines that people count in, seconds.
+/// Round lengths of time between two grid lines, seconds.
 const SPANS_S: [f64; 15] = [
     1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0,
     604_800.0,
 ];
 const DAY_S: f64 = 86_400.0;
-/// Waits that people count in, seconds: a second to ten days.
+/// Labelled waits, seconds: a second to ten days.
 const WAITS_S: [f64; 7] = [1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 864_000.0];
 
 /// The time axis, which all panels share.
@@ -35,26 +35,26 @@ impl Time {
         (self.right - self.left).mul_add(if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }, self.left)
     }
 
-    /// Where lines are drawn, and whether they are told.
+    /// Positions of the grid lines, and whether each has a label.
     pub(super) fn lines(&self) -> Vec<(f64, bool)> {
         let (told, drawn) = (self.told_s(), self.step_s(28.0));
         let is_told = |at_s: f64| (at_s / told).fract() == 0.0;
         self.multiples(drawn).into_iter().map(|at_s| (self.x(at_s), is_told(at_s))).collect()
     }
 
-    /// What is told, and where.
+    /// Positions of the labels, and their text.
     pub(super) fn labels(&self) -> Vec<(f64, String)> {
         let told = self.told_s();
         self.multiples(told).into_iter().map(|at_s| (self.x(at_s), said(at_s, told))).collect()
     }
 
-    /// Half days are drawn, and not told.
+    /// Time between two labels, seconds. Half days get a grid line and no label.
     fn told_s(&self) -> f64 {
         let step_s = self.step_s(9.0);
         if step_s > 21_600.0 { step_s.max(DAY_S) } else { step_s }
     }
 
-    /// The least of the lengths that people count in, of which so many fill the axis.
+    /// The shortest round length of time of which at most `at_most` fill the axis, seconds.
     fn step_s(&self, at_most: f64) -> f64 {
         let span_s = self.until_s - self.from_s;
         // Beyond a few months: weeks of weeks.
@@ -94,17 +94,17 @@ pub(super) struct Axis {
     is_log: bool,
     least: f64,
     most: f64,
-    /// Values that are told.
+    /// Values with a label.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// For what is counted in whole numbers.
+    /// An axis for whole numbers.
     pub(super) fn counts(most: f64) -> Self {
         Self::linear(most, 1.0)
     }
 
-    /// For money: down to cents.
+    /// An axis for money, down to cents.
     pub(super) fn amounts(most: f64) -> Self {
         Self::linear(most, 0.01)
     }

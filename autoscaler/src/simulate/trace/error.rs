@@ -1,4 +1,4 @@
-//! What can be wrong with a trace.
+//! Errors of traces.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,44 +6,44 @@ use std::path::PathBuf;
 use super::{HEADER, Priority};
 use crate::name::Name;
 
-/// Why a trace cannot be had.
+/// Reason why a trace cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk's failure, not the trace's.
+    /// The file cannot be read.
     #[error("failed to read trace {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The disk's failure. What there is of the file is to be removed.
+    /// The file cannot be written. A partial file may be left, which the caller has to remove.
     #[error("failed to write trace {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file has to be changed.
+    /// The contents of the file are invalid.
     #[error("{} line {line}: {fault}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Counted from 1, after decompression.
+        /// Line number, from 1, after decompression.
         line: u64,
-        /// What is wrong there.
+        /// The problem on that line.
         fault: Fault,
     },
 }
 
-/// What is wrong with a line of a trace, and what to change.
+/// A problem with a line of a trace, and its fix.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// There is not even a header.
+    /// The file has no header.
     #[error("the file is empty: begin it with the header {}", HEADER.join(","))]
     Empty,
-    /// A header and nothing else.
+    /// The file has a header and no jobs.
     #[error("there are no jobs: add a line for each")]
     NoJobs,
     /// The first line is not the header.
@@ -52,75 +52,75 @@ pub enum Fault {
         /// The first line.
         found: String,
     },
-    /// Too few columns, or too many.
+    /// A line has too few or too many columns.
     #[error("{found} columns: give {}", HEADER.join(","))]
     Columns {
-        /// How many.
+        /// Number of columns.
         found: usize,
     },
-    /// Not a number, or not one that can be meant.
+    /// A value is not a number, or is out of range.
     #[error("{column} is {found:?}: give a number from 0 to {max}")]
     Number {
-        /// Of which column.
+        /// The column.
         column: &'static str,
-        /// What stands there.
+        /// The value found.
         found: String,
-        /// The largest that is believed.
+        /// The maximum.
         max: f64,
     },
-    /// An endpoint without a name, or with one that cannot be meant.
+    /// An endpoint's name is missing or invalid.
     #[error("endpoint is {found:?}: give a name of at most {max} bytes without control characters")]
     Endpoint {
-        /// What stands there, or how it begins.
+        /// The value found, or its beginning.
         found: String,
-        /// The longest that is believed.
+        /// Maximum length, bytes.
         max: usize,
     },
-    /// Neither priority.
+    /// A priority is unknown.
     #[error("priority is {found:?}: give {} or {}", Priority::Interactive, Priority::Batch)]
     Priority {
-        /// What stands there.
+        /// The value found.
         found: String,
     },
-    /// It arrived before the one above it.
+    /// A job arrived before the one on the line above.
     #[error("arrival_s {arrival_s} is below {before_s} of the line above: sort the lines by arrival_s")]
     Unsorted {
-        /// Of this line.
+        /// Arrival time on this line.
         arrival_s: f64,
-        /// Of the line above.
+        /// Arrival time on the line above.
         before_s: f64,
     },
-    /// An endpoint has one model, and that takes one amount of memory.
+    /// The memory of an endpoint differs between lines. An endpoint has one model.
     #[error(
         "vram_gb of {endpoint} is {vram_gb} here and {before_gb} before: give it one value, or the endpoint two names"
     )]
     Vram {
-        /// Whose.
+        /// The endpoint.
         endpoint: Name,
-        /// On this line.
+        /// Memory on this line, GB.
         vram_gb: f64,
-        /// On the first line that names it.
+        /// Memory on the first line of the endpoint, GB.
         before_gb: f64,
     },
-    /// More than are believed.
+    /// The trace has too many jobs.
     #[error("more than {max} jobs: cut the trace")]
     TooManyJobs {
-        /// How many are believed.
+        /// Maximum number of jobs.
         max: usize,
     },
-    /// More than is believed, after decompression.
+    /// The trace is too large after decompression.
     #[error("more than {max} bytes after decompression: cut the trace")]
     TooLarge {
-        /// How many are believed.
+        /// Maximum size, bytes.
         max: u64,
     },
-    /// Not text.
+    /// The file is not text.
     #[error("it is not UTF-8: store the trace as CSV, plain or gzipped")]
     NotText,
-    /// gzip that ends too early, or that is none.
+    /// The gzip data is truncated or invalid.
     #[error("its gzip is damaged or cut short ({said}): compress or copy it again")]
     Gzip {
-        /// What the decoder said.
+        /// Error of the decoder.
         said: String,
     },
 }

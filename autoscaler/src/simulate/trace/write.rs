@@ -12,7 +12,7 @@ use super::{Error, HEADER, Job};
 /// number is written with as many digits as it takes to read it back.
 ///
 /// # Errors
-/// [`Error::Write`]: there may be a part of the file, and it is to be removed.
+/// [`Error::Write`]: a partial file may be left, which the caller has to remove.
 pub fn write(path: &Path, jobs: &[Job]) -> Result<(), Error> {
     let written =
         File::create(path).and_then(|file| encode(BufWriter::new(file), jobs)).and_then(|mut file| file.flush());

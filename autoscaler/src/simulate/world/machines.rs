@@ -85,7 +85,7 @@ impl World<'_> {
         }
     }
 
-    /// Cards with room are held for jobs that are too big for what is free, as the gateway tells workers to.
+    /// Reserves cards with room for jobs that need more than their free memory, as the gateway makes workers do.
     pub(super) fn hold_cards(&mut self) {
         if self.rules.share_gb.is_none() {
             return;
@@ -105,7 +105,7 @@ impl World<'_> {
         }
     }
 
-    /// Does what is planned, as far as it can be done: a machine that runs jobs is neither stopped nor given back.
+    /// Executes a plan as far as possible: a machine that runs jobs is neither stopped nor released.
     pub(super) fn apply(&mut self, plan: &Plan) {
         for step in &plan.steps {
             match &step.action {
@@ -141,7 +141,7 @@ impl World<'_> {
         }
     }
 
-    /// The number of a machine that is in one of these phases, and that runs nothing if it is to be switched off.
+    /// The number of a machine that is in one of these phases. If the action switches it off, it must not run jobs.
     pub(super) fn find(&self, id: &Name, phases: &[Phase]) -> Option<usize> {
         let is_it = |machine: &Machine| machine.id == *id && phases.contains(&machine.phase);
         let (number, machine) = self.machines.iter().find(|(_, machine)| is_it(machine))?;

@@ -84,8 +84,8 @@ impl Disk {
         Ok(())
     }
 
-    /// A file that is no object was damaged after it was written, for no crash leaves one: it is left as it is, for whoever wants
-    /// to look at it, and its key reads as absent until it is written again.
+    /// Loads the object of a file. A file that holds no valid object was damaged after it was written, since a crash
+    /// does not leave one. It stays in place for inspection, and its key reads as absent until it is written again.
     fn load_object(&self, bucket: &str, path: &Path) -> io::Result<()> {
         match format::open(&mut File::open(path)?) {
             Ok(meta) if self.place(bucket, &meta.key).path == *path => {

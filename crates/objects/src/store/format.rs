@@ -10,8 +10,8 @@
 //!
 //! What is known (length, ETag, checksums) is known only once the body has streamed by, so it comes last, and one rename
 //! commits body and metadata together: there is no sidecar to lose. A file cut anywhere has no trailer, or one whose lengths
-//! do not add up to the file's, and is no object. The body is not hashed again when it is read; whoever wants that asks for
-//! the checksum that was stored with it.
+//! do not add up to the file's, and is no object. The body is not hashed again when it is read; a client that wants to
+//! verify it requests the stored checksum.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -10,9 +10,9 @@
 //! - Bodies are streamed; memory does not grow with their size. It grows with the number of objects: their keys are held in an
 //!   index (seen: 270 bytes each) that is rebuilt from the files on start (seen: 1.7 s per 100,000).
 //!
-//! What it does not do: versions, tags, ACLs, encryption, website hosting (refused, never ignored), more than one machine, repair
-//! of a disk that changes bytes behind its back. One secret opens all of it; it listens where it is told, so bind it to loopback
-//! unless presigned URLs must work from elsewhere.
+//! Not supported: versions, tags, ACLs, encryption, website hosting (refused, never ignored), more than one machine,
+//! repair of silent disk corruption. One secret gives access to everything. The listen address is a setting: bind it to
+//! loopback unless presigned URLs must work from elsewhere.
 
 mod conditions;
 mod digest;

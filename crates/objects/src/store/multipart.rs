@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Completing copies the parts into one file (inside the kernel, and without copying where the file system can share blocks) and
-//! commits it as any other object. An upload nobody completes or aborts is swept a week after it began, when the store starts.
+//! commits it as any other object. An upload that is neither completed nor aborted is deleted at the first start of the
+//! store more than a week after it began.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
 //! Reading a queue, a root at a time.
 //!
-//! SCAN finds every key that is there from its beginning to its end; the rest is read in pages, whatever the size of a key. While it
-//! reads, the server has writers wait (CLIENT PAUSE), so that the copy is of one moment; that is not taken for granted, but read from the
-//! server's count of changes. Nobody has to give a pause up: it ends by itself, also when this process is killed.
+//! SCAN finds every key that exists from its beginning to its end; values are read in pages, whatever the size of a
+//! key. During the read the server blocks writers (CLIENT PAUSE), so that the copy is of one moment; the server's count
+//! of changes verifies that. The pause expires by itself, even if this process is killed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

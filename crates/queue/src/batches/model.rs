@@ -150,7 +150,7 @@ impl BatchState {
         }
     }
 
-    /// The state that a word stands for.
+    /// Parses a state.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)

@@ -151,7 +151,7 @@ impl ErrorCode {
         }
     }
 
-    /// The code that a word stands for.
+    /// Parses a code.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == word)

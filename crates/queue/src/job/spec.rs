@@ -12,7 +12,7 @@ use crate::reach::class_of;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// Somebody is waiting for it now.
+    /// A user is waiting for the result.
     Interactive,
     /// The default.
     #[default]
@@ -256,7 +256,7 @@ impl HookEvent {
         }
     }
 
-    /// The event that a word stands for.
+    /// Parses an event.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.as_str() == word)

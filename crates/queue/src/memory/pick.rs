@@ -308,7 +308,7 @@ impl Inner {
         let owner = choice.lane.as_deref().map(|lane| parts_of(lane).1.to_owned());
         let mut jumps = false;
         if let Some(owner) = owner.filter(|owner| *owner != tenant) {
-            tag = shelf.tenants.score(&owner).expect("a lane out of turn is of a tenant that stands there");
+            tag = shelf.tenants.score(&owner).expect("the tenant of a lane out of turn is in the class queue");
             (tenant, rival, jumps) = (owner, None, true);
         }
         let gate = tenant_gate(&tenant);

@@ -127,7 +127,7 @@ impl Record {
         self.fence.as_ref().map_or(0, Fence::counter)
     }
 
-    /// Whoever held the job no longer does.
+    /// Increments the fence, so that the previous holder of the job loses it.
     pub(super) fn bump_fence(&mut self) {
         self.fence = Some(Fence((self.fence_counter() + 1).to_string()));
     }

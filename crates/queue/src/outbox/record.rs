@@ -38,7 +38,7 @@ impl DeliveryState {
         }
     }
 
-    /// The state that a word stands for.
+    /// Parses a state.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)

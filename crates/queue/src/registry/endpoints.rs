@@ -58,7 +58,7 @@ pub enum Deployed {
 /// What became of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undeployed {
-    /// So many versions were deleted.
+    /// Number of versions that were deleted.
     Done(u64),
     /// There is no such endpoint.
     UnknownEndpoint,

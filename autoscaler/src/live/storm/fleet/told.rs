@@ -1,4 +1,4 @@
-//! What the queue and the registry say of it.
+//! The fleet as the queue and the registry report it.
 
 use serde_json::json;
 use stokehold_queue::WorkerRecord;
@@ -6,11 +6,11 @@ use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
 
 use super::{Fleet, Machine, Parts, RUN_MS};
 
-/// A worker is gone from the registry so long after it was last heard of, milliseconds.
+/// Time after its last heartbeat for which a worker is listed in the registry, milliseconds.
 const LISTED_MS: u64 = 900_000;
 
 impl Fleet {
-    /// What an autoscaler reads.
+    /// The flows and workers that an autoscaler reads.
     pub(in super::super) fn seen(&self, now_ms: u64) -> (Vec<Flow>, Vec<WorkerRecord>) {
         let parts = self.parts();
         let is_listed = |machine: &&Machine| machine.seen_ms > 0 && now_ms.saturating_sub(machine.seen_ms) < LISTED_MS;

@@ -1,4 +1,4 @@
-//! Lists that lie, while machines run, boot and drain.
+//! Lists with wrong contents, while machines run, boot and drain.
 
 use stokehold_fake_vast::{Fault, Route, Rule};
 use stokehold_queue::registry::Wanted;
@@ -7,17 +7,17 @@ use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, listing};
 use crate::policy::Policy;
 
-/// For how long, seconds.
+/// Duration of the fault, seconds.
 const LASTS_S: f64 = 600.0;
 
-/// A list from before is good for some seconds.
+/// Time for which a list from before the fault is used, seconds.
 const FRESH_S: f64 = 10.0;
 
 pub(in super::super) fn empty() -> Vec<String> {
     play(list_is(Some(Fault::EmptyList)))
 }
 
-/// As if nothing had ever been rented.
+/// A list without any instance, as for a new account.
 pub(in super::super) fn bare() -> Vec<String> {
     play(list_is(None))
 }
@@ -47,7 +47,7 @@ async fn list_is(fault: Option<Fault>) -> Vec<String> {
     while stage.now_s() < from_s + LASTS_S {
         stage.tick().await;
         let says = stage.says("provider_unreachable vast");
-        stage.claim(says, "no notice stands");
+        stage.claim(says, "the notice is missing");
     }
     let calls = stage.world.cloud.changes_since(from_s);
     stage.claim(calls.is_empty(), format!("{calls:?}"));
@@ -55,12 +55,12 @@ async fn list_is(fault: Option<Fault>) -> Vec<String> {
     stage.world.cloud.set_faults(Vec::new());
     stage.run_until(3_600.0, "the work is done", |stage| stage.fleet.count(0) == (0, 820)).await;
     let says = stage.says("provider_unreachable vast");
-    stage.claim(!says, "the notice stands still");
+    stage.claim(!says, "the notice has not been withdrawn");
     stage.run_until(4.0 * 3_600.0, "everything is given back", |stage| stage.world.is_empty()).await;
     stage.end()
 }
 
-/// One that serves is to be given back when its jobs are done.
+/// Marks one serving machine to be drained and released.
 fn drain_one(stage: &mut Stage) {
     let now_ms = (stage.now_s() * 1e3) as u64;
     let mut rows = stage.world.ledger.rows();

@@ -1,4 +1,4 @@
-//! Machines that somebody else pays more for.
+//! Interruptible machines that are outbid.
 
 use stokehold_fake_vast::{self as fake, Fault, OutbidLook, Rule};
 
@@ -6,10 +6,10 @@ use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, FILM, listing};
 use crate::policy::Policy;
 
-/// For how long there is work, seconds.
+/// Time during which work arrives, seconds.
 const WORK_S: f64 = 2.0 * 3_600.0;
 
-/// What is left of a machine that was outbid is destroyed within this time, seconds.
+/// Time in which an outbid machine is destroyed, seconds.
 const REST_S: f64 = 120.0;
 
 /// The same work on the same market, with bids and without.

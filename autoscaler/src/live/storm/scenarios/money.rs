@@ -1,4 +1,4 @@
-//! A budget, a machine that cannot be got rid of, an account that is nearly empty.
+//! A budget, a machine that cannot be destroyed, and an account with little credit.
 
 use stokehold_fake_vast::{self as fake, Act, Fault, Listing, Route, Rule};
 use stokehold_queue::registry::Wanted;
@@ -10,12 +10,12 @@ use crate::policy::Policy;
 
 const HOUR_S: f64 = 3_600.0;
 
-/// All that may be spent: two machines.
+/// A budget of one dollar per hour: two machines.
 fn a_dollar() -> Policy {
     Policy { max_usd_per_hour: 1.0, ..policy() }
 }
 
-/// Once with work for the same cards, once with batch work that only large ones can do.
+/// Runs once with batch work for the same cards, and once with batch work that needs large cards.
 pub(in super::super) fn budget() -> Vec<String> {
     let large = Listing { gpu_name: "RTX A6000".into(), ..listing() };
     let mixed = fake::Settings { listings: [vec![listing(); 10], vec![large; 10]].concat(), ..market(0, &listing()) };
@@ -45,7 +45,7 @@ async fn spend(market: fake::Settings, batch: Endpoint) -> Vec<String> {
         }
         if ticks > 300 {
             let says = stage.says("max_usd_per_hour");
-            stage.claim(says, "no notice stands");
+            stage.claim(says, "the notice is missing");
         }
     }
     let (waiting, ended) = stage.fleet.count(1);
@@ -71,7 +71,7 @@ pub(in super::super) fn destroy_fails() -> Vec<String> {
         stage.run_for(4.0 * HOUR_S).await;
         stage.claim(all_end(&stage), "they are not written down as they are");
         let says = stage.says("max_usd_per_hour");
-        stage.claim(says, "no notice stands");
+        stage.claim(says, "the notice is missing");
         let count = |stage: &Stage, method: &str, since_s| {
             stage.world.cloud.changes_since(since_s).iter().filter(|call| call.method == method).count()
         };
@@ -88,7 +88,7 @@ pub(in super::super) fn destroy_fails() -> Vec<String> {
             stage.claim(false, "nothing was destroyed, or nothing rented");
             return stage.end();
         };
-        stage.claim(rented_s > destroyed_s + 10.0, "it was believed to be gone before two lists said so");
+        stage.claim(rented_s > destroyed_s + 10.0, "the machine counted as gone before it was absent from two lists");
         stage.end()
     };
     let mut wrong = play(of(Fault::StatusBefore { status: 503 }));
@@ -96,7 +96,7 @@ pub(in super::super) fn destroy_fails() -> Vec<String> {
     wrong
 }
 
-/// Offers that say less than is charged.
+/// Offers whose price is below what is charged.
 pub(in super::super) fn overcharged() -> Vec<String> {
     let mut wrong = play(async {
         // Two at the price of their offers, one at what is charged.
@@ -110,7 +110,7 @@ pub(in super::super) fn overcharged() -> Vec<String> {
         stage.end()
     });
     wrong.extend(play(async {
-        // One alone breaks the limit, which nobody can know before it is rented.
+        // One machine alone exceeds the limit, which shows only after it is rented.
         let mut stage = Stage::new(1, market(8, &listing()), policy(), &[DRAW]);
         stage.policy = a_dollar();
         stage.world.cloud.set_faults(vec![Rule::on(Route::Rent, Fault::ChargedTimes { factor: 3.0 }).times(1)]);
@@ -135,14 +135,14 @@ pub(in super::super) fn overcharged() -> Vec<String> {
             }
         }
         stage.claim(dear.is_some() && longest_s < 30.0, format!("for {longest_s} s more was spent than may be"));
-        stage.claim(again == 0, "the box that had said less was rented again");
+        stage.claim(again == 0, "the host that had overcharged was rented again");
         stage.claim(stage.fleet.count(0) == (0, 100), "the work is not done");
         stage.end()
     }));
     wrong
 }
 
-/// Boots that come to nothing, and a list that is not believed for ten minutes.
+/// Boots that fail, and a list that is not trusted for ten minutes.
 pub(in super::super) fn estimates() -> Vec<String> {
     play(async {
         let mut stage = Stage::new(1, market(12, &listing()), policy(), &[DRAW]);
@@ -173,7 +173,7 @@ pub(in super::super) fn credit() -> Vec<String> {
         stage.world.cloud.act(&Act::PayIn { usd: 10.0 });
         stage.run_until(HOUR_S, "the work is done", |stage| stage.fleet.count(0) == (0, 30)).await;
         let says = stage.says("credit vast");
-        stage.claim(!says, "the notice stands still");
+        stage.claim(!says, "the notice has not been withdrawn");
         stage.end()
     })
 }

@@ -1,4 +1,4 @@
-//! Rents whose outcome is not known: by who was killed, by who stood still, by what the list does not show.
+//! Rents with an unknown outcome: the autoscaler was killed or suspended, or the list does not show the machine.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -21,14 +21,14 @@ const ORPHAN_S: f64 = 600.0;
 
 type Going = Pin<Box<dyn Future<Output = Scaler> + Send>>;
 
-/// One machine is to be there, and no second one ever, unless it `may_be_two`.
+/// A stage on which one machine has to exist, and never a second one unless `may_be_two`.
 fn one_machine(seed: u64, boot_s: f64, may_be_two: bool) -> Stage {
     let market = stokehold_fake_vast::Settings { boot_s: (boot_s, boot_s), ..market(8, &listing()) };
     let policy = Policy { min_machines: 1, max_machines: 1 + u32::from(may_be_two), ..policy() };
     Stage::new(seed, market, policy, &[DRAW])
 }
 
-/// Whether every machine is written down with its number, and serves.
+/// Whether there are machines, and each is in the ledger with its number and serves.
 fn all_serve(stage: &Stage) -> bool {
     let rows = stage.world.ledger.rows();
     let instances = stage.world.cloud.instances();
@@ -40,7 +40,8 @@ fn all_serve(stage: &Stage) -> bool {
         })
 }
 
-/// Polls a round until that is so, and so many times more; what is left of it, unless it has ended.
+/// Polls a round until `is_so` holds, and `more` times after that. Returns the suspended round, or the autoscaler if
+/// the round has ended.
 async fn until(mut going: Going, mut more: usize, is_so: impl Fn() -> bool) -> Result<Scaler, Going> {
     loop {
         match killed_after(1, going).await {
@@ -56,7 +57,7 @@ async fn until(mut going: Going, mut more: usize, is_so: impl Fn() -> bool) -> R
     }
 }
 
-/// A thousand small cards cost less than the first that would do, and an answer holds 64.
+/// A thousand small cards cost less than the first sufficient one, and a response holds 64.
 pub(in super::super) fn large_among_small() -> Vec<String> {
     play(async {
         let small =
@@ -135,7 +136,7 @@ pub(in super::super) fn answer_lost() -> Vec<String> {
     (0..).zip(faults).flat_map(|it| play(of(it))).collect()
 }
 
-/// A list may lack it for a minute and a half.
+/// The list may lack a new machine for a minute and a half.
 pub(in super::super) fn hidden_for_a_while() -> Vec<String> {
     play(async {
         let mut stage = one_machine(1, 110.0, false);
@@ -150,7 +151,7 @@ pub(in super::super) fn hidden_for_a_while() -> Vec<String> {
     })
 }
 
-/// For longer than that it cannot be told from one that was never made.
+/// A machine that is absent for longer cannot be distinguished from one that was never created.
 pub(in super::super) fn hidden_for_long() -> Vec<String> {
     play(async {
         let mut stage = one_machine(1, 190.0, true);
@@ -215,7 +216,7 @@ async fn two(seed: u64) -> Vec<String> {
             }
         }
     }
-    stage.claim(stood > 0, "nobody stood still");
+    stage.claim(stood > 0, "no round was suspended");
     for (_, going, _) in still {
         drop(tokio::time::timeout(Duration::from_secs(120), going).await);
     }
