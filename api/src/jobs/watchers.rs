@@ -49,7 +49,7 @@ impl JobWatchers {
     /// Follows a job: subscribed before it is looked at, so that no change falls in between.
     pub(crate) fn follow(&self, id: JobId) -> Follow<'_> {
         let changes = lock(&self.watched).entry(id).or_insert_with(|| watch::channel(()).0).subscribe();
-        Follow { waits: self, id, changes }
+        Follow { job_watchers: self, id, changes }
     }
 
     /// The job once it has ended, or its state at `deadline` or when the replica shuts down; `None` if there is none.

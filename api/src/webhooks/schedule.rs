@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Duration>> {
 /// What follows from the try after `tried` earlier ones, with these pauses between them. `status` is what the receiver answered, `None` when it did not;
 /// `jitter` is drawn from 0 to 1.
 pub(crate) fn decide(
-    job_watchers: &[Duration],
+    waits: &[Duration],
     tried: u32,
     status: Option<u16>,
     retry_after: Option<Duration>,

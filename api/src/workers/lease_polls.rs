@@ -190,7 +190,7 @@ impl Place {
         let number = pulls.0.next.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter { replica: pulls.0.replica.clone(), waiter: number };
         let wake = pulls.register(number);
-        Self { pulls: pulls.clone(), waiter, wake, parked: None, chosen: false }
+        Self { lease_polls: pulls.clone(), waiter, wake, parked: None, chosen: false }
     }
 
     /// Ready for the next wake.

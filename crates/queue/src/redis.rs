@@ -41,7 +41,7 @@ use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::timings::{self, VersionTimings};
 use crate::traces::Traces;
-use crate::{fitness, flow, signals, stored_spec};
+use crate::{flow, redis_checks, signals, stored_spec};
 pub use holdings::Holding;
 
 /// Most jobs one submit takes.
