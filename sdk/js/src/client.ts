@@ -1,4 +1,4 @@
-// The client: settings, and one method for each thing there is to do.
+// The client: its settings, and a method for each call.
 
 import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
 import { env } from "./internal/env.js";
@@ -27,21 +27,24 @@ import { Schedules } from "./resources/schedules.js";
 import { acceptedRecord } from "./resources/record.js";
 
 export interface StokeholdOptions {
-  /** Where the API is. Default: `STOKE_URL`, then `http://127.0.0.1:7070`. */
+  /** The URL of the API. Default: `STOKE_URL`, then `http://127.0.0.1:7070`. */
   baseUrl?: string;
-  /** Who asks. Default: `STOKE_TOKEN`. */
+  /** The API token. Default: `STOKE_TOKEN`. */
   token?: string;
-  /** Longest silence while an answer is due, seconds; what the API is asked to hold comes on top. Default 30. */
+  /**
+   * Seconds without data from the API after which a request fails. For a request that the API holds open (e.g. with
+   * `waitS`), the time that it is held is added. Default 30.
+   */
   timeoutS?: number;
-  /** When to try again. Default: 5 retries, up to 0.5, 1, 2, 4 and 8 s apart. */
+  /** The retry policy. Default: 5 retries, after at most 0.5, 1, 2, 4 and 8 s. */
   retry?: Partial<RetryPolicy>;
-  /** In place of the platform's own `fetch`. */
+  /** Replaces the `fetch` of the platform, e.g. in a test or for a proxy of your own. */
   fetch?: typeof globalThis.fetch;
 }
 
 const DEFAULT_URL = "http://127.0.0.1:7070";
 
-/** Speaks to one Stokehold API. Holds no connection that would have to be closed. */
+/** A client of the Stokehold API. It does not have to be closed. */
 export class Stokehold {
   readonly jobs: Jobs;
   readonly batches: Batches;
@@ -54,11 +57,12 @@ export class Stokehold {
   constructor(options: StokeholdOptions = {}) {
     const baseUrl = (options.baseUrl ?? env("STOKE_URL") ?? DEFAULT_URL).replace(/\/+$/, "");
     if (!/^https?:\/\/[^/]/.test(baseUrl)) {
-      throw new TypeError(`${baseUrl} is not the URL of an API; it looks like ${DEFAULT_URL} (baseUrl or STOKE_URL)`);
+      throw new TypeError(`${baseUrl} is not a URL of an API, e.g. ${DEFAULT_URL}; check baseUrl or STOKE_URL`);
     }
     const token = options.token ?? env("STOKE_TOKEN");
     if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
-      throw new TypeError("the token has a space, a line break or another character that no token has (token or STOKE_TOKEN)");
+      const why = "the token contains a space, a line break or another invalid character";
+      throw new TypeError(`${why}; check token or STOKE_TOKEN`);
     }
     this.#http = new Http({
       baseUrl,
@@ -79,83 +83,89 @@ export class Stokehold {
     return this.#http.baseUrl;
   }
 
-  /** Queues one job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
+  /** Submits a job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
   submit(endpoint: string, input?: unknown, options: SubmitOptions = {}): Promise<Job> {
     return this.jobs.submit(endpoint, input, options);
   }
 
   /**
-   * Queues one job for each input, in order, 1,000 with each request.
+   * Submits one job for each input, in order.
    *
-   * Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
+   * A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
+   * throws `PartlySubmitted`, which has the jobs of the earlier ones.
    */
   submitMany(endpoint: string, inputs: Iterable<unknown>, options: SubmitManyOptions = {}): Promise<Job[]> {
     return this.jobs.submitMany(endpoint, inputs, options);
   }
 
-  /** A job by its id. */
+  /** Returns a job by its id. */
   get(id: string, options: CallOptions = {}): Promise<Job> {
     return this.jobs.retrieve(id, options);
   }
 
-  /** A job, once it has ended, well or not. */
+  /** Waits until a job has ended, in any state. Throws `WaitTimeout` after `timeoutS`; the job continues. */
   async wait(id: string, options: WaitOptions = {}): Promise<Job> {
     return (await this.get(id, options)).wait(options);
   }
 
-  /** A job's result, once there is one. Throws `JobFailed`, `JobCancelled` or `JobExpired`. */
+  /**
+   * Waits like `wait`, then returns the result of the job.
+   *
+   * Throws `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
+   */
   async result<T = unknown>(id: string, options: WaitOptions = {}): Promise<T> {
     return (await this.get(id, options)).result<T>(options);
   }
 
-  /** Everything a job tells from its start, live, to its end. A lost connection is taken up again where it broke. */
+  /** Streams the events of a job from its start to its end. Resumes where it stopped after a lost connection. */
   events(id: string, options: CallOptions = {}): AsyncGenerator<JobEvent, void, void> {
     return new Job(this.#http, acceptedRecord(id, "")).events(options);
   }
 
-  /** Ends a job without a result. Throws `Conflict` when it has already ended otherwise. */
+  /** Cancels a job. Throws `Conflict` if it has already ended in another state. */
   cancel(id: string, options: CallOptions = {}): Promise<Job> {
     return this.jobs.cancel(id, options);
   }
 
-  /** Jobs, newest first, fetched page by page as they are looked at. */
+  /** Lists jobs, newest first, fetched page by page. */
   list(options: ListOptions = {}): AsyncGenerator<Job, void, void> {
     return this.jobs.list(options);
   }
 
-  /** Jobs that wait for each other, to be queued together: `submit` each, then `run`. */
+  /** Returns a pipeline: jobs that use each other's results and are submitted together; see `Pipeline`. */
   pipeline(): Pipeline {
     return new Pipeline(this.#http);
   }
 
-  /** Uploads bytes. What comes back may stand anywhere in an input. */
+  /** Uploads bytes. The returned file can be used anywhere in an input. */
   upload(source: Blob | Uint8Array, options: UploadOptions = {}): Promise<FileRef> {
     return upload(this.#http, source, options);
   }
 
-  /** Every endpoint's current version. */
+  /** Returns the current version of every endpoint. */
   endpoints({ signal }: CallOptions = {}): Promise<Endpoint[]> {
     return listEndpoints(this.#http, signal);
   }
 
-  /** The version of an endpoint that new jobs run on. */
+  /** Returns the version of an endpoint that new jobs run on. */
   endpoint(name: string, { signal }: CallOptions = {}): Promise<Endpoint> {
     return getEndpoint(this.#http, name, signal);
   }
 
-  /** Every version of an endpoint, newest first. */
+  /** Returns every version of an endpoint, newest first. */
   versions(name: string, { signal }: CallOptions = {}): Promise<Endpoint[]> {
     return listVersions(this.#http, name, signal);
   }
 
-  /** The versions of an endpoint that new jobs run on, each with its part of them in percent. */
+  /** Returns the versions of an endpoint that new jobs run on, each with its share of them in percent. */
   traffic(name: string, { signal }: CallOptions = {}): Promise<Traffic> {
     return getTraffic(this.#http, name, signal);
   }
 
   /**
-   * Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one. Jobs that were
-   * submitted before stay with their version.
+   * Sends a share of new jobs to a version, and the rest to the current version. 100 makes it the current one.
+   *
+   * Jobs that were submitted before stay on their version. Returns the same as `traffic`.
    */
   setTraffic(name: string, version: number, percent = 100, { signal }: CallOptions = {}): Promise<Traffic> {
     return setTraffic(this.#http, name, version, percent, signal);

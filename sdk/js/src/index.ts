@@ -1,4 +1,4 @@
-// Stokehold for JavaScript: everything public, and nothing else.
+// Stokehold for JavaScript: the public names.
 
 export { Stokehold, type StokeholdOptions } from "./client.js";
 export {

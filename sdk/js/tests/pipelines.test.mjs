@@ -87,7 +87,7 @@ test("what cannot be one pipeline is refused before anything is sent", async () 
   assert.throws(() => other.ref("prompt"), /JSON pointer/);
   assert.deepEqual(await pipeline.run(), []);
   for (let n = 0; n < 8; n += 1) pipeline.submit("echo", "x".repeat(1 << 20));
-  await assert.rejects(pipeline.run(), /bytes of JSON/);
+  await assert.rejects(pipeline.run(), /7 MiB/);
   for (let n = 8; n < 1000; n += 1) pipeline.submit("echo");
   assert.throws(() => pipeline.submit("echo"), /1000 jobs/);
   assert.equal(api.requests.length, 0);

@@ -1,38 +1,41 @@
-// Everything this client throws, one class for each thing a caller would do differently.
+// The errors of the client: one class for each case that a caller would handle differently.
 //
 // StokeholdError
-// ├── ApiError                the API answered, but not with success
-// │   ├── BadRequest          change the request
-// │   │   └── InvalidInput    the input does not match the endpoint's schema; `errors` says where
-// │   ├── Unauthorized        no token, or not a good one
+// ├── ApiError                the API returned an error
+// │   ├── BadRequest          the request is invalid; change it
+// │   │   └── InvalidInput    the input does not match the schema of the endpoint; `errors` lists where
+// │   ├── Unauthorized        the token is missing or invalid
 // │   ├── Forbidden           the token lacks a scope
-// │   ├── NotFound            no such job, endpoint, version or file
-// │   ├── Conflict            it is in another state than the request supposes
-// │   │   ├── NotRetryable    the job is not one that failed, expired or was cancelled
+// │   ├── NotFound            the job, endpoint, version or file does not exist
+// │   ├── Conflict            the current state does not allow the request
+// │   │   ├── NotRetryable    the job has not failed, expired or been cancelled
 // │   │   └── NothingToRetry  no line of the batch failed or expired
-// │   ├── RateLimited         too much at once; `retryAfterS` says when to come back
-// │   │   └── QuotaExceeded   the tenant's own limit, of its open or running jobs or of their starts
-// │   ├── Unavailable         something behind the API is away; repeating is safe
-// │   └── ServerError         a defect of the server
-// ├── ConnectionFailed        no answer: refused, reset, cut off
-// ├── TimedOut                no answer in time
-// ├── WaitTimeout             the job or the batch had not ended in time; it runs on
-// ├── PartlySubmitted         `submitMany` failed half way; `jobs` are those accepted
-// ├── WebhookVerificationError  what came is not what Stokehold signed
+// │   ├── RateLimited         too many requests; retry after `retryAfterS`
+// │   │   └── QuotaExceeded   one of your own limits is reached; see `client.limits.own()`
+// │   ├── Unavailable         a service behind the API is unavailable; a retry is safe
+// │   └── ServerError         a bug in the server
+// ├── ConnectionFailed        no response: refused, reset or closed early
+// ├── TimedOut                no response in time
+// ├── WaitTimeout             the job or batch did not end in time; it continues
+// ├── PartlySubmitted         `submitMany` failed after some jobs were accepted; these are `jobs`
+// ├── WebhookVerificationError  the request is not from your Stokehold, or is too old
 // └── JobError                the job ended without a result
 //     ├── JobFailed
-//     │   ├── JobPoisoned         it crashed whatever ran it, and is not tried again
-//     │   ├── JobRejected         the handler, or a step before or after it, refused the input or the output
-//     │   ├── DependencyFailed    a job or a step that it depends on failed
-//     │   └── OutOfGpuMemory      it needs more than the GPU has
+//     │   ├── JobPoisoned         it crashed its runner on several workers, and is not run again
+//     │   ├── JobRejected         the handler, or a step before or after it, rejected the input or output
+//     │   ├── DependencyFailed    a job that it depends on, or one of its steps, has no result
+//     │   └── OutOfGpuMemory      it needed more GPU memory than was available
 //     ├── JobCancelled
 //     └── JobExpired
 //
-// An aborted signal throws its own reason, as `fetch` does.
+// After a `ConnectionFailed`, `TimedOut` or `Unavailable` of a submit, the outcome is unknown. All retries within one
+// call use the same idempotency key. To repeat the call itself safely, pass an `idempotencyKey` of your own.
+//
+// If a signal is aborted, the call throws the reason of the signal, like `fetch`.
 
 import type { Failure, JobRecord } from "../resources/record.js";
 
-/** The root of all that this client throws. */
+/** The base class of all errors of the client. */
 export class StokeholdError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -40,7 +43,7 @@ export class StokeholdError extends Error {
   }
 }
 
-/** One wrong place in a request. */
+/** An invalid value in a request: its path, and what is wrong with it. */
 export interface FieldProblem {
   path: string;
   message: string;
@@ -55,12 +58,12 @@ interface ApiProblem {
   retryAfterS: number | undefined;
 }
 
-/** The API answered, but not with success. */
+/** The API returned an error. */
 export class ApiError extends StokeholdError {
   readonly status: number;
-  /** What kind of problem it is; stable. */
+  /** The error code of the API. Stable. */
   readonly code: string;
-  /** What is wrong and what to change. */
+  /** What is wrong, and what to change. */
   readonly detail: string;
   readonly requestId: string | undefined;
   readonly errors: readonly FieldProblem[];
@@ -80,37 +83,37 @@ export class ApiError extends StokeholdError {
   }
 }
 
-/** The request is wrong; repeating it as it is cannot succeed. */
+/** The request is invalid. It cannot succeed unless it is changed. */
 export class BadRequest extends ApiError {}
-/** The input does not match the endpoint's schema; `errors` says where. */
+/** The input does not match the schema of the endpoint. `errors` lists where. */
 export class InvalidInput extends BadRequest {}
-/** No token, or not a good one. */
+/** The token is missing or invalid. */
 export class Unauthorized extends ApiError {}
 /** The token lacks a scope. */
 export class Forbidden extends ApiError {}
-/** No such job, endpoint, version or file. */
+/** The job, endpoint, version or file does not exist. */
 export class NotFound extends ApiError {}
-/** The thing is in another state than the request supposes. */
+/** The current state of the job, batch or other object does not allow the request. */
 export class Conflict extends ApiError {}
-/** The job is not one that failed, expired or was cancelled. */
+/** The job has not failed, expired or been cancelled, so it cannot be retried. */
 export class NotRetryable extends Conflict {}
 /** No line of the batch failed or expired. */
 export class NothingToRetry extends Conflict {}
-/** Too much at once; `retryAfterS` says when to come back. */
+/** Too many requests. `retryAfterS` is the time to wait before a retry. */
 export class RateLimited extends ApiError {}
-/** The tenant's own limit is reached; `retryAfterS` says when to come back. */
+/** One of your own limits is reached: open jobs, running jobs or starts a minute. See `client.limits.own()`. */
 export class QuotaExceeded extends RateLimited {}
-/** Something behind the API is away; repeating with the same idempotency key is safe. */
+/** A service behind the API is unavailable. A retry with the same idempotency key is safe. */
 export class Unavailable extends ApiError {}
-/** A defect of the server. */
+/** A bug in the server. */
 export class ServerError extends ApiError {}
 
-/** No answer: the connection was refused, reset or cut off. */
+/** No response: the connection was refused, reset or closed early. */
 export class ConnectionFailed extends StokeholdError {}
-/** No answer in time. */
+/** No response in time. */
 export class TimedOut extends StokeholdError {}
 
-/** The job or the batch had not ended in time. It was not cancelled and runs on. */
+/** The job or batch did not end in time. It is not cancelled and continues. */
 export class WaitTimeout extends StokeholdError {
   constructor(
     readonly what: "job" | "batch",
@@ -118,7 +121,7 @@ export class WaitTimeout extends StokeholdError {
     readonly timeoutS: number,
     readonly state: string,
   ) {
-    super(`${what} ${id} is still ${state} after ${timeoutS} s; it runs on, wait for it again or cancel it`);
+    super(`${what} ${id} is still ${state} after ${timeoutS} s and continues; wait again, or cancel it`);
   }
 
   /** The same as `id`. */
@@ -127,29 +130,29 @@ export class WaitTimeout extends StokeholdError {
   }
 }
 
-/** What came as a webhook is not what Stokehold signed with this secret, or not lately. Answer 4xx and do nothing. */
+/** The request is not from your Stokehold, or is too old. Respond to it with 401. */
 export class WebhookVerificationError extends StokeholdError {}
 
-/** `submitMany` failed after a part was accepted; `cause` says why. `jobs` are those of the first inputs. */
+/** `submitMany` failed after some jobs were accepted. `jobs` are those of the first inputs; `cause` is the reason. */
 export class PartlySubmitted<J = unknown> extends StokeholdError {
   constructor(
     readonly jobs: readonly J[],
     total: number,
     cause: unknown,
   ) {
-    super(`${jobs.length} of ${total} jobs were accepted before this failed`, { cause });
+    super(`${jobs.length} of ${total} jobs were accepted before a request failed`, { cause });
   }
 }
 
 /** The job ended without a result. */
 export class JobError extends StokeholdError {
-  /** What kind of failure; stable. */
+  /** The error code of the job. Stable. */
   readonly code: string;
-  /** The exception's class or the signal's name. */
+  /** The class of the exception, or the name of the signal. */
   readonly className: string;
-  /** The handler's traceback, when there was an exception. */
+  /** The traceback of the handler; null if there was no exception. */
   readonly traceback: string | null;
-  /** The last lines it wrote to stderr. */
+  /** The last lines that the handler wrote to stderr. */
   readonly stderr: string | null;
 
   constructor(
@@ -165,19 +168,19 @@ export class JobError extends StokeholdError {
   }
 }
 
-/** Every attempt failed; what it tells is the last one's. */
+/** Every attempt failed. `code`, `className`, `message`, `traceback` and `stderr` describe the last failure. */
 export class JobFailed extends JobError {}
-/** It crashed whatever ran it, on more than one worker, and is not tried again. */
+/** The job crashed its runner several times, on more than one worker, and is not run again. */
 export class JobPoisoned extends JobFailed {}
-/** The handler, or a step before or after it, refused the input or the output. */
+/** The handler, or a step before or after it, rejected the input or the output. */
 export class JobRejected extends JobFailed {}
-/** A job or a step that it depends on failed. */
+/** A job that this job depends on, or one of its steps, ended without a result. */
 export class DependencyFailed extends JobFailed {}
-/** It needs more memory than the GPU has. */
+/** The job needed more GPU memory than was available. Try a smaller input or a larger `vram_gib`. */
 export class OutOfGpuMemory extends JobFailed {}
-/** It was cancelled. */
+/** The job was cancelled. */
 export class JobCancelled extends JobError {}
-/** It had to be started or to have ended by a time, and was not. */
+/** The job did not start within its queue timeout, or did not end before its deadline. */
 export class JobExpired extends JobError {}
 
 const BY_FAILURE: Readonly<Record<string, typeof JobFailed>> = {
@@ -187,7 +190,7 @@ const BY_FAILURE: Readonly<Record<string, typeof JobFailed>> = {
   oom_gpu: OutOfGpuMemory,
 };
 
-/** The error for a job that ended, but not `succeeded`. */
+/** Returns the error for a job that ended in another state than `succeeded`. */
 export function jobError({ id, state, error }: JobRecord): JobError {
   if (state === "cancelled") return new JobCancelled(id, `job ${id} was cancelled`, error);
   if (state === "expired") return new JobExpired(id, `job ${id} expired: it did not start or end in time`, error);
@@ -215,10 +218,10 @@ const BY_CODE: Readonly<Record<string, typeof ApiError>> = {
   quota_exceeded: QuotaExceeded,
 };
 
-/** An answer that is no problem+json (a proxy's error page) is quoted up to here. */
+/** The length to which a response that is not problem+json is quoted, e.g. the error page of a proxy. */
 const DETAIL_CHARS_MAX = 500;
 
-/** The error that an answer of 400 and above tells. */
+/** The error for a response of status 400 or above. */
 export function apiError(status: number, headers: Headers, body: string): ApiError {
   const problem = parseProblem(body);
   const code = typeof problem["code"] === "string" ? problem["code"] : `http_${status}`;
@@ -227,7 +230,7 @@ export function apiError(status: number, headers: Headers, body: string): ApiErr
   return new Kind({
     status,
     code,
-    detail: String(problem["detail"] ?? problem["title"] ?? `the API answered ${status}`),
+    detail: String(problem["detail"] ?? problem["title"] ?? `the API returned status ${status}`),
     requestId: headers.get("x-request-id") ?? undefined,
     errors: errors.map((place) => ({ path: String(place?.path ?? ""), message: String(place?.message ?? "") })),
     retryAfterS: parseRetryAfter(headers.get("retry-after")),
@@ -243,7 +246,7 @@ function parseProblem(body: string): Record<string, unknown> {
   }
 }
 
-/** `Retry-After` as seconds from now; it may be a number or a date. */
+/** Converts `Retry-After`, a number or a date, to seconds from now. */
 function parseRetryAfter(text: string | null): number | undefined {
   if (text === null) return undefined;
   if (/^\s*\d+\s*$/.test(text)) return Number(text);

@@ -1,27 +1,28 @@
-// Waiting for an end, a job's or a batch's, by long polls.
+// Waits for the end of a job or a batch with long polls.
 
 import { pause } from "../internal/signal.js";
 import { WaitTimeout } from "./error.js";
 
-/** One long poll: below the 60 s that the API allows and that many proxies cut at. */
+/** The length of a long poll, below the 60 s that the API allows and after which many proxies close connections. */
 const POLL_S = 30;
 
-/** The first pause after a poll that was not held, and how often it doubles: 20 ms to 1.28 s. */
+/** The first pause after a poll that returned early, and how often it doubles: 20 ms to 1.28 s. */
 const PAUSE_MS = 20;
 const PAUSE_DOUBLINGS = 6;
 
-/** What is waited for. */
+/** The kind of the record, and when it has ended. */
 export interface Ending<R> {
   what: "job" | "batch";
   ended: (record: R) => boolean;
-  /** Longest one look is held, seconds. Default 30. */
+  /** The length of a long poll in seconds. Default 30. */
   pollS?: number;
 }
 
 /**
- * Looks until it has ended. One request is held open at a time; the last second before a deadline is polled.
+ * Fetches the record until it has ended.
  *
- * `look` is given how long to hold and, when there is one, the deadline (`performance.now()` milliseconds).
+ * Long polls are used until the last second before the deadline, and short polls after that. `look` receives the
+ * seconds to hold the request, and the deadline (in milliseconds of `performance.now()`; `Infinity` if there is none).
  */
 export async function untilEnd<R extends { id: string; state: string }>(
   record: R,
@@ -40,7 +41,7 @@ export async function untilEnd<R extends { id: string; state: string }>(
     const nowMs = performance.now();
     if (timeoutS !== undefined && nowMs >= deadlineMs) throw new WaitTimeout(what, record.id, timeoutS, record.state);
     if (holdS === 0 || nowMs - askedMs < holdS * 500) {
-      // Not held as asked (a proxy, a server that shuts down) or the last second: do not spin.
+      // Not held as asked (a proxy, a server that shuts down), or the last second: do not spin.
       await pause(Math.min(PAUSE_MS * 2 ** Math.min(early, PAUSE_DOUBLINGS), deadlineMs - nowMs), signal);
       early += 1;
     }

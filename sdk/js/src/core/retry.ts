@@ -1,11 +1,11 @@
-// When to try again. Pure: the jitter is passed in.
+// The retry policy. Pure: the jitter is an argument.
 
 import { ApiError, ConnectionFailed, TimedOut } from "./error.js";
 
 /**
- * Capped exponential backoff with full jitter: the nth pause is drawn from 0 to min(capMs, baseMs * 2^n).
+ * Capped exponential backoff with full jitter: the nth pause is random, from 0 to min(capMs, baseMs * 2^n).
  *
- * The defaults give pauses of at most 0.5, 1, 2, 4 and 8 s: enough for a server to be restarted.
+ * The defaults give pauses of at most 0.5, 1, 2, 4 and 8 s, long enough for a server to restart.
  */
 export interface RetryPolicy {
   maxRetries: number;
@@ -15,7 +15,7 @@ export interface RetryPolicy {
 
 export const DEFAULT_RETRY: RetryPolicy = { maxRetries: 5, baseMs: 500, capMs: 8_000 };
 
-/** A caller who is told to stay away for longer than this is better off knowing than sleeping. */
+/** With a longer `Retry-After`, the error is thrown at once instead of waiting. */
 const LONGEST_RETRY_AFTER_S = 60;
 
 const RETRY_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
@@ -23,7 +23,7 @@ const RETRY_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
  * Milliseconds to wait before retry number `retries` (from 0), or undefined to give up. `jitter` is from 0 to 1.
  *
- * A `Retry-After` is kept in full, plus a little jitter: those sent away together should not come back together.
+ * A `Retry-After` is honored in full. Some jitter is added, so that clients do not all retry at the same time.
  */
 export function retryDelayMs(policy: RetryPolicy, retries: number, error: unknown, jitter: number): number | undefined {
   if (retries >= policy.maxRetries || !isRetryable(error)) return undefined;

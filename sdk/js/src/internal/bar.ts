@@ -1,4 +1,4 @@
-// How far a batch is, on a terminal's line.
+// The progress bar of a batch: one line of a terminal.
 
 import type { Batch } from "../resources/batch_record.js";
 
@@ -10,7 +10,7 @@ interface Terminal {
 
 const BAR_CHARS = 24;
 
-/** Shows how far a batch is where stderr is a terminal (Node, Deno, Bun), and nothing elsewhere. */
+/** Shows the progress of a batch if stderr is a terminal (Node, Deno, Bun), and nothing elsewhere. */
 export class Bar {
   readonly #terminal: Terminal | undefined;
   #shown = false;
@@ -20,7 +20,7 @@ export class Bar {
   }
 
   show(batch: Batch): void {
-    // One less than there are: a full last column would begin another line.
+    // One column less than the terminal has: a full last column would start another line.
     const text = barText(batch, Date.now()).slice(0, (this.#terminal?.columns ?? 80) - 1);
     this.#terminal?.write(`\r${text}\u001b[K`);
     this.#shown = true;

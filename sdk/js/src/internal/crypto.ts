@@ -1,13 +1,13 @@
-// Random ids, SHA-256 and HMAC from the platform.
+// Random ids, SHA-256 and HMAC of the platform.
 
-/** Not a literal, so that bundlers for browsers leave it alone. Node 18 alone has no global `crypto`. */
+/** Not a literal, so that bundlers for browsers ignore it. Only Node 18 has no global `crypto`. */
 const NODE_CRYPTO: string = "node:crypto";
 
 async function webCrypto(): Promise<Crypto> {
   return globalThis.crypto ?? ((await import(NODE_CRYPTO)) as { webcrypto: Crypto }).webcrypto;
 }
 
-/** A random UUID. `randomUUID` is missing on plain-http pages. */
+/** A random UUID. Pages on plain http have no `randomUUID`. */
 export async function uuid(): Promise<string> {
   const crypto = await webCrypto();
   if (typeof crypto.randomUUID === "function") return crypto.randomUUID();
@@ -32,7 +32,7 @@ export async function hmacSha256(key: Uint8Array<ArrayBuffer>, bytes: Uint8Array
 async function subtle(): Promise<SubtleCrypto> {
   const crypto = await webCrypto();
   if (crypto.subtle === undefined) {
-    throw new TypeError("files and webhooks need SHA-256, which browsers offer on https and localhost pages only");
+    throw new TypeError("files and webhooks require SHA-256, which browsers have only on https and localhost pages");
   }
   return crypto.subtle;
 }

@@ -1,4 +1,4 @@
-// Calls to the API: who asks, how long to wait, when to try again.
+// Requests to the API: headers, timeouts and retries.
 
 import { apiError, ConnectionFailed, NotFound, StokeholdError, TimedOut } from "../core/error.js";
 import { retryDelayMs, type RetryPolicy } from "../core/retry.js";
@@ -6,30 +6,30 @@ import { uuid } from "./crypto.js";
 import { hasProcess } from "./env.js";
 import { pause, Silence } from "./signal.js";
 
-/** Who asks, for the server's log. Browsers say it themselves, and would ask the API's leave for another header. */
+/** The `User-Agent` header, for the log of the server. Browsers set their own; another would require a preflight. */
 const USER_AGENT: Record<string, string> = hasProcess() ? { "user-agent": "stokehold-js/0.1.0" } : {};
 
-/** A body that is made as it is sent. */
+/** A body that is produced while it is sent. */
 export interface StreamedBody {
-  /** From its start. The clock runs while a piece is sent, and rests while one is made. */
+  /** Opens the body at its start. The clock runs while a chunk is sent, and stops while one is produced. */
   open: (clock: Pick<Silence, "heard" | "rest">) => ReadableStream<Uint8Array>;
-  /** Whether it can be opened from its start, once more. */
+  /** Whether the body can be opened again. */
   readonly repeatable: boolean;
-  /** What making it threw, which is no fault of the connection's. */
+  /** The error that producing the body threw, which is not an error of the connection. */
   readonly failure: { reason: unknown } | undefined;
 }
 
-/** One request, to be sent as often as it takes. */
+/** A request, which may be sent several times. */
 export interface Call {
   method: string;
   url: string;
   headers: Record<string, string>;
   body?: string | Blob | StreamedBody;
-  /** Longest silence before the answer is there, milliseconds. */
+  /** Milliseconds without data after which the request fails. */
   timeoutMs: number;
-  /** No retry is begun after this moment (`performance.now()` milliseconds). */
+  /** The time after which no retry starts, in milliseconds of `performance.now()`. */
   deadlineMs?: number;
-  /** Send it at most once. */
+  /** Whether to send the request at most once. */
   once?: boolean;
   signal: AbortSignal | undefined;
 }
@@ -42,14 +42,14 @@ export interface HttpOptions {
   fetch: typeof globalThis.fetch;
 }
 
-/** What a call of a route may say beyond its path. */
+/** The options of a request to a route. */
 export interface RouteOptions {
   signal: AbortSignal | undefined;
   headers?: Record<string, string>;
-  /** How long the API is asked to hold the answer, seconds. */
+  /** Seconds for which the API holds the request open. */
   holdS?: number;
   deadlineMs?: number;
-  /** Send it at most once. */
+  /** Whether to send the request at most once. */
   once?: boolean;
 }
 
@@ -72,7 +72,7 @@ export class Http {
     return parse<T>(await this.ask(this.route("GET", path, options), (response) => response.text()));
   }
 
-  /** Every try carries the same key, so that a create whose answer was lost is not done twice. */
+  /** Sends a POST request. Every try has the same key, so that nothing is created twice if a response is lost. */
   async post<T>(
     path: string,
     body: string | Blob | StreamedBody,
@@ -88,14 +88,14 @@ export class Http {
     return parse<T>(await this.ask(call, (response) => response.text()));
   }
 
-  /** Replaces what is there; doing it twice is doing it once. */
+  /** Sends a PUT request, which is idempotent. */
   async putJson<T>(path: string, body: string, options: RouteOptions): Promise<T> {
     const headers = { "content-type": "application/json", ...options.headers };
     const call = { ...this.route("PUT", path, { ...options, headers }), body };
     return parse<T>(await this.ask(call, (response) => response.text()));
   }
 
-  /** That it is gone already is an error to the first try alone: after a lost answer it is what was asked for. */
+  /** Sends a DELETE request. `NotFound` is a success after a retry: an earlier try deleted it. */
   async delete(path: string, options: RouteOptions): Promise<void> {
     let tries = 0;
     const call = this.route("DELETE", path, options);
@@ -105,9 +105,9 @@ export class Http {
     });
   }
 
-  /** To a presigned URL: it carries its own right, and the token stays here. */
+  /** Uploads to a presigned URL. The URL is the authorization; the token is not sent. */
   async put(url: string, headers: Record<string, string>, body: Blob, signal: AbortSignal | undefined): Promise<void> {
-    // These two are fetch's to say.
+    // `fetch` sets these two headers.
     const sent = Object.fromEntries(
       Object.entries(headers).filter(([name]) => !/^(host|content-length)$/i.test(name)),
     );
@@ -116,8 +116,8 @@ export class Http {
   }
 
   /**
-   * Bytes that may live in the object store. The token goes to the API's own paths and nowhere else; `fetch` takes it off
-   * when it is redirected to another origin.
+   * Downloads from the API or from the object store. The token is sent to the API only; `fetch` removes it from a
+   * redirect to another origin.
    */
   async bytes(pathOrUrl: string, signal: AbortSignal | undefined): Promise<ArrayBuffer> {
     const call = pathOrUrl.startsWith("/")
@@ -126,7 +126,7 @@ export class Http {
     return this.ask(call, (response) => response.arrayBuffer());
   }
 
-  /** The call of a route of the API. */
+  /** Builds the request to a route of the API. */
   route(method: string, path: string, options: RouteOptions): Call {
     const { signal, headers, holdS = 0, deadlineMs, once = false } = options;
     return {
@@ -145,7 +145,7 @@ export class Http {
     };
   }
 
-  /** Makes the call until it succeeds, as often as the policy allows and until the deadline. */
+  /** Repeats a request until it succeeds, within the retry policy and until the deadline. */
   async ask<T>(call: Call, read: (response: Response) => Promise<T>, tried?: () => void): Promise<T> {
     for (let retries = 0; ; retries += 1) {
       tried?.();
@@ -168,14 +168,14 @@ export class Http {
     }
   }
 
-  /** One try. */
+  /** Sends a request once. */
   send({ method, url, headers, body }: Call, silence: Silence): Promise<Response> {
-    // Called as a plain function: browsers refuse their fetch as another object's method.
+    // Called as a plain function: in browsers, `fetch` fails as a method of another object.
     const fetch = this.#fetch;
     const init: RequestInit & { duplex?: "half" } = { method, headers, signal: silence.signal };
     if (isStreamed(body)) {
       init.body = body.open(silence);
-      init.duplex = "half"; // what fetch wants said of a streamed body
+      init.duplex = "half"; // `fetch` requires it for a streamed body
     } else if (body !== undefined) init.body = body;
     return fetch(url, init);
   }
@@ -185,20 +185,24 @@ function isStreamed(body: Call["body"]): body is StreamedBody {
   return typeof body === "object" && "open" in body;
 }
 
-/** What fetch's failure means to a caller; rethrows the reason of an abort. Names no query, which may hold a signature. */
+/**
+ * Converts an error of `fetch`, or throws the reason of an aborted signal. The message has no query string, which may
+ * contain a signature.
+ */
 export function transportError({ method, url, signal }: Call, silence: Silence, thrown: unknown): StokeholdError {
   if (signal?.aborted) throw signal.reason;
   const where = `${method} ${url.split("?")[0]}`;
-  if (silence.passed) return new TimedOut(`${where} had no answer in time`, { cause: thrown });
+  if (silence.passed) return new TimedOut(`${where}: no response in time`, { cause: thrown });
   const cause = thrown instanceof Error && thrown.cause instanceof Error ? thrown.cause : thrown;
   const why = cause instanceof Error ? cause.message || cause.name : String(cause);
-  return new ConnectionFailed(`${where} had no answer: ${why}`, { cause: thrown });
+  return new ConnectionFailed(`${where}: no response: ${why}`, { cause: thrown });
 }
 
 function parse<T>(text: string): T {
   try {
     return JSON.parse(text) as T;
   } catch (cause) {
-    throw new ConnectionFailed("the answer is not JSON, so it is not the API's; is a proxy between?", { cause });
+    const message = "the response is not JSON, so it is not from the API; check for a proxy in between";
+    throw new ConnectionFailed(message, { cause });
   }
 }

@@ -1,4 +1,4 @@
-// JSON lines out of a streamed answer, over as many connections as it takes.
+// JSON Lines, decoded from a response stream across reconnects.
 
 import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
 import { retryDelayMs } from "../core/retry.js";
@@ -6,25 +6,25 @@ import { transportError, type Http } from "./http.js";
 import { pause, Silence } from "./signal.js";
 import { textOf } from "./text.js";
 
-/** Far above the longest line, a job's input with its result; more is not this protocol. */
+/** Far above the longest line that the API writes. */
 const LINE_CHARS_MAX = 64 << 20;
 
-/** Line numbers up to here cost a bit each, at most 128 MiB. */
+/** Line numbers up to this one take a bit each, at most 128 MiB. */
 const LINES_MAX = 1 << 30;
 
-/** A server that looks for the next lines says nothing meanwhile. */
+/** The time without data after which a connection counts as lost. The server may need long to find the next lines. */
 const SILENCE_MS = 120_000;
 
 export interface JsonlOptions<R> {
   signal: AbortSignal | undefined;
   /**
-   * What tells a line from all others, when that is known. Lines come in any order, so a lost connection begins anew
-   * and those that were given are passed over; without it, a connection lost after the first line throws.
+   * Returns the key that identifies a line. Lines come in any order: after a lost connection the response starts again,
+   * and lines that were already returned are skipped. Without a key, a connection that is lost after a line throws.
    */
   key?: (line: R) => number | string | undefined;
 }
 
-/** The lines, each once, as they come. */
+/** Streams the lines, each once. */
 export async function* jsonl<R>(
   http: Http,
   path: string,
@@ -80,7 +80,9 @@ async function* lines(response: Response, silence: Silence): AsyncGenerator<stri
     }
     rest.push(last);
     size += last.length;
-    if (size > LINE_CHARS_MAX) throw new StokeholdError("a line of more than 64 MiB came; that is not this protocol");
+    if (size > LINE_CHARS_MAX) {
+      throw new StokeholdError("received a line of more than 64 MiB; is this a Stokehold API?");
+    }
   }
   const line = rest.join("");
   if (line.trim() !== "") yield line;
@@ -90,16 +92,16 @@ function decode<R>(line: string): R {
   try {
     return JSON.parse(line) as R;
   } catch (cause) {
-    throw new ConnectionFailed("a line of the answer is not JSON; is a proxy between, or was it cut off?", { cause });
+    throw new ConnectionFailed("a line of the response is not JSON; check for a proxy in between", { cause });
   }
 }
 
-/** Which lines were given; a batch may have millions. */
+/** The lines that were already returned. A batch may have millions. */
 class Given {
   readonly #names = new Set<string>();
   #bits = new Uint8Array(1024);
 
-  /** False when it was there. */
+  /** Adds a line. Returns whether it is new. */
   add(name: number | string): boolean {
     if (typeof name === "string" || !Number.isInteger(name) || name < 0 || name > LINES_MAX) {
       const before = this.#names.size;

@@ -1,17 +1,17 @@
-// A body of JSON lines, made as it is sent.
+// A request body of JSON Lines, produced while it is sent.
 
 import type { StreamedBody } from "./http.js";
 
-/** A string is one line; bytes are JSON lines as they stand, cut anywhere; anything else becomes one line of JSON. */
+/** A string is one line. Bytes are JSON Lines, in chunks of any size. Anything else is encoded as one line of JSON. */
 export type LineItem = string | Uint8Array | object;
 
 export type LineSource = Blob | ReadableStream<LineItem> | Iterable<LineItem> | AsyncIterable<LineItem>;
 
-/** Lines are gathered to pieces of about this size: a chunk of the wire for each would be most of the work. */
+/** Lines are sent in chunks of about this size. A chunk for each line would be most of the work. */
 const PIECE_BYTES = 64 << 10;
 
 export class LinesBody implements StreamedBody {
-  /** What the source, or making JSON of it, threw. */
+  /** The error that the source or its encoding threw. */
   failure: { reason: unknown } | undefined;
   readonly #source: LineSource;
   readonly #encode: (line: object) => Promise<string>;
@@ -22,7 +22,7 @@ export class LinesBody implements StreamedBody {
     this.#encode = encode;
   }
 
-  /** A generator or a stream gives its lines once; it is as good as new until the first was asked for. */
+  /** Whether the source can be read again. A generator or a stream cannot, once its first line was requested. */
   get repeatable(): boolean {
     return this.failure === undefined && (!this.#begun || isRepeatable(this.#source));
   }
@@ -52,7 +52,7 @@ export class LinesBody implements StreamedBody {
     );
   }
 
-  /** All of it, for a `fetch` that streams no bodies. */
+  /** The whole body, for a `fetch` that does not stream bodies. */
   async blob(): Promise<Blob> {
     if (this.#source instanceof Blob) return this.#source;
     const pieces: BlobPart[] = [];
@@ -89,7 +89,7 @@ function items(source: LineSource): Iterable<LineItem> | AsyncIterable<LineItem>
   return source instanceof ReadableStream ? chunksOf(source) : source;
 }
 
-/** Not every browser's streams are iterable. */
+/** Reads a stream, because streams are not iterable in every browser. */
 async function* chunksOf<T>(stream: ReadableStream<T>): AsyncGenerator<T, void, void> {
   const reader = stream.getReader();
   try {
@@ -105,6 +105,8 @@ async function* chunksOf<T>(stream: ReadableStream<T>): AsyncGenerator<T, void, 
 
 function oneLine(text: string): string {
   const line = text.replace(/\r?\n$/, "");
-  if (line.includes("\n")) throw new TypeError("a string among the lines has a line break; it is one line of JSON");
+  if (line.includes("\n")) {
+    throw new TypeError("a line contains a line break; pass one line at a time, or all lines as one string");
+  }
   return line;
 }

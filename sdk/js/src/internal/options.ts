@@ -1,14 +1,14 @@
-// What every call takes.
+// The options that every call has.
 
-/** What every call takes. An aborted signal ends it, retries and pauses included, and throws the signal's reason. */
+/** The options of every call. An aborted `signal` stops the call, also between retries, and its reason is thrown. */
 export interface CallOptions {
   signal?: AbortSignal;
 }
 
-/** An id, or anything that has one. */
+/** An id, or an object that has one. */
 export type Id = string | { readonly id: string };
 
-/** The id as a part of a path. */
+/** The id as a segment of a path. */
 export function part(id: Id): string {
   return encodeURIComponent(typeof id === "string" ? id : id.id);
 }

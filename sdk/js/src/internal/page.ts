@@ -1,10 +1,10 @@
-// Lists that come in pages.
+// Lists, fetched page by page.
 
 import type { Http } from "./http.js";
 
 type Page<K extends string, R> = { [key in K]: R[] } & { next_cursor: string | null };
 
-/** A query out of what was given; undefined members are left out. `metadata` becomes `metadata.K=V`. */
+/** Builds a query. Undefined members are left out; `metadata` becomes `metadata.K=V`. */
 export function query(
   members: Record<string, string | number | undefined>,
   metadata: Record<string, string> = {},
@@ -15,7 +15,7 @@ export function query(
   return all;
 }
 
-/** The things of a list, fetched page by page as they are looked at. `key` is the member that holds them. */
+/** The items of a list, fetched page by page as they are read. `key` is the member that contains the items. */
 export async function* pages<K extends string, R>(
   http: Http,
   path: string,

@@ -1,6 +1,6 @@
-// Time and abort signals. `AbortSignal.any` would do the half of it, but Node 18 has none.
+// Timeouts and abort signals. `AbortSignal.any` could replace half of it, but Node 18 does not have it.
 
-/** Lets time pass; rejects with the signal's reason when it is aborted meanwhile. */
+/** Sleeps. Rejects with the reason of the signal if it is aborted meanwhile. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
@@ -17,12 +17,12 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
 }
 
 /**
- * A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `rest()` stops it while
- * nothing is due, `close()` for good.
+ * A signal that is aborted by the signal of the caller or after a time without data. `heard()` restarts the clock,
+ * `rest()` stops it while no data is expected, and `close()` stops it for good.
  */
 export class Silence {
   readonly signal: AbortSignal;
-  /** Whether it was silence. */
+  /** Whether the time without data was the reason. */
   passed = false;
   readonly #controller = new AbortController();
   readonly #stop = (): void => this.#controller.abort(this.#caller?.reason);
@@ -43,7 +43,7 @@ export class Silence {
 
   heard(): void {
     clearTimeout(this.#timer);
-    if (this.#closed) return; // a body that is still being sent to who has answered already
+    if (this.#closed) return; // the rest of a body, sent after the response has arrived
     this.#timer = setTimeout(() => {
       this.passed = true;
       this.#controller.abort();

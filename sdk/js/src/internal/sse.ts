@@ -1,19 +1,19 @@
-// Server-sent events out of text that comes in any pieces.
+// Server-sent events, decoded from text in chunks of any size.
 
 import { StokeholdError } from "../core/error.js";
 
 export interface Message {
   name: string;
   data: string;
-  /** What this very event said; undefined when it said none. */
+  /** The id of this event; undefined if it has none. */
   id: string | undefined;
 }
 
-/** Far above the largest event, a `done` with the job's whole input; more is not this protocol. */
+/** Far above the largest event, a `done` with the whole input of the job. */
 const EVENT_CHARS_MAX = 32 << 20;
 
 export class SseParser {
-  /** The id of the last whole event: an id taken before its event was whole would skip that event on the next connection. */
+  /** The id of the last complete event. With the id of an incomplete one, the next connection would skip that event. */
   lastId: string;
   #id: string | undefined;
   #name = "";
@@ -62,5 +62,7 @@ export class SseParser {
 }
 
 function checkSize(chars: number): void {
-  if (chars > EVENT_CHARS_MAX) throw new StokeholdError("an event of more than 32 MiB came; that is not this protocol");
+  if (chars > EVENT_CHARS_MAX) {
+    throw new StokeholdError("received an event of more than 32 MiB; is this a Stokehold API?");
+  }
 }

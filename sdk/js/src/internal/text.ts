@@ -1,8 +1,8 @@
-// A streamed answer as text.
+// A response stream as text.
 
 import type { Silence } from "./signal.js";
 
-/** Text as it comes; whoever stops reading lets go of the connection. */
+/** Streams the text of a body. Closes the connection when the reader stops. */
 export async function* textOf(
   body: ReadableStream<Uint8Array>,
   silence: Silence,
@@ -14,7 +14,7 @@ export async function* textOf(
       silence.heard();
       const { done, value } = await reader.read();
       if (done) return;
-      silence.rest(); // what comes next is the reader's time, not the server's
+      silence.rest(); // the time that the reader takes does not count
       yield decoder.decode(value, { stream: true });
     }
   } finally {

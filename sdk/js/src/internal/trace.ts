@@ -1,4 +1,4 @@
-// What a submit says of its trace: when the call began, and the caller's place in a trace (W3C Trace Context).
+// The trace headers of a submit: the time of the call, and the trace context of the caller (W3C Trace Context).
 
 import { hasProcess } from "./env.js";
 
@@ -11,13 +11,14 @@ interface OpenTelemetry {
   context?: { active?: () => { getValue?: (key: symbol) => { spanContext?: () => SpanContext } | undefined } };
 }
 
-/** Where every copy of OpenTelemetry's API, version 1, finds the others, and where a context keeps its span. */
+/** The global under which every copy of OpenTelemetry's API 1 is registered, and the key of a span in a context. */
 const API = Symbol.for("opentelemetry.js.api.1");
 const SPAN = Symbol.for("OpenTelemetry Context Key SPAN");
 
 /**
- * To be asked for when the call begins; every try of it carries the same. Not from a browser: it would ask the API's leave for these
- * headers, and one of an earlier release would not give it.
+ * Returns the trace headers. Call it once at the start of a call, and use the headers for every try.
+ *
+ * Browsers send none: they would send a preflight for these headers, which an API of an earlier release rejects.
  */
 export function callHeaders(): Record<string, string> {
   if (!hasProcess()) return {};
@@ -28,7 +29,11 @@ export function callHeaders(): Record<string, string> {
   };
 }
 
-/** The place of OpenTelemetry's active span. Its API is not imported: who has an active span has registered one. */
+/**
+ * The `traceparent` of the active span of OpenTelemetry; undefined if there is none.
+ *
+ * An application with an active span has registered the API of OpenTelemetry already, so it is not imported here.
+ */
 export function traceparent(): string | undefined {
   const registered = (globalThis as Record<symbol, unknown>)[API] as OpenTelemetry | undefined;
   const place = registered?.context?.active?.().getValue?.(SPAN)?.spanContext?.();

@@ -1,4 +1,4 @@
-// Batches: millions of inputs as one thing, streamed in and out as JSON lines.
+// Batches: many jobs from one file of lines.
 
 import { untilEnd } from "../core/poll.js";
 import { Bar } from "../internal/bar.js";
@@ -14,7 +14,7 @@ import type { WaitOptions } from "./job.js";
 import type { Batch, BatchError, BatchLine, BatchResult, BatchState } from "./batch_record.js";
 import type { Priority } from "./record.js";
 
-/** Lines: objects, strings that are a line of JSON each, or bytes of JSON lines as they stand. */
+/** Lines: objects, strings of one line of JSON each, or bytes of JSON Lines. A single string contains all lines. */
 export type BatchLines =
   | string
   | Blob
@@ -23,64 +23,69 @@ export type BatchLines =
   | Iterable<BatchLine | string>
   | AsyncIterable<BatchLine | string | Uint8Array>;
 
-/** Where its lines come from. */
+/** The source of the lines. Exactly one of `lines`, `inputFile` and `inputKey` is required. */
 export type BatchSource =
   | { lines: BatchLines; inputFile?: never; inputKey?: never }
   /** An uploaded file of JSON lines, or its id. */
   | { inputFile: string | FileRef; lines?: never; inputKey?: never }
-  /** An object of this tenant's in the store. */
+  /** The key of a file in the object store. */
   | { inputKey: string; lines?: never; inputFile?: never };
 
 export type CreateBatchOptions = BatchSource &
   CallOptions & {
-    /** What the lines run on; left out when each names its own. */
+    /** The endpoint that the lines run on. Leave it out if every line has its own. */
     endpoint?: string;
-    /** In which version of `endpoint` they run; default: the current one. */
+    /** The version of the endpoint that the lines run on. Default: the current version. */
     version?: number;
-    /** Default `auto`: what the first line is. */
+    /** The format of the lines. Default `auto`: detected from the first line. */
     format?: "auto" | "stokehold" | "openai";
-    /** Default `batch`. */
+    /** The priority of the jobs. Default `batch`. */
     priority?: Priority;
-    /** Whether a line that cannot be used fails the batch (the default) or is left out. */
+    /** `fail` (default) runs no job if a line is invalid; `skip` runs the valid lines. */
     onInvalid?: "fail" | "skip";
-    /** What has not ended so many seconds from now expires. */
+    /** Seconds within which all jobs must have ended; the rest expire. 1 to 2,592,000, default none. */
     deadlineS?: number;
-    /** Longest one attempt at a line may run, whole seconds; the endpoint's when not given. */
+    /** Seconds that one attempt may run. Default: those of the endpoint. */
     timeoutS?: number;
+    /** The number of attempts of each job that may fail because of the handler. Default: that of the endpoint. */
     maxAttempts?: number;
-    /** What its lines may cost together, micro-dollars (millionths of a dollar). */
+    /** The most that all lines together may cost, in micro-dollars (millionths of a dollar). Default no limit. */
     budgetUsdMicros?: number;
-    /** What happens then: what has not started is cancelled (`drain`, the default), or what runs as well. */
+    /**
+     * What to do when the budget is used up: `drain` (default) cancels jobs that have not started; `stop` also cancels
+     * running jobs.
+     */
     atBudget?: "drain" | "stop";
+    /** Strings of your own, to find the batch by. */
     metadata?: Record<string, string>;
-    /** An https URL to tell; check what comes there with `verifyWebhook`. */
+    /** An https URL that receives a signed request (see `verifyWebhook`) when the batch has ended. */
     webhook?: string;
     webhookEvents?: readonly "batch.completed"[];
-    /** Repeating a call with this key and the same arguments within 24 hours gives the same batch. */
+    /** A second call with the same key and the same arguments, within 24 hours, returns the same batch. */
     idempotencyKey?: string;
   };
 
 export interface ListBatchesOptions extends CallOptions {
   state?: BatchState;
-  /** Batches fetched at once, 1 to 100. */
+  /** The number of batches in a page, 1 to 100. Default 100. */
   pageSize?: number;
 }
 
 export interface BatchWaitOptions extends WaitOptions {
-  /** Told how far it is, every other second. */
+  /** Called with the batch every two seconds. */
   onProgress?: (batch: Batch) => void;
-  /** Show a bar on stderr, where that is a terminal. */
+  /** Whether to show a progress bar in a terminal. Shows nothing elsewhere. */
   progress?: boolean;
 }
 
-/** How often someone who watches is told. */
+/** Seconds between updates of the progress. */
 const WATCH_S = 2;
 
-/** What the API may take to answer after the last line came, and what a slow uplink does in a second. */
+/** The time that the API may take to respond after the last line, and the speed of a slow uplink. */
 const ACCEPT_S = 60;
 const BLOB_BYTES_PER_S = 64 << 10;
 
-/** `client.batches` */
+/** `client.batches`: many jobs from one file of lines. */
 export class Batches {
   readonly #http: Http;
 
@@ -90,11 +95,12 @@ export class Batches {
   }
 
   /**
-   * Accepts a batch. Lines are sent as they are made; in browsers, which stream no bodies over HTTP/1.1, as one `Blob`.
+   * Creates a batch, with a job for each line. Lines are streamed and never held in memory as a whole, except in
+   * browsers, which cannot stream a body over HTTP/1.1: they send one `Blob`.
    *
-   * A `Blob`, an array or a `Set` is sent again from its start when the connection is lost under way; a generator or a
-   * stream, whose lines come but once, makes that a `ConnectionFailed`. Calling again with the same `idempotencyKey` and
-   * the same lines is safe.
+   * After a lost connection, a `Blob`, an array or a `Set` is sent again from its start. A generator or a stream can be
+   * read only once, so the call throws `ConnectionFailed`. It is safe to repeat the call with the same `idempotencyKey`
+   * and the same lines.
    */
   async create(options: CreateBatchOptions): Promise<Batch> {
     const { lines, inputFile, inputKey, metadata, signal, idempotencyKey } = options;
@@ -113,26 +119,31 @@ export class Batches {
     return this.#http.post(path, body, { signal, headers, holdS }, idempotencyKey ?? (await uuid()));
   }
 
+  /** Returns a batch by its id. */
   retrieve(id: Id, { signal }: CallOptions = {}): Promise<Batch> {
     return this.#http.get(`/v1/batches/${part(id)}`, { signal });
   }
 
-  /** Newest first, fetched page by page as they are looked at. */
+  /** Lists batches, newest first, fetched page by page. */
   list({ state, pageSize = 100, signal }: ListBatchesOptions = {}): AsyncGenerator<Batch, void, void> {
     return pages(this.#http, "/v1/batches", "batches", query({ limit: pageSize, state }), signal);
   }
 
-  /** Ends what has not ended; results that are there stay. */
+  /** Cancels the jobs of a batch that have not ended. Results of earlier jobs are kept. */
   cancel(id: Id, { signal }: CallOptions = {}): Promise<Batch> {
     return this.#http.post(`/v1/batches/${part(id)}/cancel`, "", { signal });
   }
 
-  /** A new batch of the lines that failed or expired. Throws `NothingToRetry`, or `Conflict` while lines are open. */
+  /**
+   * Creates a batch of the lines that failed or expired.
+   *
+   * Throws `NothingToRetry` if there are none, or `Conflict` while the batch runs.
+   */
   retryFailed(id: Id, { signal }: CallOptions = {}): Promise<Batch> {
     return this.#http.post(`/v1/batches/${part(id)}/retry-failed`, "", { signal });
   }
 
-  /** Until it has ended, well or not; its `state` and `counts` tell how. Throws `WaitTimeout`. */
+  /** Waits until a batch has ended, in any state. Throws `WaitTimeout` after `timeoutS`; the batch continues. */
   async wait(id: Id, { timeoutS, signal, onProgress, progress = false }: BatchWaitOptions = {}): Promise<Batch> {
     const bar = progress ? new Bar() : undefined;
     const tell = (batch: Batch): Batch => {
@@ -152,27 +163,27 @@ export class Batches {
     }
   }
 
-  /** What there is so far, each line once, in the order that they ended; files in a result are `FileRef`s. */
+  /** Streams the lines that have succeeded so far, each once, in no particular order. Files in them are `FileRef`s. */
   async *results<R = BatchResult>(id: Id, { signal }: CallOptions = {}): AsyncGenerator<R, void, void> {
     for await (const line of this.#lines<BatchResult>(id, "results", signal)) {
       yield ("result" in line ? { ...line, result: hydrate(this.#http, line.result) } : line) as R;
     }
   }
 
-  /** The lines without a result so far, and why. */
+  /** Streams the lines that have ended without a result so far, each with its error. */
   errors<E extends object = BatchError>(id: Id, { signal }: CallOptions = {}): AsyncGenerator<E, void, void> {
     return this.#lines<E>(id, "errors", signal);
   }
 
   #lines<L extends object>(id: Id, what: string, signal: AbortSignal | undefined): AsyncGenerator<L, void, void> {
-    // OpenAI's lines have no number, but each its own id.
+    // Lines in OpenAI's format have no number, but each has its own id.
     const key = (line: { line?: number; custom_id?: string }): number | string | undefined =>
       line.line ?? line.custom_id;
     return jsonl<L>(this.#http, `/v1/batches/${part(id)}/${what}`, { signal, key });
   }
 }
 
-/** Whether it has ended: nothing changes it again. */
+/** Whether the batch has ended. An ended batch never changes its state. */
 function hasEnded({ state }: Batch): boolean {
   return state === "completed" || state === "failed" || state === "cancelled" || state === "expired";
 }
@@ -195,6 +206,8 @@ function asked(options: CreateBatchOptions): Record<string, string | number | un
 
 function fileId(file: string | FileRef | undefined): string | undefined {
   if (!(file instanceof FileRef)) return file;
-  if (file.id === undefined) throw new TypeError(`${file.name} is a result's file; upload it to make a batch of it`);
+  if (file.id === undefined) {
+    throw new TypeError(`${file.name} is not an uploaded file; upload it first, or pass lines`);
+  }
   return file.id;
 }

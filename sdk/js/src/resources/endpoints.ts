@@ -1,30 +1,30 @@
-// Endpoints as they were deployed.
+// Endpoints and their versions, as the API returns them.
 
 import type { Http } from "../internal/http.js";
 
-/** An endpoint that looks at each input before it runs, or at each output after. */
+/** An endpoint that checks each input before the job runs, or each output after. */
 export interface EndpointStep {
   name: string | null;
   endpoint: string;
   version: number | null;
-  /** It refuses what scores higher, 0 to 1. */
+  /** For each label, the score from 0 to 1 above which the job is rejected. */
   thresholds: Record<string, number>;
   timeout_s: number | null;
 }
 
-/** When an attempt is followed by another. */
+/** The retry policy of an endpoint. */
 export interface EndpointRetry {
   backoff_s: number | null;
   backoff_max_s: number | null;
   /** 0 to 1. */
   jitter: number | null;
-  /** Job error codes; null is those that are the handler's fault. */
+  /** The error codes of a job that are retried; null: those that the handler causes. */
   on: string[] | null;
 }
 
-/** What an endpoint asks of its workers beside memory. */
+/** What an endpoint requires of a worker in addition to memory. */
 export interface EndpointDemands {
-  /** Of one machine; several are had whole. */
+  /** The number of GPUs of one machine. Several GPUs are reserved exclusively. */
   gpus?: number;
   gpu_models?: string[];
   min_compute_capability?: string;
@@ -34,28 +34,28 @@ export interface EndpointDemands {
   min_sandbox?: "L0" | "L1" | "L2";
 }
 
-/** What a worker starts for an endpoint. Without one it is a Python handler. */
+/** The kind of runner that a worker starts for an endpoint. Default: a Python handler. */
 export interface EndpointRunner {
   kind: "cog" | "runpod" | "server" | "command";
-  /** Of a server or a command. */
+  /** The command of the kinds `server` and `command`. */
   command?: string[];
-  /** Of a server. */
+  /** Only for the kind `server`. */
   ready_path?: string;
   path?: string;
   port?: number;
 }
 
-/** One file of an endpoint's weights. */
+/** A file of the weights of an endpoint. */
 export interface EndpointWeight {
   path: string;
   source: string;
-  /** Null where it was uploaded. */
+  /** Null if the file was uploaded. */
   url: string | null;
   sha256: string;
   size_bytes: number;
 }
 
-/** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
+/** A deployed version of an endpoint. Immutable. Members have the names of the API. */
 export interface Endpoint {
   name: string;
   version: number;
@@ -66,7 +66,7 @@ export interface Endpoint {
   python: string;
   network: boolean;
   env?: Record<string, string>;
-  /** Names of secrets that its runners see. */
+  /** The names of the secrets that its runners can read. */
   secrets?: string[];
   weights?: EndpointWeight[];
   allow_pickle?: boolean;
@@ -91,35 +91,35 @@ export interface Endpoint {
   after?: EndpointStep[];
 }
 
-/** Every endpoint's current version. */
+/** Returns the current version of every endpoint. */
 export async function listEndpoints(http: Http, signal: AbortSignal | undefined): Promise<Endpoint[]> {
   return (await http.get<{ endpoints: Endpoint[] }>("/v1/endpoints", { signal })).endpoints;
 }
 
-/** The version that new jobs run on. */
+/** Returns the version that new jobs run on. */
 export async function getEndpoint(http: Http, name: string, signal: AbortSignal | undefined): Promise<Endpoint> {
   return http.get<Endpoint>(`/v1/endpoints/${encodeURIComponent(name)}`, { signal });
 }
 
-/** Every version, newest first. */
+/** Returns every version, newest first. */
 export async function listVersions(http: Http, name: string, signal: AbortSignal | undefined): Promise<Endpoint[]> {
   const path = `/v1/endpoints/${encodeURIComponent(name)}/versions`;
   return (await http.get<{ versions: Endpoint[] }>(path, { signal })).versions;
 }
 
-/** The versions that new jobs run on, each with its part of them in percent. */
+/** The versions that new jobs run on, each with its share of them in percent. */
 export type Traffic = Map<number, number>;
 
 interface TrafficReply {
   versions: { version: number; percent: number }[];
 }
 
-/** See `Client.traffic`. */
+/** See `Stokehold.traffic`. */
 export async function getTraffic(http: Http, name: string, signal: AbortSignal | undefined): Promise<Traffic> {
   return parts(await http.get<TrafficReply>(trafficPath(name), { signal }));
 }
 
-/** See `Client.setTraffic`. */
+/** See `Stokehold.setTraffic`. */
 export async function setTraffic(
   http: Http,
   name: string,

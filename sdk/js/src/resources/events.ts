@@ -1,4 +1,4 @@
-// What a job tells, live, over as many connections as it takes.
+// The event stream of a job, resumed after a lost connection.
 
 import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
 import { retryDelayMs } from "../core/retry.js";
@@ -11,10 +11,16 @@ import { hydrate } from "./files.js";
 import type { JobRecord, JobState } from "./record.js";
 
 /**
- * What a job tells. `done` is always the last. A retry begins its outputs again at index 0 with a higher attempt.
+ * An event of a job.
  *
- * `gap`: outputs that this stream has not, from index `from` up to, and without, index `to`. The server keeps the last
- * MiB of a job's outputs for readers that come late or come back. The job's result has all.
+ * - `state`: the job changed its state.
+ * - `progress`: the handler reported its progress. `fraction` is from 0 to 1.
+ * - `log`: the handler wrote to `stdout` or `stderr`.
+ * - `output`: the handler yielded an output. A retry starts again at index 0, with a higher attempt.
+ * - `gap`: outputs that are missing from this stream: those from `from` up to, but not including, `to`. The server
+ *   keeps the last MiB of the outputs of a job for readers that start late or reconnect. The result of the job contains
+ *   all outputs.
+ * - `done`: the job ended. Always the last event.
  */
 export type JobEvent =
   | { type: "state"; state: JobState; attempt: number }
@@ -24,17 +30,19 @@ export type JobEvent =
   | { type: "gap"; attempt: number; from: number; to: number }
   | { type: "done"; job: JobRecord };
 
-/** The server sends a comment at least every 15 s, so four times that is silence. */
+/** The server sends a comment at least every 15 s; after four times that, the connection counts as lost. */
 const SILENCE_MS = 60_000;
 
-/** A connection that held for this long was a good one, even without an event: a job may be queued for hours. */
+const ENDED_EARLY = "the event stream ended before the job did, several times in a row";
+
+/** A connection that lasted this long resets the retries, even if the job had no events. */
 const HELD_MS = 10_000;
 
 /**
- * Every event once, in order, to `done`.
+ * Streams every event once, in order, up to `done`.
  *
- * A lost connection is taken up after the last whole event. Connections that bring nothing new and do not hold are
- * counted, and too many in a row are the last error's end.
+ * A lost connection is resumed after the last complete event. Connections that bring no new event and do not last count
+ * as retries. After too many in a row, the last error is thrown.
  */
 export async function* follow(
   http: Http,
@@ -51,14 +59,14 @@ export async function* follow(
     const silence = new Silence(SILENCE_MS, signal);
     const parser = new SseParser(lastId);
     const beganMs = performance.now();
-    let error: StokeholdError = new ConnectionFailed("the event stream ended before the job did, again and again");
+    let error: StokeholdError = new ConnectionFailed(ENDED_EARLY);
     try {
       const response = await http.send(call, silence);
       if (response.ok && response.body !== null) {
         for await (const text of textOf(response.body, silence)) {
           for (const message of parser.feed(text)) {
-            // A server that repeats the event it was asked to go on after, or one that begins each connection with
-            // the state and gives it no id, tells nothing new.
+            // Drops a repeated event. Some servers repeat the last event, and older servers start every connection
+            // with the state, without an id.
             const { id: own, name, data } = message;
             const known = own === undefined ? name === "state" && data === lastState : own === lastId;
             lastId = parser.lastId;
@@ -101,9 +109,9 @@ function decode(http: Http, { name, data }: Message): JobEvent | undefined {
       case "done":
         return { type: name, job: raw };
       default:
-        return undefined; // a kind that a newer server knows
+        return undefined; // a type of event that only a newer server has
     }
   } catch (cause) {
-    throw new StokeholdError(`the event ${name} is not what this version of stokehold knows`, { cause });
+    throw new StokeholdError(`cannot decode the event '${name}'; if the server is newer, upgrade stokehold`, { cause });
   }
 }

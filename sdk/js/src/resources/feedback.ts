@@ -1,21 +1,22 @@
-// How good results are: said of a job, added up by version, exported to train or to test with.
+// Feedback: ratings of results.
 
 import type { Http } from "../internal/http.js";
 import { jsonl } from "../internal/jsonl.js";
 import { part, type CallOptions } from "../internal/options.js";
 import { query } from "../internal/page.js";
 
-/** What is said of a result; at least one of these. */
+/** A rating of a result. At least one member is required. */
 export interface Rating {
   accepted?: boolean;
-  /** 1 to 5. */
+  /** From 1 to 5. */
   score?: number;
-  /** 1 to 20. */
+  /** 1 to 20 strings. */
   labels?: readonly string[];
+  /** At most 2,000 characters. */
   comment?: string;
 }
 
-/** What was said of a job's result. Members are named as the API names them. */
+/** The rating of the result of a job. `score` is from 1 to 5. Members have the names of the API. */
 export interface Feedback {
   job_id: string;
   endpoint: string;
@@ -27,19 +28,19 @@ export interface Feedback {
   at: string;
 }
 
-/** What was said of one version's results. */
+/** The ratings of a version of an endpoint. */
 export interface FeedbackStats {
   endpoint: string;
   version: number;
   rated: number;
   accepted: number;
-  /** 0 to 1; null when nothing was accepted or refused. */
+  /** The share, from 0 to 1, of accepted results among those that were accepted or not; null if there are none. */
   success_rate: number | null;
-  /** 1 to 5; null when there is no score. */
+  /** From 1 to 5; null if there is no score. */
   mean_score: number | null;
 }
 
-/** A rated job with what it was given and what it made. Of a large result there is only the `result_url`. */
+/** A rated job with its input and its result. A job with a large result has `result_url` instead. */
 export interface FeedbackExample extends Feedback {
   input: unknown;
   result?: unknown;
@@ -49,11 +50,11 @@ export interface FeedbackExample extends Feedback {
 export interface FeedbackExportOptions extends CallOptions {
   endpoint?: string;
   version?: number;
-  /** So many at random, 1 to 100,000. */
+  /** The size of the random sample, 1 to 100,000. Default 1,000. */
   sample?: number;
 }
 
-/** `client.feedback` */
+/** `client.feedback`: ratings of results. */
 export class FeedbackResource {
   readonly #http: Http;
 
@@ -62,15 +63,16 @@ export class FeedbackResource {
     this.#http = http;
   }
 
-  /** By version: how many were rated, and how well. */
+  /** Returns the ratings of each version, of one endpoint or of all. */
   async stats({ endpoint, signal }: { endpoint?: string } & CallOptions = {}): Promise<FeedbackStats[]> {
     const path = `/v1/feedback?${query({ endpoint })}`;
     return (await this.#http.get<{ versions: FeedbackStats[] }>(path, { signal })).versions;
   }
 
   /**
-   * Rated jobs, at random, as they come. Another sample is another choice, so a connection that is lost under way is
-   * not taken up again but throws.
+   * Streams a random sample of rated jobs, with their inputs and results.
+   *
+   * A repeated request would draw another sample. Therefore a connection that is lost after the first job throws.
    */
   export(options: FeedbackExportOptions = {}): AsyncGenerator<FeedbackExample, void, void> {
     const { endpoint, version, sample, signal } = options;

@@ -1,13 +1,13 @@
-// Files: uploaded ones, those a result names, and both inside JSON.
+// Files, and files in JSON: an input refers to them by id, and files in a result become readable objects.
 
 import { ConnectionFailed } from "../core/error.js";
 import { sha256 } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
 
 export interface UploadOptions {
-  /** Default: the `File`'s own name, or `file`. */
+  /** Default: the name of the `File`, or `file`. */
   name?: string;
-  /** Default: the `Blob`'s own type, or `application/octet-stream`. */
+  /** Default: the type of the `Blob`, or `application/octet-stream`. */
   contentType?: string;
   signal?: AbortSignal;
 }
@@ -21,11 +21,11 @@ export interface FileInfo {
   contentType?: string | undefined;
 }
 
-/** A file: an uploaded one, which an input names by its `id`, or one that a result names, which has no id. */
+/** A file: an uploaded file, which inputs refer to by its `id`, or a file in a result, which has no id. */
 export class FileRef {
   readonly id: string | undefined;
   readonly name: string;
-  /** Where the API has it; wants the token. */
+  /** The URL of the file at the API. It requires the token. */
   readonly url: string;
   readonly sizeBytes: number | undefined;
   readonly sha256: string | undefined;
@@ -43,18 +43,21 @@ export class FileRef {
     this.contentType = info.contentType;
   }
 
-  /** The whole file, checked against its SHA-256 when that is known. */
+  /** Downloads the file into memory. Checks its SHA-256 if that is known. */
   async bytes({ signal }: { signal?: AbortSignal } = {}): Promise<Uint8Array<ArrayBuffer>> {
     const path = this.url.slice(this.#http.baseUrl.length);
     const from = this.id === undefined ? path : (await this.#http.get<{ url: string }>(path, { signal })).url;
     const bytes = await this.#http.bytes(from, signal);
-    if (this.sha256 !== undefined && (await sha256(bytes)) !== this.sha256) {
-      throw new ConnectionFailed(`${this.name} came with another SHA-256 than the API names; fetch it again`);
+    const wanted = this.sha256;
+    const got = wanted === undefined ? undefined : await sha256(bytes);
+    if (got !== wanted) {
+      const what = `the downloaded file has the SHA-256 ${got} instead of ${wanted}`;
+      throw new ConnectionFailed(`${what}; download it again`);
     }
     return new Uint8Array(bytes);
   }
 
-  /** The whole file as a `Blob` of its type. */
+  /** Downloads the file into memory, as a `Blob` of its type. */
   async blob(options: { signal?: AbortSignal } = {}): Promise<Blob> {
     return new Blob([await this.bytes(options)], { type: this.contentType ?? "application/octet-stream" });
   }
@@ -66,10 +69,10 @@ interface Announced {
   headers: Record<string, string>;
 }
 
-/** Uploads bytes. What comes back may stand anywhere in an input. */
+/** Uploads bytes. The returned file can be used anywhere in an input. */
 export async function upload(http: Http, source: Blob | Uint8Array, options: UploadOptions): Promise<FileRef> {
   const { signal } = options;
-  // The copy is what makes a view of a larger or shared buffer a plain one.
+  // The copy converts a view of a larger or shared buffer to a plain one.
   const blob = source instanceof Blob ? source : new Blob([new Uint8Array(source)]);
   const name = options.name ?? (("name" in blob && typeof blob.name === "string" && blob.name) || "file");
   const contentType = options.contentType ?? (blob.type || "application/octet-stream");
@@ -83,9 +86,9 @@ export async function upload(http: Http, source: Blob | Uint8Array, options: Upl
 
 type Embedded = Blob | Uint8Array | FileRef;
 
-/** Turns inputs into JSON, uploading each `Blob`, `Uint8Array` and foreign file in them once. */
+/** Encodes inputs as JSON. Uploads each `Blob`, `Uint8Array` and file without an id in them once. */
 export class InputEncoder {
-  /** Weak: a batch's lines may name more bytes than there is memory for. */
+  /** Weak, because the lines of a batch may contain more bytes than fit into memory. */
   readonly #ids = new WeakMap<Embedded, string>();
 
   constructor(
@@ -93,13 +96,13 @@ export class InputEncoder {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** One pass when there are no files. */
+  /** Encodes JSON and uploads the files in it. Without files, this is a single pass. */
   async encode(body: object): Promise<string> {
     const missing = new Set<Embedded>();
     const text = this.#stringify(body, missing);
     if (missing.size === 0) return text;
     for (const file of missing) {
-      // Only uploaded files have an id to be named by: one of a job's result is uploaded to become another's input.
+      // Uploads a file of a result, to use it in an input. Only uploaded files have an id.
       const source = file instanceof FileRef ? await file.blob(this.#options()) : file;
       const name = file instanceof FileRef ? { name: file.name } : {};
       const { id } = await upload(this.http, source, { ...name, ...this.#options() });
@@ -130,9 +133,9 @@ export class InputEncoder {
 }
 
 /**
- * `value` with each file that it names made readable.
+ * Replaces each reference to a file in `value` by a readable file.
  *
- * Only a path of the API counts as one: a model chooses what is in its result, and must not choose where its reader
+ * Only paths of the API count as references. A model controls its result, and must not control which servers the client
  * connects to.
  */
 export function hydrate(http: Http, value: unknown): unknown {

@@ -1,4 +1,4 @@
-// One job: seeing, awaiting, following, cancelling, doing again, rating.
+// A job: its state, result, events, retry and rating.
 
 import { jobError } from "../core/error.js";
 import { untilEnd } from "../core/poll.js";
@@ -19,24 +19,26 @@ import {
 } from "./record.js";
 
 export interface WaitOptions extends CallOptions {
-  /** Throw `WaitTimeout` after this many seconds; it runs on. Not given: wait for ever. */
+  /** Seconds after which the call throws `WaitTimeout`; the job or batch continues. Default: no limit. */
   timeoutS?: number;
 }
 
-/** Stands in an input for a job's result, or for the part of it that the JSON pointer names. */
+/** A reference to the future result of a job, or to the part of it that `pointer` (a JSON pointer) selects. */
 export interface ResultRef {
   $job: string;
   pointer?: string;
 }
 
-/** What the API puts in place of a reference once the job has succeeded. */
+/** Returns a reference. The API replaces it once the job has succeeded. */
 export function resultRef(job: string, pointer: string): ResultRef {
   if (pointer === "") return { $job: job };
-  if (!pointer.startsWith("/")) throw new TypeError(`${pointer} is not a JSON pointer; it looks like /images/0`);
+  if (!pointer.startsWith("/")) {
+    throw new TypeError(`${pointer} is not a JSON pointer; a pointer starts with a slash, e.g. /images/0`);
+  }
   return { $job: job, pointer };
 }
 
-/** A job as it was when last looked at; `refresh`, `wait`, `result` and `events` look again. */
+/** A job in the state that was last fetched. `refresh`, `wait`, `result` and `events` update it. */
 export class Job {
   readonly #http: Http;
   #record: JobRecord;
@@ -47,7 +49,7 @@ export class Job {
     this.#record = record;
   }
 
-  /** The whole of it, as the API shows it. */
+  /** The record of the job, as the API returned it. */
   get record(): JobRecord {
     return this.#record;
   }
@@ -80,33 +82,41 @@ export class Job {
     return this.#record.error;
   }
 
-  /** What endpoints before and after it decided of its input and its output. */
+  /** The outcomes of the steps before and after the job. */
   get steps(): readonly JobStep[] {
     return this.#record.steps;
   }
 
-  /** Micro-dollars; null when it is not known. */
+  /** The cost of the job in micro-dollars (millionths of a US dollar); null if it is not known. */
   get costUsdMicros(): number | null {
     return this.#record.cost_usd_micros;
   }
 
-  /** Its result, or the part that a JSON pointer names, to stand anywhere in the input of a job that depends on it. */
+  /**
+   * Returns a reference to the future result of the job, or to the part of it that a JSON pointer selects.
+   *
+   * It can be used anywhere in the input of a job that depends on this one.
+   */
   ref(pointer = ""): ResultRef {
     return resultRef(this.id, pointer);
   }
 
-  /** What `JSON.stringify` shows. */
+  /** The record of the job, for `JSON.stringify`. */
   toJSON(): JobRecord {
     return this.#record;
   }
 
-  /** Looks again. */
+  /** Fetches the current state; returns itself. */
   async refresh({ signal }: CallOptions = {}): Promise<this> {
     this.#record = await this.#http.get(jobPath(this.id), { signal });
     return this;
   }
 
-  /** Until it has ended, well or not. */
+  /**
+   * Waits until the job has ended, with or without a result; returns itself.
+   *
+   * Throws `WaitTimeout` after `timeoutS` seconds; the job continues.
+   */
   async wait({ timeoutS, signal }: WaitOptions = {}): Promise<this> {
     const look = (holdS: number, deadlineMs: number): Promise<JobRecord> =>
       this.#http.get(`${jobPath(this.id)}?wait_s=${holdS}`, { signal, holdS, deadlineMs });
@@ -115,42 +125,45 @@ export class Job {
   }
 
   /**
-   * Waits as `wait` does, then gives the result; files in it are `FileRef`s.
+   * Waits like `wait`, then returns the result. Files in it are `FileRef`s.
    *
-   * Throws `JobFailed`, `JobCancelled` or `JobExpired`.
+   * Throws `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
    */
   async result<T = unknown>(options: WaitOptions = {}): Promise<T> {
     await this.wait(options);
     if (this.state !== "succeeded") throw jobError(this.#record);
     let value = this.#record.result;
     if (value === null || value === undefined) {
-      // Too large to ride in the record, or really null: the route tells.
+      // Too large for the record, or null: fetch it to find out.
       const bytes = await this.#http.bytes(`${jobPath(this.id)}/result`, options.signal);
       value = JSON.parse(new TextDecoder().decode(bytes));
     }
     return hydrate(this.#http, value) as T;
   }
 
-  /** Ends it without a result. Throws `Conflict` when it has already ended otherwise. */
+  /** Cancels the job; returns itself. Throws `Conflict` if it has already ended in another state. */
   async cancel(options: CallOptions = {}): Promise<this> {
     this.#record = await cancelJob(this.#http, this.id, options);
     return this;
   }
 
   /**
-   * A new job that does the same again; its record's `retry_of` names this one. While that one is open, asking again
-   * gives it again. Throws `NotRetryable` unless this one failed, expired or was cancelled.
+   * Retries a job that failed, expired or was cancelled, as a new job whose `retry_of` is the id of this one.
+   *
+   * The new job runs on the current version of the endpoint, unless this job was submitted for a version or
+   * `sameVersion` is set. Until it has ended, another call returns it again. Throws `NotRetryable` if this job is in
+   * another state.
    */
   async retry(options: CallOptions & { sameVersion?: boolean } = {}): Promise<Job> {
     return retryJob(this.#http, this.id, options);
   }
 
-  /** Says how good its result is; saying it again replaces what was said. */
+  /** Rates the result of the job. A second rating replaces the first. */
   feedback(rating: Rating, options: CallOptions = {}): Promise<Feedback> {
     return rateJob(this.#http, this.id, rating, options);
   }
 
-  /** Everything it tells from its start, live, to its end. A lost connection is taken up again where it broke. */
+  /** Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection. */
   async *events(options: CallOptions = {}): AsyncGenerator<JobEvent, void, void> {
     for await (const event of follow(this.#http, this.id, options)) {
       if (event.type === "done") this.#record = event.job;

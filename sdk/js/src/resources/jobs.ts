@@ -1,4 +1,4 @@
-// All jobs: submitting, finding, and doing the same to many.
+// Jobs: submit, find, retry and cancel, one or many at a time.
 
 import type { Http } from "../internal/http.js";
 import type { CallOptions } from "../internal/options.js";
@@ -8,41 +8,42 @@ import { rateJob, type Feedback, type Rating } from "./feedback.js";
 import type { JobRecord, JobState, Priority } from "./record.js";
 import { submit, submitMany, type SubmitManyOptions, type SubmitOptions } from "./submit.js";
 
-/** Which jobs; those that are all of it. */
+/** Selects the jobs that match every given member. */
 export interface JobFilter {
   state?: JobState;
   endpoint?: string;
-  /** Those of this batch. */
+  /** The id of a batch. */
   batch?: string;
-  /** Those that this schedule made. */
+  /** The id of a schedule. */
   schedule?: string;
   priority?: Priority;
+  /** The error code of a failed job, e.g. "timeout". */
   errorCode?: string;
   metadata?: Record<string, string>;
 }
 
 export interface ListOptions extends JobFilter, CallOptions {
-  /** Jobs fetched at once, 1 to 100. */
+  /** The number of jobs in a page, 1 to 100. Default 100. */
   pageSize?: number;
 }
 
 export interface DeadLettersOptions extends CallOptions {
   endpoint?: string;
   errorCode?: string;
-  /** Jobs fetched at once, 1 to 100. */
+  /** The number of jobs in a page, 1 to 100. Default 100. */
   pageSize?: number;
 }
 
-/** A job that was done again, and the new one. Members are named as the API names them. */
+/** A job that was retried, and its new job. Members have the names of the API. */
 export interface RetriedJob {
   id: string;
   new_id: string;
 }
 
-/** As many as the API does with one request. */
+/** The most jobs that one request retries or cancels. */
 const MANY_MAX = 1_000;
 
-/** `client.jobs` */
+/** `client.jobs`: jobs, one or many at a time. */
 export class Jobs {
   readonly #http: Http;
 
@@ -51,51 +52,60 @@ export class Jobs {
     this.#http = http;
   }
 
-  /** Queues one job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
+  /** Submits a job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
   submit(endpoint: string, input?: unknown, options: SubmitOptions = {}): Promise<Job> {
     return submit(this.#http, endpoint, input, options);
   }
 
   /**
-   * Queues one job for each input, in order, 1,000 with each request.
+   * Submits one job for each input, in order.
    *
-   * Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
+   * A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
+   * throws `PartlySubmitted`, which has the jobs of the earlier ones.
    */
   submitMany(endpoint: string, inputs: Iterable<unknown>, options: SubmitManyOptions = {}): Promise<Job[]> {
     return submitMany(this.#http, endpoint, inputs, options);
   }
 
-  /** A job by its id. */
+  /** Returns a job by its id. */
   async retrieve(id: string, { signal }: CallOptions = {}): Promise<Job> {
     return new Job(this.#http, await this.#http.get<JobRecord>(jobPath(id), { signal }));
   }
 
-  /** Jobs, newest first, fetched page by page as they are looked at. */
+  /** Lists jobs, newest first, fetched page by page. */
   async *list(options: ListOptions = {}): AsyncGenerator<Job, void, void> {
     const { metadata, pageSize = 100, signal, ...filter } = options;
     yield* this.#list("/v1/jobs", query({ limit: pageSize, ...asked(filter) }, metadata), signal);
   }
 
-  /** Jobs that failed or expired and were not done again, newest first. */
+  /** Lists jobs that failed or expired and have not been retried, newest first, fetched page by page. */
   async *deadLetters(options: DeadLettersOptions = {}): AsyncGenerator<Job, void, void> {
     const { endpoint, errorCode, pageSize = 100, signal } = options;
     yield* this.#list("/v1/dead-letters", query({ limit: pageSize, endpoint, error_code: errorCode }), signal);
   }
 
-  /** Ends a job without a result. Throws `Conflict` when it has already ended otherwise. */
+  /** Cancels a job. Throws `Conflict` if it has already ended in another state. */
   async cancel(id: string, options: CallOptions = {}): Promise<Job> {
     return new Job(this.#http, await cancelJob(this.#http, id, options));
   }
 
   /**
-   * A new job that does the same again, on the endpoint's current version unless `sameVersion` is set or the job was submitted
-   * for a version. Throws `NotRetryable` unless it failed, expired or was cancelled.
+   * Retries a job that failed, expired or was cancelled, as a new job whose `retry_of` is the id of the old job.
+   *
+   * The new job runs on the current version of the endpoint, unless the old job was submitted for a version or
+   * `sameVersion` is set. Until it has ended, another call returns it again. Throws `NotRetryable` if the old job is in
+   * another state.
    */
   retry(id: string, options: CallOptions & { sameVersion?: boolean } = {}): Promise<Job> {
     return retryJob(this.#http, id, options);
   }
 
-  /** Does all these jobs again, 1,000 with each request. The filter must say something. */
+  /**
+   * Retries the selected jobs that failed or expired and have not been retried yet.
+   *
+   * The filter has at least one member. Requests retry 1,000 jobs at a time until none is left. The new jobs run on the
+   * version that `retry` would choose.
+   */
   async retryMany(
     filter: JobFilter,
     { signal, sameVersion }: CallOptions & { sameVersion?: boolean } = {},
@@ -106,13 +116,17 @@ export class Jobs {
       const page = await this.#many<{ retried: RetriedJob[]; more: boolean }>("retry", filter, signal, options);
       const before = all.size;
       for (const pair of page.retried) all.set(pair.id, pair);
-      // Pages that name no other job than those before would go on for ever.
+      // Stops at a page without a new job, even if it reports more: otherwise the loop might not end.
       more = page.more && all.size > before;
     }
     return [...all.values()];
   }
 
-  /** Cancels all these jobs, 1,000 with each request, and tells how many. The filter must say something. */
+  /**
+   * Cancels the selected jobs that have not ended, and returns how many it cancelled.
+   *
+   * The filter has at least one member. Requests cancel 1,000 jobs at a time until none is left.
+   */
   async cancelMany(filter: JobFilter, { signal }: CallOptions = {}): Promise<number> {
     let cancelled = 0;
     for (let more = true; more; ) {
@@ -123,7 +137,7 @@ export class Jobs {
     return cancelled;
   }
 
-  /** Says how good a job's result is; saying it again replaces what was said. */
+  /** Rates the result of a job. A second rating replaces the first. */
   feedback(id: string, rating: Rating, options: CallOptions = {}): Promise<Feedback> {
     return rateJob(this.#http, id, rating, options);
   }
@@ -134,7 +148,7 @@ export class Jobs {
     }
   }
 
-  /** Each request has its own key: the same filter asked again is another call. */
+  /** Sends one request. Each has its own idempotency key, because the same filter selects other jobs the next time. */
   #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined, options = {}): Promise<T> {
     const body = { filter: { ...asked(filter), metadata: filter.metadata }, limit: MANY_MAX, ...options };
     return this.#http.post<T>(`/v1/jobs/${verb}`, JSON.stringify(body), { signal });

@@ -1,61 +1,70 @@
-// Limits: how much a tenant may have open, running and started, and what part is its when there is not enough for all.
+// Limits of a tenant: jobs, requests, storage, memory and budget, and its share of the workers.
 
 import type { Http } from "../internal/http.js";
 import type { CallOptions } from "../internal/options.js";
 
-/** Null is none. Members are named as the API names them. */
+/** Limits. Null means no limit. Members have the names of the API. */
 export interface Limits {
   max_running: number | null;
   max_open: number | null;
   starts_per_minute: number | null;
-  /** Of a day, UTC. */
+  /** The budget for a day (UTC). */
   budget_usd_micros_per_day: number | null;
   at_budget: "drain" | "stop" | null;
 }
 
 export interface TenantLimits extends Limits {
-  /** Its part beside others': 2 gets twice what 1 gets. */
+  /** The share relative to other tenants: a weight of 2 receives twice as much as 1. */
   weight: number;
-  /** To each replica of the API. */
+  /** Requests to each replica of the API. */
   requests_per_minute?: number | null;
-  /** Of uploaded files, packages and weights. */
+  /** Bytes of uploaded files, packages and weights. */
   max_storage_bytes?: number | null;
-  /** Of the queue's memory that its jobs take, ended ones too. */
+  /** Bytes of the memory of the queue that the jobs of the tenant use, including ended jobs. */
   max_memory_bytes?: number | null;
 }
 
-/** The caller's own. */
+/** Your limits and how much of them is used. */
 export interface OwnLimits {
   tenant: string;
   limits: TenantLimits;
   endpoints: Record<string, Limits>;
-  /** `storage_bytes` where there is a limit to them; `memory_bytes` of the queue's memory. */
+  /**
+   * The number of `open` and `running` jobs, `storage_bytes` if they are limited, and `memory_bytes`: the memory of the
+   * queue that the jobs of the tenant use.
+   */
   usage: { open: number; running: number; storage_bytes?: number; memory_bytes?: number };
 }
 
-/** What is not given, or null, is none. */
+/** Limits to set. A member that is missing or null means no limit. */
 export interface LimitsOptions {
   maxRunning?: number | null;
   maxOpen?: number | null;
   startsPerMinute?: number | null;
-  /** Of a day, UTC, micro-dollars (millionths of a dollar); then nothing more starts before midnight. */
+  /**
+   * The budget for a day (UTC) in micro-dollars (millionths of a dollar). When it is used up, no job starts until
+   * midnight.
+   */
   budgetUsdMicrosPerDay?: number | null;
-  /** Whether what runs then ends (`drain`, the default) or goes back to the front of its queue. */
+  /**
+   * What to do with running jobs when the budget is used up: `drain` (default) lets them finish; `stop` returns them to
+   * the front of their queue.
+   */
   atBudget?: "drain" | "stop" | null;
 }
 
 export interface TenantLimitsOptions extends LimitsOptions {
-  /** 0.01 to 1000. Default 1. */
+  /** The share relative to other tenants, 0.01 to 1,000. Default 1. */
   weight?: number;
-  /** Requests to each replica of the API; beyond is `RateLimited`. */
+  /** Requests to each replica of the API. Further requests throw `RateLimited`. */
   requestsPerMinute?: number | null;
-  /** Uploaded files, packages and weights; beyond is `Conflict`, with the code `storage_exceeded`. */
+  /** Bytes of uploaded files, packages and weights. Further uploads throw `Conflict` (code `storage_exceeded`). */
   maxStorageBytes?: number | null;
-  /** What its jobs take of the queue's memory, ended ones too; beyond is `QuotaExceeded`. */
+  /** Bytes of the memory of the queue, including ended jobs. Further submits throw `QuotaExceeded`. */
   maxMemoryBytes?: number | null;
 }
 
-/** `client.limits`. Others' limits are for operators: scopes `limits:read` and `limits:write`. */
+/** `client.limits`: limits. Those of other tenants require the scopes `limits:read` and `limits:write`. */
 export class LimitsResource {
   readonly #http: Http;
 
@@ -64,16 +73,17 @@ export class LimitsResource {
     this.#http = http;
   }
 
-  /** The caller's own limits, and how much of them is used. */
+  /** Returns your limits and how much of them is used. */
   own({ signal }: CallOptions = {}): Promise<OwnLimits> {
     return this.#http.get("/v1/limits", { signal });
   }
 
+  /** Returns the limits of a tenant. */
   retrieve(tenant: string, { signal }: CallOptions = {}): Promise<TenantLimits> {
     return this.#http.get(path(tenant), { signal });
   }
 
-  /** Replaces all of them. */
+  /** Replaces all limits of a tenant. */
   replace(tenant: string, limits: TenantLimitsOptions, { signal }: CallOptions = {}): Promise<TenantLimits> {
     const body = {
       weight: limits.weight,
@@ -85,11 +95,12 @@ export class LimitsResource {
     return this.#http.putJson(path(tenant), JSON.stringify(body), { signal });
   }
 
+  /** Returns the limits of a tenant on an endpoint. */
   retrieveForEndpoint(tenant: string, endpoint: string, { signal }: CallOptions = {}): Promise<Limits> {
     return this.#http.get(path(tenant, endpoint), { signal });
   }
 
-  /** Replaces all that hold for the tenant on this endpoint, beside those that hold for it anywhere. */
+  /** Replaces all limits of a tenant on an endpoint. They apply in addition to those of the tenant. */
   replaceForEndpoint(
     tenant: string,
     endpoint: string,

@@ -1,4 +1,4 @@
-// Jobs that wait for each other, submitted together: all are accepted, or none.
+// Pipelines: jobs that use each other's results, sent as one request.
 
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
@@ -18,20 +18,20 @@ import {
 } from "./submit.js";
 
 export interface StepOptions extends JobOptions {
-  /** What to wait for beside the steps and jobs that the input refers to. */
+  /** Steps and jobs to depend on, in addition to those that the input refers to. */
   after?: readonly Dependency[];
-  /** Not before this time. */
+  /** The earliest time to start at. */
   runAfter?: Date;
 }
 
 export interface RunOptions extends CallOptions {
-  /** Running the same pipeline with this key within 24 hours gives the same jobs. Default: one for this pipeline. */
+  /** A second run with the same key, within 24 hours, returns the same jobs. Default: a key for this pipeline. */
   idempotencyKey?: string;
 }
 
-/** A job to be, by its place in the pipeline. Anywhere in a later input it stands for its result. */
+/** A job of a pipeline that is not sent yet. In the input of a later step it is replaced by its result. */
 export class PipelineStep {
-  /** What the API knows it by until it is accepted. */
+  /** The id within the request, e.g. `#0`: the position of the step in the pipeline. */
   readonly id: string;
 
   /** @internal */
@@ -39,12 +39,12 @@ export class PipelineStep {
     this.id = `#${index}`;
   }
 
-  /** Its result, or the part that a JSON pointer names. */
+  /** Returns a reference to the result of the step, or to the part of it that a JSON pointer selects. */
   ref(pointer = ""): ResultRef {
     return resultRef(this.id, pointer);
   }
 
-  /** What `JSON.stringify` shows. */
+  /** The reference, for `JSON.stringify`. */
   toJSON(): ResultRef {
     return this.ref();
   }
@@ -56,7 +56,7 @@ interface Planned {
   options: SubmitManyOptions;
 }
 
-/** `client.pipeline()` */
+/** Jobs that use each other's results, sent as one request by `run`: all, or none. */
 export class Pipeline {
   readonly #http: Http;
   readonly #planned: Planned[] = [];
@@ -68,9 +68,9 @@ export class Pipeline {
     this.#http = http;
   }
 
-  /** Adds a job. Nothing is sent before `run`. */
+  /** Adds a job. It is sent by `run`. */
   submit(endpoint: string, input?: unknown, { after, ...options }: StepOptions = {}): PipelineStep {
-    if (this.#planned.length >= BULK_JOBS_MAX) throw new TypeError(`a pipeline has at most ${BULK_JOBS_MAX} jobs`);
+    if (this.#planned.length >= BULK_JOBS_MAX) throw tooLarge();
     for (const dependency of after ?? []) this.#own(dependency);
     const step = new PipelineStep(this.#planned.length);
     this.#planned.push({ endpoint, input, options: after === undefined ? options : { ...options, dependsOn: after } });
@@ -78,7 +78,7 @@ export class Pipeline {
     return step;
   }
 
-  /** Queues all of it with one request, and gives the jobs in the order they were added. */
+  /** Submits all jobs with one request, and returns them in the order in which they were added. */
   async run({ idempotencyKey, signal }: RunOptions = {}): Promise<Job[]> {
     if (this.#planned.length === 0) return [];
     const called = callHeaders();
@@ -92,10 +92,7 @@ export class Pipeline {
       bodies.push(body);
       bytes += new TextEncoder().encode(body).byteLength + 1;
     }
-    if (bytes > BULK_BYTES_MAX) {
-      const why = `the pipeline has ${bytes} bytes of JSON, and one request takes ${BULK_BYTES_MAX}`;
-      throw new TypeError(`${why}; upload large inputs`);
-    }
+    if (bytes > BULK_BYTES_MAX) throw tooLarge();
     const ids = await sendBulk(this.#http, bodies, key, signal, called);
     const named = (dependency: Dependency): Dependency => {
       if (typeof dependency === "string") return dependency;
@@ -110,12 +107,20 @@ export class Pipeline {
     });
   }
 
-  /** Another pipeline's step has a place there, which would be some other job's here. */
+  /** Rejects a step of another pipeline. Its id is a position, which belongs to another job in this pipeline. */
   #own(dependency: Dependency): void {
     const step = typeof dependency === "object" && "job" in dependency ? dependency.job : dependency;
     if (!(step instanceof PipelineStep) || this.#steps.has(step)) return;
-    throw new TypeError(`${step.id} is of another pipeline`);
+    throw new TypeError(`step ${step.id} belongs to another pipeline; use it only within its own pipeline`);
   }
+}
+
+function tooLarge(): TypeError {
+  const limits = `at most ${BULK_JOBS_MAX} jobs and ${BULK_BYTES_MAX >> 20} MiB`;
+  return new TypeError(
+    `a pipeline is sent as one request, with ${limits}; ` +
+      "upload large inputs as files, or split it and let the second part depend on jobs of the first",
+  );
 }
 
 function indexOf(step: { readonly id: string }): number {

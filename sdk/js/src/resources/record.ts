@@ -1,34 +1,38 @@
-// A job as the API shows it. Members are named as the API names them.
+// A job, as the API returns it. Members have the names of the API.
 
 export type JobState = "scheduled" | "blocked" | "queued" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
 export type Priority = "interactive" | "standard" | "batch";
 
-/** Where the milliseconds went. Zero where a part was not needed: a warm runner has no boot. */
+/**
+ * The duration of each phase of an attempt, in milliseconds.
+ *
+ * A phase that was not needed is 0, e.g. `boot_ms` on a warm runner.
+ */
 export interface Timing {
   queued_ms: number;
   env_ms: number;
-  /** As far as fetching the weights took longer than the environment. */
+  /** How much longer the weights took to fetch than the environment took to set up. */
   weights_ms: number;
   boot_ms: number;
   load_ms: number;
   warmup_ms: number;
-  /** The wait in the worker, for a slot or for the call of the handler that it shares; absent where there was none. */
+  /** The wait in the worker: for a slot, or for the call of the handler that several jobs share. Absent if none. */
   worker_wait_ms?: number;
-  /** Fetching the files of the input; absent where there are none. */
+  /** The time to fetch the files of the input; absent if there are none. */
   inputs_ms?: number;
-  /** How many jobs shared the call of the handler; absent where it takes one at a time. */
+  /** The number of jobs that shared the call of the handler; absent if a call takes one job. */
   batch_size?: number;
   run_ms: number;
   upload_ms: number;
 }
 
-/** The latest progress a handler told; `fraction` is from 0 to 1. */
+/** The latest progress that the handler reported. `fraction` is from 0 to 1. */
 export interface Progress {
   fraction: number;
   message: string;
 }
 
-/** Why an attempt or a job failed. `code` is stable; `class` is the exception's class or the signal's name. */
+/** Why an attempt or a job failed. `code` is stable; `class` is the class of the exception or a signal name. */
 export interface Failure {
   code: string;
   class: string;
@@ -37,7 +41,7 @@ export interface Failure {
   stderr: string | null;
 }
 
-/** One try at a job. */
+/** An attempt at a job. */
 export interface Attempt {
   attempt: number;
   worker_id: string;
@@ -48,20 +52,20 @@ export interface Attempt {
   error: Failure | null;
 }
 
-/** Another job that this one waits for: until it `succeeded`, or until it has ended at all. */
+/** A job that another job depends on: it must succeed, or with `completion` only end. */
 export interface JobDependency {
   job: string;
   on: "success" | "completion";
 }
 
-/** One look at a job's input or output by an endpoint that may refuse or rewrite it. */
+/** The outcome of a step before or after a job. */
 export interface JobStep {
   name: string;
   stage: "before" | "after";
   endpoint: string;
   job_id: string | null;
   state: JobState;
-  /** Null until it has decided. */
+  /** Null until the step has decided. */
   decision: "allow" | "reject" | "rewrite" | null;
   reason: string | null;
   scores: Record<string, number> | null;
@@ -69,37 +73,39 @@ export interface JobStep {
   cost_usd_micros: number | null;
 }
 
-/** What of a job a webhook tells. */
+/** An event of a job that a webhook can receive. */
 export type JobHookEvent = "job.started" | "job.output" | "job.progress" | "job.completed";
 
-/** The whole of it. Times are RFC 3339 in UTC. */
+/** A job in the state that the API last returned. Times are RFC 3339 in UTC. */
 export interface JobRecord {
   id: string;
   endpoint: string;
-  /** Null until the first `refresh` of a job from `submitMany`. */
+  /** The version of the endpoint that the job runs on; null until the first `refresh` after `submitMany`. */
   version: number | null;
   state: JobState;
   priority: Priority;
   created_at: string | null;
   run_after: string | null;
-  /** It must have ended by then, or it is `expired`. */
+  /** The time at which the job expires if it has not ended. */
   deadline_at: string | null;
   ended_at: string | null;
   input: unknown;
   metadata: Record<string, string>;
   progress: Progress | null;
   attempts: Attempt[];
-  /** The last attempt's; `queued_ms` counts from submit to its lease. */
+  /** The timing of the last attempt. `queued_ms` is the time from submit to its lease. */
   timing: Timing | null;
-  /** Null when it is too large to ride here, too; `job.result()` knows. */
+  /** The result. Also null if it is too large for the record; `job.result()` fetches it. */
   result: unknown;
   result_url: string | null;
   error: Failure | null;
-  /** The batch that it is of, with its line (from 1) and that line's own id. */
+  /** The id of the batch that the job belongs to. */
   batch_id: string | null;
+  /** The number of its line in the batch, from 1. */
   line: number | null;
+  /** The `custom_id` of its line in the batch. */
   custom_id: string | null;
-  /** The job that it does again. */
+  /** The id of the job that this job is a retry of. */
   retry_of: string | null;
   schedule_id: string | null;
   depends_on: JobDependency[];
@@ -107,25 +113,25 @@ export interface JobRecord {
   webhook: string | null;
   webhook_events: JobHookEvent[];
   steps: JobStep[];
-  /** Micro-dollars; null when it is not known. */
+  /** The cost of the job in micro-dollars (millionths of a US dollar); null if it is not known. */
   cost_usd_micros: number | null;
-  /** How often it ran out of a card's memory or a machine's. It costs none of its attempts. */
+  /** How often the job ran out of GPU or system memory. This does not count as an attempt. */
   oom_events: number;
 }
 
-/** Whether it has ended: nothing changes it again. */
+/** Whether the job has ended. An ended job never changes its state. */
 export function isTerminal(state: JobState): boolean {
   return state === "succeeded" || state === "failed" || state === "cancelled" || state === "expired";
 }
 
-/** What the caller of a bulk submit said of a job. */
+/** The options of a bulk submit that determine the record of a job. */
 export interface Told {
   priority?: Priority | undefined;
   runAfter?: string | null;
   dependsOn?: JobDependency[];
 }
 
-/** What is known of a job from a bulk submit, which answers ids alone. */
+/** The record of a job from a bulk submit, which returns only ids. It is incomplete until `refresh`. */
 export function acceptedRecord(id: string, endpoint: string, told: Told = {}): JobRecord {
   const { priority = "standard", runAfter = null, dependsOn = [] } = told;
   return {

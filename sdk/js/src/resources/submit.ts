@@ -1,4 +1,4 @@
-// What a submit says, and sending it: one job, or many.
+// Submits one job or many.
 
 import { PartlySubmitted } from "../core/error.js";
 import { uuid } from "../internal/crypto.js";
@@ -9,54 +9,58 @@ import { InputEncoder } from "./files.js";
 import { Job } from "./job.js";
 import { acceptedRecord, type JobDependency, type JobHookEvent, type JobRecord, type Priority } from "./record.js";
 
-/** A job to wait for: until it succeeded, or with `on: "completion"` until it has ended, well or not. */
+/** A job to depend on. It must succeed first, or with `on: "completion"` only end. */
 export type Dependency = Id | { job: Id; on?: JobDependency["on"] };
 
-/** What may be said of a job beside its endpoint and its input. */
+/** How a job is run. An option that is missing has the default of the endpoint or of the API. */
 export interface JobOptions {
-  /** A version of the endpoint; the current one when not given. */
+  /** The version of the endpoint. Default: the one that is current when the job is submitted. */
   version?: number;
+  /** Default `standard`. */
   priority?: Priority;
-  /** Longest one attempt may run, whole seconds; the endpoint's when not given. */
+  /** Seconds that one attempt may run. Default: those of the endpoint. */
   timeoutS?: number;
-  /** It must have been started within so many seconds from now, or it expires. */
+  /** Seconds after submit by which the job must have started, or it expires. 1 to 2,592,000, default none. */
   queueTimeoutS?: number;
-  /** It must have ended within so many seconds from now, or it expires. */
+  /** Seconds after submit by which the job must have ended, or it expires. 1 to 2,592,000, default none. */
   deadlineS?: number;
-  /** How long after its end it stays in the queue's memory, before it is history. */
+  /**
+   * Seconds for which the record of the job stays quick to read after its end. 60 to 2,592,000, default that of the
+   * API.
+   */
   retentionS?: number;
-  /** How many attempts may fail by the handler's fault; the endpoint's when not given. */
+  /** The number of attempts that may fail because of the handler. Default: that of the endpoint. */
   maxAttempts?: number;
-  /** At most `concurrencyMax` (default 1) jobs with this key run at once. */
+  /** At most `concurrencyMax` (1 to 10,000, default 1) of the jobs with this key run at once. */
   concurrencyKey?: string;
   concurrencyMax?: number;
-  /** Labels of your own, to list jobs by. */
+  /** Strings of your own, to find the job by. */
   metadata?: Record<string, string>;
-  /** An https URL to tell; check what comes there with `verifyWebhook`. */
+  /** An https URL that receives the events of the job, signed (see `verifyWebhook`). */
   webhook?: string;
-  /** What to tell it. Default: `["job.completed"]`. */
+  /** The events to send. Default: `["job.completed"]`. */
   webhookEvents?: readonly JobHookEvent[];
 }
 
 export interface SubmitManyOptions extends JobOptions, CallOptions {
-  /** Not before this time. */
+  /** The earliest time to start at. */
   runAfter?: Date;
-  /** Jobs to wait for, at most 100. `job.ref()` anywhere in the input stands for such a job's result. */
+  /** Up to 100 jobs, or their ids, to depend on. `job.ref()` in the input is replaced by the result of such a job. */
   dependsOn?: readonly Dependency[];
-  /** Repeating a call with this key and the same arguments within 24 hours gives the same jobs. */
+  /** A second call with the same key and the same arguments, within 24 hours, returns the same jobs. */
   idempotencyKey?: string;
 }
 
 export interface SubmitOptions extends SubmitManyOptions {
-  /** Hold the answer up to this many seconds (at most 60) until the job has ended. */
+  /** Seconds, at most 60, to wait for the job to end before returning it. */
   waitS?: number;
 }
 
-/** As many as the API takes at once, and a little less than its 8 MiB. */
+/** The most jobs that the API accepts with one request, and a little less than its limit of 8 MiB. */
 export const BULK_JOBS_MAX = 1_000;
 export const BULK_BYTES_MAX = 7 << 20;
 
-/** The API holds a request for at most this long. */
+/** The longest time in seconds for which the API holds a request. */
 const WAIT_MAX_S = 60;
 
 export async function submit(http: Http, endpoint: string, input: unknown, options: SubmitOptions): Promise<Job> {
@@ -69,7 +73,7 @@ export async function submit(http: Http, endpoint: string, input: unknown, optio
   return new Job(http, record);
 }
 
-/** In chunks, each all or nothing. */
+/** Submits in chunks, each all or nothing. */
 export async function submitMany(
   http: Http,
   endpoint: string,
@@ -94,7 +98,7 @@ export async function submitMany(
   return jobs;
 }
 
-/** All or nothing; `bodies` are JSON. */
+/** Submits a chunk, all or nothing. `bodies` are JSON. */
 export async function sendBulk(
   http: Http,
   bodies: readonly string[],
@@ -106,14 +110,14 @@ export async function sendBulk(
   return (await http.post<{ ids: string[] }>("/v1/jobs/bulk", body, { signal, headers }, key)).ids;
 }
 
-/** A job of which the API told no more than its id. */
+/** A job that was accepted with others. It is incomplete until `refresh`. */
 export function accepted(http: Http, id: string, endpoint: string, options: SubmitManyOptions): Job {
   const { priority, runAfter, dependsOn = [] } = options;
   const startsAt = runAfter?.toISOString() ?? null;
   return new Job(http, acceptedRecord(id, endpoint, { priority, runAfter: startsAt, dependsOn: dependsOn.map(named) }));
 }
 
-/** A job as the API takes it. */
+/** The body of a submit. */
 export function request(endpoint: string, input: unknown, options: SubmitManyOptions): object {
   return {
     endpoint,

@@ -1,30 +1,30 @@
-// Webhooks: what they are signed with, and what became of each.
+// Webhooks: the signing secret and the deliveries. See also `verifyWebhook`.
 
 import type { Http } from "../internal/http.js";
 import { part, type CallOptions, type Id } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
 
-/** What webhooks are signed with. Members are named as the API names them. */
+/** The secret that signs deliveries. Members have the names of the API. */
 export interface WebhookSecret {
   secret: string;
-  /** The one before, which signs beside it until then: accept both. */
+  /** The previous secret. Until `previous_until`, deliveries are also signed with it; null if there is none. */
   previous: string | null;
   previous_until: string | null;
 }
 
-/** One try to deliver. */
+/** A request to a webhook. */
 export interface DeliveryTry {
   at: string;
-  /** What the receiver answered; null when it did not. */
+  /** The status of the response; null if there was none. */
   status: number | null;
   error: string | null;
   duration_ms: number;
 }
 
-/** `exhausted`: every try failed. `disabled`: the receiver answered 410. */
+/** `exhausted`: every try failed. `disabled`: the receiver responded with 410. */
 export type DeliveryState = "pending" | "delivered" | "exhausted" | "disabled";
 
-/** One webhook, and the tries to deliver it. Its id is its `webhook-id` header. */
+/** A message to a webhook. `id` is its `webhook-id`, which is the same for every try and replay. */
 export interface Delivery {
   id: string;
   event: string;
@@ -38,14 +38,16 @@ export interface Delivery {
 }
 
 export interface DeliveriesOptions extends CallOptions {
+  /** The id of a job. */
   job?: string;
+  /** The id of a batch. */
   batch?: string;
   state?: DeliveryState;
-  /** Deliveries fetched at once, 1 to 100. */
+  /** The number of deliveries in a page, 1 to 100. Default 100. */
   pageSize?: number;
 }
 
-/** `client.webhooks` */
+/** `client.webhooks`: the signing secret and the deliveries. See also `verifyWebhook`. */
 export class Webhooks {
   readonly #http: Http;
 
@@ -54,33 +56,33 @@ export class Webhooks {
     this.#http = http;
   }
 
-  /** What webhooks are signed with. */
+  /** Returns the signing secret, and the previous one while deliveries are also signed with that. */
   secret({ signal }: CallOptions = {}): Promise<WebhookSecret> {
     return this.#http.get("/v1/webhooks/secret", { signal });
   }
 
   /**
-   * A new secret. The one before signs beside it for a day.
+   * Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one.
    *
-   * Not repeated after a lost answer: a second rotation would end the day of a secret that receivers still know.
+   * The request is not retried: a second rotation would invalidate a secret that receivers still use.
    */
   rotateSecret({ signal }: CallOptions = {}): Promise<WebhookSecret> {
     return this.#http.post("/v1/webhooks/secret/rotate", "", { signal, once: true });
   }
 
-  /** Newest first, fetched page by page as they are looked at. */
+  /** Lists deliveries, newest first, fetched page by page. */
   deliveries(options: DeliveriesOptions = {}): AsyncGenerator<Delivery, void, void> {
     const { job, batch, state, pageSize = 100, signal } = options;
     const asked = query({ limit: pageSize, job, batch, state });
     return pages(this.#http, "/v1/webhooks/deliveries", "deliveries", asked, signal);
   }
 
-  /** One of them. */
+  /** Returns a delivery by its id. */
   delivery(id: Id, { signal }: CallOptions = {}): Promise<Delivery> {
     return this.#http.get(`/v1/webhooks/deliveries/${part(id)}`, { signal });
   }
 
-  /** Delivers it once more, with the same `webhook-id`. */
+  /** Sends a delivery again, with the same `webhook-id`. */
   replay(id: Id, { signal }: CallOptions = {}): Promise<Delivery> {
     return this.#http.post(`/v1/webhooks/deliveries/${part(id)}/replay`, "", { signal });
   }
