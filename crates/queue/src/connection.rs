@@ -92,9 +92,9 @@ impl Connection {
         let (sender, link) = watch::channel(link);
         let (broken, mut reports) = mpsc::channel(16);
         let rounds = Supervisor::default().rounds("redis_connection", Duration::MAX);
-        tokio::spawn(
-            async move { while rounds.run_task(keep(&mut locator, &sender, &mut reports)).await.is_none() {} },
-        );
+        tokio::spawn(async move {
+            while rounds.run_task(Box::pin(keep(&mut locator, &sender, &mut reports))).await.is_none() {}
+        });
         let commits = Commits::new(place.clone(), root.to_owned());
         Ok(Self { shared: Arc::new(Shared { link, broken }), commits })
     }
