@@ -177,6 +177,6 @@ mod tests {
     fn a_value_is_text_of_a_bounded_size() {
         assert_eq!(read(&b"one\ntwo"[..]).unwrap(), "one\ntwo");
         assert!(read(&[0xff, 0xfe][..]).unwrap_err().to_string().contains("base64"));
-        assert!(read(&vec![b'x'; 40_000][..]).unwrap_err().to_string().contains("over 32768 bytes"));
+        assert!(read(&vec![b'x'; 40_000][..]).unwrap_err().to_string().contains("larger than 32768 bytes"));
     }
 }

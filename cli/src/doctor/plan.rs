@@ -208,7 +208,7 @@ mod tests {
         let said = |text| load(text).unwrap_err().to_string();
         assert!(said("jobs_per_s=1").contains("payload_bytes"));
         assert!(said("jobs_per_s=many payload_bytes=1").contains("jobs_per_s must be a number"));
-        assert!(said("jobs_per_s=-1 payload_bytes=1").contains("from 0 on"));
+        assert!(said("jobs_per_s=-1 payload_bytes=1").contains("a number of 0 or more"));
         assert!(said("speed=1").contains("valid: jobs_per_s"));
         assert!(said("fast").contains("NAME=NUMBER"));
     }

@@ -176,7 +176,7 @@ async fn what_is_refused_is_said_to_be() {
     assert!(server.cluster().all("jobs").is_empty());
     let stranger = super::provider(&server, "wrong", "");
     let Err(Failure::Refused(why)) = rent(&stranger, "a100", "m-1").await else { panic!() };
-    assert!(why.contains("does not accept the credentials"), "{why}");
+    assert!(why.contains("the cluster rejected the credentials"), "{why}");
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_job_of_that_name_that_is_somebody_elses_is_left_alone() {
     rent(&provider, "a100", "m-1").await.unwrap();
     server.cluster().change("jobs", "m-1", |job| job["metadata"]["labels"] = json!({}));
     let Err(Failure::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
-    assert!(why.contains("it is not ours"), "{why}");
+    assert!(why.contains("it belongs to another installation"), "{why}");
 }
 
 #[tokio::test]
