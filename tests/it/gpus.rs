@@ -116,7 +116,7 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
             assert_eq!(next["result"]["card"], 1 - card, "{next}");
             let fenced = known(&api, "two-cards", |worker| worker["gpus"][card]["health"] == "fenced").await;
             let why = fenced["gpus"][card]["why"].as_str().unwrap();
-            assert!(why.contains("9216 MiB are in use though the process that held them is gone"), "{why}");
+            assert!(why.contains("9216 MiB remain allocated after their process exited"), "{why}");
         } else {
             known(&api, "two-cards", |worker| {
                 let cards = worker["gpus"].as_array().unwrap();
@@ -193,7 +193,7 @@ async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_
     cards.change(|cards| cards.cards[0].cuda = 719).unwrap();
     let broken = submit(&api, lost).await;
     let fenced = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "fenced").await;
-    assert_eq!(fenced["gpus"][0]["why"], "it does not work: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
+    assert_eq!(fenced["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
     // It was the card's fault, so the job runs again, on the other one; there it is the handler's.
     let job = api.ended(&broken).await;
     assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");

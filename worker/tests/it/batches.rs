@@ -86,15 +86,15 @@ async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_proc
     let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.gate().to_string_lossy());
     let batched = EndpointSpec { max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
-    // The first pair keeps one process busy until the second pair has another.
-    let first = submit(&stage, "wait", 2);
-    stage.gateway.first_log(&first[0]).await;
-    let second = submit(&stage, "wait", 2);
-    stage.gateway.first_log(&second[0]).await;
+    // As many as are worth two processes.
+    let jobs = submit(&stage, "wait", 6);
+    let are_two = |seen: &crate::gateway::Seen| {
+        let models = &seen.status.models;
+        (models.len() == 2 && models.iter().all(|model| model.state != ModelState::Loading)).then_some(())
+    };
+    stage.gateway.until("two processes", are_two).await;
     std::fs::write(stage.gate(), "").unwrap();
-    let pids = |ends: &[FinishReport]| ends.iter().map(|end| result(end)["pid"].clone()).collect::<Vec<_>>();
-    let (first, second) = (pids(&ends(&stage, &first).await), pids(&ends(&stage, &second).await));
-    assert_ne!(first, second);
+    ends(&stage, &jobs).await;
 
     let waits = submit(&stage, "fine", 1);
     let is_gathering = |seen: &crate::gateway::Seen| {

@@ -28,7 +28,10 @@ async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_and_says_why
     for _ in 0..2 {
         let end = stage.gateway.end(&stage.submit_to("large", json!({}))).await;
         let message = &error(&end, ErrorCode::EnvironmentFailed).message;
-        assert!(message.contains("more than the 1.0 MB") && message.contains("STOKE_PACKAGE_BYTES"), "{message}");
+        assert!(
+            message.contains("larger than this worker's limit of 1.0 MB") && message.contains("STOKE_PACKAGE_BYTES"),
+            "{message}"
+        );
     }
     assert_eq!(stage.gateway.seen().fetched, 1);
 }

@@ -1,8 +1,10 @@
 //! A gateway for tests: the routes of `/worker/v1` as a worker sees them. It records requests, and fails on demand.
 
+mod routes;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
@@ -25,9 +27,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use routes::{endpoint, events, extend, finish, guard, join, lease, object, package, release, secrets, uploads};
+
 /// Timeout of all waits; far longer than any step here takes, so that a failed test ends with an error instead of
 /// hanging.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A lease that heartbeats have not named for this long is requeued; longer than any step keeps one out of them.
+const REAP_AFTER: Duration = Duration::from_secs(15);
 
 /// Duration of leases and heartbeat interval in these tests.
 #[derive(Clone, Copy)]
@@ -81,6 +88,8 @@ pub(crate) struct Seen {
     pub(crate) calls: HashMap<String, usize>,
     queued: VecDeque<LeasedJob>,
     held: HashMap<LeaseRef, LeasedJob>,
+    /// When each of these leases was granted or extended.
+    extended_at: HashMap<LeaseRef, Instant>,
     endpoints: HashMap<String, RunnerSpec>,
     /// Deleted endpoints.
     deleted: HashSet<String>,
@@ -292,7 +301,8 @@ impl Gateway {
         timeout(TIMEOUT, looking).await.unwrap_or_else(|_| {
             let seen = self.seen();
             let (calls, ends): (_, Vec<_>) = (&seen.calls, seen.finished.values().map(|end| &end.outcome).collect());
-            panic!("waited too long for {what}; calls: {calls:?}, held: {}, ends: {ends:?}", seen.held.len())
+            let (held, models, extended) = (seen.held.len(), &seen.status.models, seen.extended.len());
+            panic!("waited too long for {what}; calls: {calls:?}, held: {held}, extended: {extended}, ends: {ends:?}, models: {models:#?}")
         })
     }
 
@@ -329,6 +339,25 @@ impl Seen {
         self.held.len()
     }
 
+    /// Requeues what the worker has not extended for [`REAP_AFTER`]: the answer that granted it was lost with its call.
+    fn reap(&mut self, extended: &[LeaseRef]) {
+        let now = Instant::now();
+        self.extended_at.extend(extended.iter().map(|lease| (lease.clone(), now)));
+        let is_expired = |lease: &LeaseRef| self.extended_at.get(lease).is_some_and(|at| at.elapsed() > REAP_AFTER);
+        let expired: Vec<LeaseRef> = self.held.keys().filter(|lease| is_expired(lease)).cloned().collect();
+        for lease in expired {
+            self.requeue(&lease);
+        }
+    }
+
+    /// Puts a leased job first in the queue, under another fence. `None` if the lease is not held.
+    fn requeue(&mut self, lease: &LeaseRef) -> Option<JobId> {
+        let job = self.held.remove(lease)?;
+        let fence = Fence::new(job.fence.counter() + 1, &nonce());
+        self.queued.push_front(LeasedJob { fence, ..job });
+        Some(lease.job_id)
+    }
+
     fn finish(&mut self, reports: Vec<FinishReport>) -> Vec<FinishAnswer> {
         let finish = |report: FinishReport| {
             let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
@@ -347,205 +376,4 @@ impl Seen {
 
 fn lease_of(job: &LeasedJob) -> LeaseRef {
     LeaseRef { job_id: job.job_id, fence: job.fence.clone() }
-}
-
-type App = State<Arc<Inner>>;
-
-/// The real gateway's errors for an outage and an invalid token.
-async fn guard(State(inner): App, request: Request, next: Next) -> Response {
-    let route = request.uri().path().trim_start_matches("/worker/v1/").split('/').next().unwrap().to_owned();
-    let bearer = bearer(request.headers());
-    let refused = inner.change(|seen| {
-        *seen.calls.entry(route.clone()).or_default() += 1;
-        if seen.down.contains(route.as_str()) {
-            return Some(problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable"));
-        }
-        if seen.expires_at == Some(route.as_str()) {
-            seen.expires_at = None;
-            seen.token = nonce();
-        }
-        let is_refused = bearer != seen.token;
-        seen.called_with.insert(bearer);
-        is_refused.then(|| {
-            *seen.unauthorized.entry(route.clone()).or_default() += 1;
-            problem(StatusCode::UNAUTHORIZED, "unauthorized")
-        })
-    });
-    match refused {
-        Some(refused) => refused,
-        None => next.run(request).await,
-    }
-}
-
-fn bearer(headers: &HeaderMap) -> String {
-    headers["authorization"].to_str().unwrap().trim_start_matches("Bearer ").to_owned()
-}
-
-fn problem(status: StatusCode, code: &str) -> Response {
-    (status, Json(serde_json::json!({"code": code, "detail": "as the test wants it"}))).into_response()
-}
-
-async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinRequest>) -> Response {
-    let (token, with) = (format!("wt_{}", nonce()), bearer(&headers));
-    assert!(with.starts_with("jt_"), "{with}");
-    inner.change(|seen| seen.joined_with.push(with.clone()));
-    let mut changes = inner.changed.subscribe();
-    while inner.seen.lock().unwrap().joins_held {
-        changes.changed().await.unwrap();
-    }
-    let (rejoin_token, is_spent) = inner.change(|seen| {
-        let is_spent = seen.spent.contains(&with);
-        if !is_spent {
-            seen.joins.push(request);
-            seen.token.clone_from(&token);
-        }
-        (seen.rejoin_token.clone(), is_spent)
-    });
-    if is_spent {
-        return problem(StatusCode::UNAUTHORIZED, "unauthorized");
-    }
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap();
-    let reply = JoinReply {
-        worker_id: "w_test".to_owned(),
-        token,
-        token_ttl_ms: 3_600_000,
-        lease_ms: millis(inner.heartbeat.lease),
-        extend_every_ms: millis(inner.heartbeat.every),
-        rejoin_token,
-        resume: Some("w_test.proof".to_owned()),
-    };
-    Json(reply).into_response()
-}
-
-async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<LeaseReply> {
-    let mut changes = inner.changed.subscribe();
-    let finished = inner.change(|seen| {
-        seen.reach_gib = request.offer.reach_gib;
-        let named = |warm: &WarmModel| format!("{}@{}", warm.model.endpoint, warm.model.version);
-        seen.warm = request.offer.warm.iter().map(named).collect();
-        seen.finish(request.finish)
-    });
-    let granted = async {
-        loop {
-            {
-                let mut seen = inner.seen.lock().unwrap();
-                let count = seen.queued.len().min(request.want as usize);
-                let mut leases: Vec<LeasedJob> = seen.queued.drain(..count).collect();
-                for job in &mut leases {
-                    job.behind = seen.queued.iter().filter(|other| other.endpoint == job.endpoint).count() as u64;
-                }
-                seen.held.extend(leases.iter().map(|job| (lease_of(job), job.clone())));
-                if !leases.is_empty() || request.want == 0 {
-                    return leases;
-                }
-            }
-            changes.changed().await.unwrap();
-        }
-    };
-    let leases = timeout(Duration::from_millis(request.wait_ms), granted).await.unwrap_or_default();
-    Json(LeaseReply { leases, finished })
-}
-
-async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<ExtendReply> {
-    inner.change(|seen| {
-        let answer =
-            |lease: &LeaseRef| if seen.held.contains_key(lease) { ExtendAnswer::Held } else { ExtendAnswer::Lost };
-        let leases = request.leases.iter().map(answer).collect();
-        seen.learned.extend(request.status.learned.iter().cloned());
-        seen.status = request.status;
-        seen.extended = request.leases;
-        Json(ExtendReply { leases, keep: Some(seen.keep.clone()), next: seen.next.clone(), ..ExtendReply::default() })
-    })
-}
-
-async fn finish(State(inner): App, Json(request): Json<FinishRequest>) -> Json<FinishReply> {
-    let finished = inner.change(|seen| {
-        seen.reach_gib = request.offer.map_or(seen.reach_gib, |offer| offer.reach_gib);
-        seen.finish(request.finish)
-    });
-    Json(FinishReply { finished, offer_taken: true })
-}
-
-async fn release(State(inner): App, Json(request): Json<ReleaseRequest>) -> Json<ReleaseReply> {
-    let released = inner.change(|seen| {
-        let release = |lease: &LeaseRef| {
-            if let Some(job) = seen.held.remove(lease) {
-                seen.released.push(job.job_id);
-                // It runs next, under another fence.
-                seen.queued.push_front(LeasedJob { fence: Fence::new(job.fence.counter() + 1, &nonce()), ..job });
-                FinishAnswer::Ok
-            } else {
-                FinishAnswer::StaleFence
-            }
-        };
-        request.leases.iter().map(release).collect()
-    });
-    Json(ReleaseReply { released })
-}
-
-async fn events(State(inner): App, Json(request): Json<EventsRequest>) -> StatusCode {
-    inner.change(|seen| {
-        for report in request.events {
-            seen.events.entry(report.job_id).or_default().push(report.event);
-        }
-    });
-    StatusCode::NO_CONTENT
-}
-
-async fn uploads(State(inner): App, Json(request): Json<UploadsRequest>) -> Response {
-    let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
-    if !inner.seen.lock().unwrap().held.contains_key(&lease) {
-        return problem(StatusCode::CONFLICT, "stale_fence");
-    }
-    let upload = |file: &stokehold_queue::gateway::UploadFile| Upload {
-        url: format!("{}/objects/{}/{}", inner.url, lease.job_id, file.name),
-        headers: BTreeMap::from([
-            ("content-length".to_owned(), file.size_bytes.to_string()),
-            ("content-type".to_owned(), file.content_type.clone()),
-            ("x-test-sha256".to_owned(), file.sha256.clone()),
-        ]),
-    };
-    Json(UploadsReply { uploads: request.files.iter().map(upload).collect() }).into_response()
-}
-
-async fn secrets(State(inner): App, Json(_): Json<SecretsRequest>) -> Json<SecretsReply> {
-    Json(SecretsReply { secrets: inner.seen.lock().unwrap().secrets.clone() })
-}
-
-async fn endpoint(State(inner): App, Path((_, name, _)): Path<(String, String, u32)>) -> Response {
-    let seen = inner.seen.lock().unwrap();
-    match seen.endpoints.get(&name) {
-        Some(spec) => Json(spec.clone()).into_response(),
-        None if seen.deleted.contains(&name) => problem(StatusCode::NOT_FOUND, "unknown_version"),
-        None => problem(StatusCode::NOT_FOUND, "not_found"),
-    }
-}
-
-async fn package(State(inner): App, Path(sha256): Path<String>) -> Vec<u8> {
-    inner.change(|seen| {
-        seen.fetched += 1;
-        seen.packages[&sha256].clone()
-    })
-}
-
-/// A store that checks signatures.
-async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, body: Bytes) -> StatusCode {
-    if headers.get("x-test-sha256").unwrap() != hex::encode(Sha256::digest(&body)).as_str() {
-        return StatusCode::BAD_REQUEST;
-    }
-    let (status, trouble) = inner.change(|seen| {
-        seen.puts += 1;
-        seen.put.insert(key.clone());
-        let trouble = seen.troubles.pop_front();
-        if seen.away || matches!(trouble, Some(Trouble::Busy)) {
-            return (StatusCode::SERVICE_UNAVAILABLE, trouble);
-        }
-        seen.objects.insert(key, body);
-        (StatusCode::OK, trouble)
-    });
-    if let Some(Trouble::Lost) = trouble {
-        // The connection closes with its task, without an answer.
-        std::panic::resume_unwind(Box::new(()));
-    }
-    status
 }
