@@ -40,7 +40,7 @@ async fn ask(url: &str, path: &str, cookie: &str) -> Value {
 async fn an_address_logs_in_once_with_the_rights_that_were_asked_for() {
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     if is_built() {
-        let (url, token) = link_in(&stack.log_tail()).expect("`stoke dev` prints it");
+        let (url, token) = stack.line("the address that logs in", link_in);
         assert_eq!(url, stack.url);
         assert_eq!(log_in(&url, &token).await.0, 200);
         assert_eq!(log_in(&url, &token).await.0, 401, "it is spent");

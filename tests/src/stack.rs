@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -25,11 +25,43 @@ pub struct StackOptions {
 pub struct Stack {
     child: Child,
     data: PathBuf,
-    log: Arc<Mutex<Vec<String>>>,
+    log: Arc<Log>,
     /// Where the API answers.
     pub url: String,
     /// A token that may do everything.
     pub token: String,
+}
+
+/// How long [`Stack::line`] waits.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What `stoke dev` and its children have printed so far, by line.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    grown: Condvar,
+}
+
+impl Log {
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.lines.lock().expect("no panic happens under this lock")
+    }
+
+    fn push(&self, line: String) {
+        self.lines().push(line);
+        self.grown.notify_all();
+    }
+
+    fn wait_for<T>(&self, mut find: impl FnMut(&str) -> Option<T>) -> Option<T> {
+        let (mut found, mut read) = (None, 0);
+        let is_missing = |lines: &mut Vec<String>| {
+            found = lines[read..].iter().find_map(|line| find(line));
+            read = lines.len();
+            found.is_none()
+        };
+        let _ = self.grown.wait_timeout_while(self.lines(), LINE_TIMEOUT, is_missing);
+        found
+    }
 }
 
 /// The built `stoke`: `STOKE_BIN`, else the one beside the test's own binary.
@@ -92,7 +124,7 @@ impl Stack {
             .stderr(Stdio::piped())
             .spawn()
             .expect("stoke starts");
-        let log = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::new(Log::default());
         let (sender, ready) = std::sync::mpsc::channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
@@ -103,14 +135,14 @@ impl Stack {
                     if line.trim() == "ready" {
                         let _ = sender.send(());
                     }
-                    log.lock().expect("no panic holds it").push(line);
+                    log.push(line);
                 }
             });
         }
         drop(sender);
         if ready.recv_timeout(Duration::from_secs(120)).is_err() {
             let _ = child.kill();
-            panic!("stoke dev did not come up:\n{}", log.lock().expect("no panic holds it").join("\n"));
+            panic!("stoke dev did not come up:\n{}", log.lines().join("\n"));
         }
         let credentials = fs::read_to_string(&credentials).expect("stoke dev has written credentials");
         let credentials: Value = serde_json::from_str(&credentials).expect("they are JSON");
@@ -165,8 +197,8 @@ impl Stack {
     /// Never: the lock is only held to push a line.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let log = self.log.lock().expect("no panic holds it");
-        log[log.len().saturating_sub(60)..].join("\n")
+        let lines = self.log.lines();
+        lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
     /// All lines that they printed.
@@ -175,7 +207,17 @@ impl Stack {
     /// Never: the lock is only held to push a line.
     #[must_use]
     pub fn log(&self) -> String {
-        self.log.lock().expect("no panic holds it").join("\n")
+        self.log.lines().join("\n")
+    }
+
+    /// Waits for a line of the log in which `find` finds something, and returns that. The two output streams are read by a thread each, so a
+    /// line of standard error may arrive after the `ready` of standard output that `stoke dev` printed later.
+    ///
+    /// # Panics
+    /// With the last lines when none comes within [`LINE_TIMEOUT`].
+    #[must_use]
+    pub fn line<T>(&self, what: &str, find: impl FnMut(&str) -> Option<T>) -> T {
+        self.log.wait_for(find).unwrap_or_else(|| panic!("{what} was not printed:\n{}", self.log_tail()))
     }
 
     /// Where its fake Vast.ai is.
@@ -184,9 +226,10 @@ impl Stack {
     /// When it was started without `--fake-vast`.
     #[must_use]
     pub fn fake_vast(&self) -> String {
-        let log = self.log();
-        let line = log.lines().find_map(|line| line.strip_prefix("fake Vast.ai")).expect("--fake-vast was asked for");
-        line.trim().split(',').next().expect("there is an address").to_owned()
+        self.line("the address of the fake Vast.ai", |line| {
+            let (address, _) = line.strip_prefix("fake Vast.ai")?.trim().split_once(',')?;
+            Some(address.to_owned())
+        })
     }
 
     /// The process id of `stoke dev`.
