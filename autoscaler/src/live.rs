@@ -227,7 +227,7 @@ impl Autoscaler {
             if let Some(term) = lead.term() {
                 let started = Instant::now();
                 tokio::select! {
-                    done = rounds.run(async { Ok(self.round(term).await) }) => {
+                    done = rounds.run(async { self.round(term).await; Ok(()) }) => {
                         if done.is_ok() {
                             metrics::ticked(started.elapsed());
                         }

@@ -50,7 +50,7 @@ async fn one(global: &Global, client: &Client, id: &str) -> Result<()> {
     if global.json {
         return output::json(&cancelled);
     }
-    output::line(said(&Job::decode(&cancelled)?))
+    output::line(describe(&Job::decode(&cancelled)?))
 }
 
 async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()> {
@@ -59,7 +59,7 @@ async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()>
         match cancel(client, id).await {
             Ok(cancelled) => {
                 if !global.json {
-                    output::line(said(&Job::decode(&cancelled)?))?;
+                    output::line(describe(&Job::decode(&cancelled)?))?;
                 }
                 jobs.push(cancelled);
             }
@@ -102,9 +102,9 @@ async fn cancel(client: &Client, id: &str) -> Result<Value> {
     Ok(client.post(&format!("/v1/jobs/{}/cancel", segment(id)), None).await?.1)
 }
 
-fn said(job: &Job) -> String {
-    let told = if job.has_ended() { "" } else { "; its worker is stopping it" };
-    format!("job {} is {}{told}", job.id, job.state)
+fn describe(job: &Job) -> String {
+    let suffix = if job.has_ended() { "" } else { "; its worker is stopping it" };
+    format!("job {} is {}{suffix}", job.id, job.state)
 }
 
 #[cfg(test)]

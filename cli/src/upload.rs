@@ -85,8 +85,8 @@ pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u6
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
-                let said: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
-                (anyhow::anyhow!("the object store refused {name} ({status}): {said}"), status.is_server_error())
+                let body: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
+                (anyhow::anyhow!("the object store refused {name} ({status}): {body}"), status.is_server_error())
             }
             Err(error) => (anyhow::Error::new(error.without_url()).context("cannot reach the object store"), true),
         };

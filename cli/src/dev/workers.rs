@@ -108,7 +108,7 @@ impl Workers {
             .with_invites(Arc::new(invites))
             .with_exposition(begun.exposition);
         let stopped = workers.shutdown.clone();
-        let mut scaling = async move { autoscaler.run(stopped).await }.boxed_local();
+        let mut scaling = async move { Box::pin(autoscaler.run(stopped)).await }.boxed_local();
         tokio::select! {
             here = until_here(begun.client, &before, range.least as usize) => here?,
             done = &mut scaling => return Err(why(done)),

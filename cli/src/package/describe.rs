@@ -36,8 +36,8 @@ pub(crate) async fn describe(python: &Path, kind: Kind, target: &str) -> Result<
     let output = run(python, &["-m", "stokehold.runner", "describe", target, "--kind", &kind]).await;
     let output = output.with_context(|| format!("cannot import {target}"))?;
     let version: Value = serde_json::from_slice(&output.stdout).with_context(|| {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        format!("cannot describe {target}: Python exited with {}\n{said}", output.status)
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        format!("cannot describe {target}: Python exited with {}\n{stderr}", output.status)
     })?;
     if let Some(error) = version.get("error").filter(|error| !error.is_null()) {
         let text = |member: &str| error[member].as_str().unwrap_or_default().trim_end().to_owned();

@@ -146,8 +146,8 @@ impl Stage {
         while !is_so(self) {
             if self.now_s() > until_s {
                 let said = self.scaler.iter().flat_map(|scaler| &scaler.said);
-                let said: Vec<&str> = said.map(|notice| notice.text.as_str()).collect();
-                return self.wrong.push(format!("not within {within_s} s: {what}; {said:?}"));
+                let notices: Vec<&str> = said.map(|notice| notice.text.as_str()).collect();
+                return self.wrong.push(format!("not within {within_s} s: {what}; {notices:?}"));
             }
             self.tick().await;
         }

@@ -72,18 +72,18 @@ pub(super) fn fault(
     let Status { message, reason } = serde_json::from_slice(body).unwrap_or_default();
     let what = call.words(namespace);
     // What it says of a Secret may repeat what is in it.
-    let said = if call.is_secret() { reason.as_str() } else { cut(&message) };
-    let why = if said.is_empty() { format!("{what}: {status}") } else { format!("{what}: {said}") };
+    let text = if call.is_secret() { reason.as_str() } else { cut(&message) };
+    let why = if text.is_empty() { format!("{what}: {status}") } else { format!("{what}: {text}") };
     match status {
         StatusCode::UNAUTHORIZED => Fault::Denied(format!("{what}: the cluster rejected the credentials")),
         StatusCode::FORBIDDEN if message.contains("exceeded quota") => {
-            Fault::Denied(format!("{what}: a quota of the namespace is exhausted: {said}"))
+            Fault::Denied(format!("{what}: a quota of the namespace is exhausted: {text}"))
         }
         // Admission refuses with the same number as access control does, which alone says who may not.
         StatusCode::FORBIDDEN if message.contains(" cannot ") || message.is_empty() => {
             let verb = call.verb.word();
             let (resource, group) = (call.resource.full(), call.resource.group_word());
-            Fault::Denied(format!("{what}: the Role lacks the verb {verb} on {resource} of {group}: {said}"))
+            Fault::Denied(format!("{what}: the Role lacks the verb {verb} on {resource} of {group}: {text}"))
         }
         StatusCode::NOT_FOUND => Fault::Missing(why),
         StatusCode::CONFLICT if reason == "AlreadyExists" => Fault::Exists(why),

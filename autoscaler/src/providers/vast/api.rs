@@ -139,8 +139,8 @@ impl Api {
 
     fn hushed(&self, mut problem: Problem) -> Problem {
         let key = self.key.expose().trim();
-        if !key.is_empty() && problem.said.contains(key) {
-            problem.said = problem.said.replace(key, "(secret)");
+        if !key.is_empty() && problem.message.contains(key) {
+            problem.message = problem.message.replace(key, "(secret)");
         }
         problem
     }

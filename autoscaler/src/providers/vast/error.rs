@@ -47,12 +47,12 @@ pub(super) enum Refusal {
 
 /// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Vast.ai answered {status}: {said}")]
+#[error("Vast.ai answered {status}: {message}")]
 pub(super) struct Problem {
     pub(super) refusal: Refusal,
     pub(super) status: u16,
     /// Message of the response, shortened.
-    pub(super) said: String,
+    pub(super) message: String,
     /// ID of an instance that was created nevertheless and costs money.
     pub(super) contract: Option<u64>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Problem {
 impl Problem {
     /// A response of success whose body lacks expected members.
     pub(super) fn unreadable(why: impl Into<String>) -> Self {
-        Self { refusal: Refusal::Unreadable, status: 200, said: why.into(), contract: None }
+        Self { refusal: Refusal::Unreadable, status: 200, message: why.into(), contract: None }
     }
 }
 
@@ -70,16 +70,19 @@ impl Problem {
 /// [`Problem`], for any bytes.
 pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
     let Answer { status, body, content_type, .. } = answer;
-    let problem = |refusal, said, contract| Problem { refusal, status: *status, said, contract };
+    let problem = |refusal, message, contract| Problem { refusal, status: *status, message, contract };
     let Ok(Value::Object(object)) = serde_json::from_slice(body) else {
-        let said = if body.is_empty() { "an empty body".to_owned() } else { cut(&String::from_utf8_lossy(body)) };
+        let message = if body.is_empty() { "an empty body".to_owned() } else { cut(&String::from_utf8_lossy(body)) };
         let refusal = match status {
             200..300 => Refusal::Unreadable,
-            _ => refusal(*status, "", &said),
+            _ => refusal(*status, "", &message),
         };
-        let said =
-            if refusal == Refusal::Unreadable { format!("not a JSON object ({content_type}): {said}") } else { said };
-        return Err(problem(refusal, said, None));
+        let message = if refusal == Refusal::Unreadable {
+            format!("not a JSON object ({content_type}): {message}")
+        } else {
+            message
+        };
+        return Err(problem(refusal, message, None));
     };
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
     let contract = number(object.get("new_contract"));
@@ -90,13 +93,13 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
         return Ok(object);
     }
     let refusal = refusal(*status, &code, &text);
-    let said = match (code.is_empty(), text.is_empty()) {
+    let message = match (code.is_empty(), text.is_empty()) {
         (false, false) if code != text => format!("{code}: {text}"),
         (false, _) => code,
         (true, false) => text,
         (true, true) => "no reason given".to_owned(),
     };
-    Err(problem(refusal, cut(&said), contract))
+    Err(problem(refusal, cut(&message), contract))
 }
 
 /// Parses a number, or a text of digits.
@@ -124,8 +127,8 @@ fn cut(text: &str) -> String {
 
 /// Derives the meaning from a status, a code and a text. The most certain rules come first.
 fn refusal(status: u16, code: &str, text: &str) -> Refusal {
-    let said = format!("{code} {text}").to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let message = format!("{code} {text}").to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let is_ask =
         says(&["no_such_ask", "no longer available"]) || (says(&["instance type"]) && says(&["not available"]));
     match status {
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_told_on_is_short_and_of_one_line() {
         let problem = read(&answer(400, format!("a\n\u{1b}[31m{}", "b".repeat(10_000)))).unwrap_err();
-        assert!(problem.said.len() <= SAID_MAX && problem.said.starts_with("a [31mb"), "{problem}");
+        assert!(problem.message.len() <= SAID_MAX && problem.message.starts_with("a [31mb"), "{problem}");
     }
 
     proptest! {

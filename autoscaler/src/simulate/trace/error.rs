@@ -118,9 +118,9 @@ pub enum Fault {
     #[error("it is not UTF-8: store the trace as CSV, plain or gzipped")]
     NotText,
     /// The gzip data is truncated or invalid.
-    #[error("its gzip is damaged or cut short ({said}): compress or copy it again")]
+    #[error("its gzip is damaged or cut short ({cause}): compress or copy it again")]
     Gzip {
         /// Error of the decoder.
-        said: String,
+        cause: String,
     },
 }

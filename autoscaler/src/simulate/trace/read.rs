@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     found.map_err(|found| match found {
         Found::Fault(line, fault) => Error::Malformed { path: path.to_owned(), line, fault },
         Found::Io(line, error) if is_gzip && is_damage(&error) => {
-            let fault = Fault::Gzip { said: error.to_string() };
+            let fault = Fault::Gzip { cause: error.to_string() };
             Error::Malformed { path: path.to_owned(), line, fault }
         }
         Found::Io(_, source) => failed(source),

@@ -25,6 +25,7 @@ type Times = BTreeMap<&'static str, Vec<u64>>;
 type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
 
 /// Prints the times of what `work` calls.
+#[expect(clippy::print_stdout, reason = "a table for people")]
 async fn measure(title: &str, work: impl AsyncFn(&RedisQueue, &ManualClock)) {
     let slow_log = ["--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000000"];
     let (server, _dir) = server(&[&slow_log[..], &["--appendfsync", "no"]].concat());
