@@ -56,7 +56,7 @@ async fn a_refusal_names_a_clock_that_is_wrong() {
     .await;
     let objects = client(&url).await;
     let told = objects.get("a", 10).await.unwrap_err().to_string();
-    assert!(told.contains("minutes ahead of the store's: set it right"), "{told}");
+    assert!(told.contains("minutes ahead of the store's; correct it"), "{told}");
     let told = objects.get("a", 10).await.unwrap_err().to_string();
     assert!(!told.contains("clock"), "{told}");
 }
