@@ -184,7 +184,7 @@ def test_an_idle_runner_without_a_worker_exits(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", "header is no message"),
+        (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", "header is not a valid message"),
         (b"\xff\xff\xff\xff\x00\x00\x00\x00", "more than"),
         (b'\x13\x00\x00\x00\x00\x00\x00\x00{"type":"shutdown"}', "first message must be load"),
     ],
