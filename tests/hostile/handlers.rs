@@ -107,8 +107,8 @@ const BEST: [(&str, Who, &str); 4] = [
     ("any, user, no namespaces", Who::UserWithoutNamespaces, "L1"),
 ];
 
-/// What cannot be kept is not claimed: `stoke worker check` says the best level that there is, and refuses a higher one; a worker that was told to
-/// give that does not start.
+/// A level that the machine lacks is not claimed: `stoke worker check` reports the best level and rejects a higher one, and a worker that requires
+/// that level does not start.
 fn says_its_level(report: &mut Report, name: &str, who: Who, best: &str) {
     if let Some(why) = who.lacks() {
         report.skip(SURFACE, name, &why);
@@ -131,13 +131,13 @@ fn says_its_level(report: &mut Report, name: &str, who: Who, best: &str) {
         let is_said = if is_there {
             sandbox["verdict"] != "fail" && found.starts_with(&format!("{expected};"))
         } else {
-            sandbox["verdict"] == "fail" && found.contains(&format!("asks for {ordered}"))
+            sandbox["verdict"] == "fail" && found.contains(&format!("requires {ordered}"))
         };
         outcome.open_if(!is_said, || format!("{ordered}: {sandbox}"));
         if !is_there {
             let started = stage::worker_command(who, dir.path(), ordered, &["--name", "claims"]).output().unwrap();
             let said = String::from_utf8_lossy(&started.stderr);
-            let is_refused = !started.status.success() && said.contains(&format!("asks for {ordered}"));
+            let is_refused = !started.status.success() && said.contains(&format!("requires {ordered}"));
             outcome.open_if(!is_refused, || format!("{ordered}: it ended with {}: {said}", started.status));
         }
     }
