@@ -44,6 +44,10 @@ const OVERHEAD: Duration = Duration::from_micros(50);
 /// Light requests of one tenant that are served at a time while others ask.
 const LIGHT_AT_ONCE: usize = 8;
 
+/// A light request that has waited this long for a place goes on without one: those before it wait for a queue that is
+/// slow or away, which takes nothing of this replica, and its answer is due soon all the same.
+const LIGHT_WAIT_MAX: Duration = Duration::from_millis(200);
+
 /// A body of more bytes makes a request a heavy one.
 const LIGHT_BODY_MAX: usize = 8 << 10;
 
@@ -202,7 +206,7 @@ impl Line {
 
     async fn place(&self, weight: Weight) -> Option<OwnedSemaphorePermit> {
         match weight {
-            Weight::Light => self.light.clone().acquire_owned().await.ok(),
+            Weight::Light => timeout(LIGHT_WAIT_MAX, self.light.clone().acquire_owned()).await.ok()?.ok(),
             Weight::Heavy => {
                 let permit = self.heavy.clone().acquire_owned().await.ok();
                 let heavy_from = lock(&self.account).heavy_from;

@@ -128,6 +128,7 @@ fn the_page_of_limits_has_these() {
     let page = include_str!("../../../../docs/access.md").replace('\n', " ");
     for fact in [
         format!("- {LIGHT_AT_ONCE} requests at a time"),
+        format!("waited {} ms for its place", LIGHT_WAIT_MAX.as_millis()),
         format!("bodies over {} KiB", LIGHT_BODY_MAX >> 10),
         format!("{} seconds each", WAIT_MAX.as_secs()),
         "1,000 requests of a tenant may wait".to_owned(),
