@@ -85,6 +85,9 @@ dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `
 # so that `stoke`, the tests and the chaos checker share one build of each.
 UNIFIED := --features stokehold-cli/unified
 
+# The tests of the packages and targets that follow, from the same build.
+TEST := cargo test --locked -p stokehold-cli $(UNIFIED)
+
 # For `make test`, all that it will test is built at once.
 BUILD_STOKE = cargo build --locked -p stokehold-cli $(UNIFIED)
 test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests $(UNIFIED)
@@ -251,14 +254,14 @@ OLDER ?= bullseye
 test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by the archive, and run a job there (as root, with debootstrap)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@tests/worker_dist/older.sh $(OLDER) $(TOOLS)/older/$(OLDER)
-	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test worker_dist -- --nocapture
+	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist $(TEST) -p stokehold-tests --test worker_dist -- --nocapture
 
 # BARE=: the Debian to install on.
 BARE ?= bookworm
 test-deploy: $(CADDY) ## Type the commands of docs/deploy.md into a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@tests/deploy/bare.sh $(BARE) $(TOOLS)/bare/$(BARE)
-	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test deploy -- --nocapture
+	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist $(TEST) -p stokehold-tests --test deploy -- --nocapture
 
 # IMAGES_BASE=: a folder with an unpacked Debian, or an image of a registry.
 IMAGES_BASE ?= $(TOOLS)/images/bookworm
@@ -273,15 +276,15 @@ test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
-	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
+	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) $(TEST) -p stokehold-tests --test it
 
 # Nothing of it is meant to work; the table of what was attempted is in docs/explanation/security.md.
 hostile-tests: stoke redis $(WHEEL) $(CLIENT) $(BWRAP) $(CHROMIUM) ## Attack a stack as tenants, handlers, packages, workers and hosts would, at full size (SURFACES="schemas worker": these alone)
-	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test hostile -- $(SURFACES)
+	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test hostile -- $(SURFACES)
 
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
 monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack
-	cargo test --locked -p stokehold-tests --test monitoring
+	$(TEST) -p stokehold-tests --test monitoring
 test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
 	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
@@ -292,7 +295,7 @@ screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pic
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
 	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
-	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
+	STOKE_MODEL_CASES=5000 $(TEST) -p stokehold-queue --test it model
 
 # A debug build has failpoints.
 BUILD_CHAOS = cargo build --locked -p stokehold-cli -p stokehold-chaos $(UNIFIED)
@@ -309,7 +312,7 @@ upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to thi
 	git -C $(PREVIOUS_DIR) checkout --quiet $(PREVIOUS)
 	$(MAKE) -C $(PREVIOUS_DIR) TOOLS=$(TOOLS) stoke wheel
 	# What the release after this one may write: fields with more words.
-	cargo test --locked -p stokehold-queue --test it -- quarantine::fields_may_grow_by_words_that_this_release_does_not_know
+	$(TEST) -p stokehold-queue --test it -- quarantine::fields_may_grow_by_words_that_this_release_does_not_know
 	$(BUILD_CHAOS)
 	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults upgrade --before $(PREVIOUS_DIR)/target/debug/stoke $(if $(SEED),--seed $(SEED))
 
@@ -322,10 +325,10 @@ chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each besid
 
 # Planted bugs that the load of the chaos run does not bring out, or not each time, each with the tests that must catch it: mutant=tests.
 QUEUE_MUTANTS = no-fence-check=redis::redis_keeps_every_promise poisoned-record=quarantine:: reply-without-bound=redis::redis_keeps_every_promise
-QUEUE_TEST = cargo test --locked --quiet -p stokehold-queue --features mutants --test it --
+QUEUE_TEST = $(TEST) --quiet -p stokehold-queue --features stokehold-queue/mutants --test it --
 
 mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch
-	cargo test --locked -p stokehold-queue --features mutants --lib mutants
+	$(TEST) -p stokehold-queue --features stokehold-queue/mutants --lib mutants
 	$(QUEUE_TEST) $(foreach one,$(QUEUE_MUTANTS),$(lastword $(subst =, ,$(one))))
 	for one in $(QUEUE_MUTANTS); do \
 	  if STOKE_MUTANT=$${one%%=*} $(QUEUE_TEST) $${one#*=} > /dev/null 2>&1; then echo "$${one%%=*}: nothing caught it"; exit 1; fi; \
@@ -337,14 +340,14 @@ mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must 
 
 # What rents, in simulated time: killed at every await, before a market where everything goes wrong.
 storm: ## Simulate 100,000 rounds of autoscalers that are killed and stand still
-	cargo test --locked -p stokehold-autoscaler --lib storm::whatever_happens_to_it_for_a_hundred_thousand_rounds -- --ignored --nocapture
+	$(TEST) -p stokehold-autoscaler --lib storm::whatever_happens_to_it_for_a_hundred_thousand_rounds -- --ignored --nocapture
 
 storm-mutants: ## Planted bugs in what rents, each of which a storm or a scenario must catch
-	cargo test --locked -p stokehold-autoscaler --lib storm::mutants -- --ignored --nocapture
+	$(TEST) -p stokehold-autoscaler --lib storm::mutants -- --ignored --nocapture
 
 CUTS ?= 100
 powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
-	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
+	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
 PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
@@ -366,15 +369,15 @@ fmt: $(DEV) ## Format everything
 	cd sdk/python && $(TOOLS)/dev/bin/ruff format $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff check --fix $(PYTHON_FOLDERS)
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
-	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
-	BLESS=1 cargo test --locked -p stokehold-queue --test it diagram
-	BLESS=1 cargo test --locked -p stokehold-queue --lib gpus::
-	BLESS=1 cargo test --locked -p stokehold-autoscaler --test it goldens
-	BLESS=1 cargo test --locked -p stokehold-autoscaler --lib requests_are
-	BLESS=1 cargo test --locked -p stokehold-cli metrics_are_documented
+	BLESS=1 INSTA_UPDATE=always $(TEST) -p stokehold-wire -p stokehold-api
+	BLESS=1 $(TEST) -p stokehold-queue --test it diagram
+	BLESS=1 $(TEST) -p stokehold-queue --lib gpus::
+	BLESS=1 $(TEST) -p stokehold-autoscaler --test it goldens
+	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
+	BLESS=1 $(TEST) metrics_are_documented
 
 openapi: redis ## Rewrite api/openapi.json from the code
-	BLESS=1 cargo test --locked -p stokehold-api openapi
+	BLESS=1 $(TEST) -p stokehold-api openapi
 
 # The asynchronous client is the source: _async_client.py gives _client.py, and so on.
 sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one
@@ -401,7 +404,7 @@ profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drai
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
 test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA card, which it fills (needs a driver, no CUDA toolkit)
-	cargo test --locked -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
+	$(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
 
 sim-policies: ## Compare the autoscaler with other policies, on made-up traces or on those of TRACES=dir (SIM_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
@@ -419,7 +422,7 @@ bench-environments: $(WHEEL) redis ## Measure the second start of an endpoint, a
 	@cargo bench --locked -p stokehold-tests --bench environments -- $(ENVIRONMENTS_ARGS)
 
 bench-scripts: redis ## Measure each Lua script inside Redis, microseconds a call
-	@cargo test --locked -p stokehold-queue --test it times_of_scripts -- --ignored --nocapture
+	@$(TEST) -p stokehold-queue --test it times_of_scripts -- --ignored --nocapture
 
 hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
@@ -431,11 +434,11 @@ load: $(WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="
 
 # One after the other, each alone on the machine: sizes and memory are what they are about.
 acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)
-	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it fairness:: -- --nocapture --test-threads 1
-	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it no_counter_is_left_however_jobs_end -- --nocapture
-	STOKE_TEST_LINES=1000000 cargo test --locked -p stokehold-api --test it a_large_batch_takes_little_memory -- --ignored --nocapture
-	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
-	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
+	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-queue --test it fairness:: -- --nocapture --test-threads 1
+	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-queue --test it no_counter_is_left_however_jobs_end -- --nocapture
+	STOKE_TEST_LINES=1000000 $(TEST) -p stokehold-api --test it a_large_batch_takes_little_memory -- --ignored --nocapture
+	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it schedules:: -- --nocapture
+	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it batches:: -- --nocapture
 
 ci: lint test schema demo chaos ## What CI runs
 
