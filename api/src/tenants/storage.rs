@@ -46,7 +46,7 @@ impl App {
         if stored <= most {
             return Ok(());
         }
-        // Where this fails, too much is counted for a minute.
+        // If this fails, the upload's bytes stay counted for a minute.
         let _ = self.ask("release the storage reserved for an upload", announce(-signed)).await?;
         let before = stored.saturating_sub(bytes);
         let detail = format!(

@@ -19,23 +19,23 @@ enum Doing {
 
 /// The connections of a replica.
 pub(super) struct ConnectionLimit {
-    house: Mutex<House>,
+    connections: Mutex<Connections>,
     /// Notifies that a permit is free, or held by a connection that may be closed.
     freed: Notify,
 }
 
-struct House {
+struct Connections {
     permits: usize,
     taken: usize,
-    /// Those that may be shown out, within each kind the longest first.
+    /// Those that may be closed to make room, within each kind the longest first.
     idle: BTreeMap<(Doing, u64), CancellationToken>,
     next: u64,
 }
 
 impl ConnectionLimit {
     pub(super) fn new(permits: usize) -> Arc<Self> {
-        let house = House { permits, taken: 0, idle: BTreeMap::new(), next: 0 };
-        Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
+        let connections = Connections { permits, taken: 0, idle: BTreeMap::new(), next: 0 };
+        Arc::new(Self { connections: Mutex::new(connections), freed: Notify::new() })
     }
 
     /// A permit for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
@@ -50,15 +50,15 @@ impl ConnectionLimit {
     }
 
     fn try_take(self: &Arc<Self>) -> Option<Arc<ConnectionPermit>> {
-        let mut house = lock(&self.house);
-        if house.taken < house.permits {
-            house.taken += 1;
-        } else if !house.show_out() {
+        let mut connections = lock(&self.connections);
+        if connections.taken < connections.permits {
+            connections.taken += 1;
+        } else if !connections.close_least_active() {
             return None;
         }
         let leave = CancellationToken::new();
-        let open = Open { place: Some(house.put(Doing::Nothing, &leave)), ..Open::default() };
-        drop(house);
+        let open = Open { place: Some(connections.put(Doing::Nothing, &leave)), ..Open::default() };
+        drop(connections);
         Some(Arc::new(ConnectionPermit {
             permits: self.clone(),
             leave,
@@ -69,15 +69,15 @@ impl ConnectionLimit {
 
     /// Closes the connection of the least active client.
     pub(super) fn make_room(&self) {
-        let mut house = lock(&self.house);
-        if house.show_out() {
-            house.taken -= 1;
+        let mut connections = lock(&self.connections);
+        if connections.close_least_active() {
+            connections.taken -= 1;
         }
     }
 }
 
-impl House {
-    /// Notes that a connection may be shown out.
+impl Connections {
+    /// Notes that a connection may be closed to make room.
     fn put(&mut self, doing: Doing, leave: &CancellationToken) -> (Doing, u64) {
         let place = (doing, self.next);
         self.next += 1;
@@ -86,7 +86,7 @@ impl House {
     }
 
     /// Its permit passes on at once, while its connection is still on its way out.
-    fn show_out(&mut self) -> bool {
+    fn close_least_active(&mut self) -> bool {
         let Some((_, leave)) = self.idle.pop_first() else { return false };
         leave.cancel();
         metrics::connection_shown_out();
@@ -148,13 +148,13 @@ impl ConnectionPermit {
             _ => None,
         };
         if doing != open.place.map(|(doing, _)| doing) {
-            let mut house = lock(&self.permits.house);
+            let mut connections = lock(&self.permits.connections);
             if let Some(place) = open.place.take() {
-                house.idle.remove(&place);
+                connections.idle.remove(&place);
             }
-            // Whoever was shown out keeps no permit, and so has none to give.
+            // A connection that was closed has passed its permit on already.
             let doing = doing.filter(|_| !self.leave.is_cancelled());
-            open.place = doing.map(|doing| house.put(doing, &self.leave));
+            open.place = doing.map(|doing| connections.put(doing, &self.leave));
             if doing.is_some() {
                 self.permits.freed.notify_one();
             }
@@ -167,15 +167,15 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let place = lock(&self.open).place;
-        let mut house = lock(&self.permits.house);
-        // Its permit was passed on when it was shown out.
+        let mut connections = lock(&self.permits.connections);
+        // Its permit was passed on when it was closed.
         if self.leave.is_cancelled() {
             return;
         }
         if let Some(place) = place {
-            house.idle.remove(&place);
+            connections.idle.remove(&place);
         }
-        house.taken -= 1;
+        connections.taken -= 1;
         self.permits.freed.notify_one();
     }
 }
@@ -261,14 +261,14 @@ mod tests {
         // The first is on its way out, and does something once more.
         drop(one.begin());
         drop(one);
-        assert_eq!(lock(&permits.house).taken, 2);
+        assert_eq!(lock(&permits.connections).taken, 2);
         drop((two, three));
-        assert_eq!(lock(&permits.house).taken, 0);
+        assert_eq!(lock(&permits.connections).taken, 0);
         let _four = take(&permits);
         permits.make_room();
-        let house = lock(&permits.house);
-        assert_eq!((house.taken, house.idle.len()), (0, 0));
-        drop(house);
+        let connections = lock(&permits.connections);
+        assert_eq!((connections.taken, connections.idle.len()), (0, 0));
+        drop(connections);
     }
 
     #[test]
@@ -282,6 +282,6 @@ mod tests {
         drop(body);
         assert_eq!(permit.open(), (0, true));
         drop(permit);
-        assert!(lock(&permits.house).idle.is_empty());
+        assert!(lock(&permits.connections).idle.is_empty());
     }
 }
