@@ -9,8 +9,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gate::Gate;
 use crate::id::{Fence, JobId};
-use crate::queue::Gate;
 
 pub(crate) use read::{read_budgets, read_running};
 

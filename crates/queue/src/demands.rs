@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gateway::Gpu;
-use crate::gpus::is_model;
+use crate::gpus::{Gpu, is_model};
 
 /// Names in one list, at most.
 pub const NAMES_MAX: usize = 16;

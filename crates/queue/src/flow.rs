@@ -14,11 +14,11 @@ use redis::streams::StreamRangeReply;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::gateway::{FinishOutcome, FinishReport};
 use crate::job::Priority;
 use crate::keys::{Keys, parse_lane};
-use crate::queue::{Gate, Limits};
-use crate::redis::limits_of;
+use crate::limits::Limits;
 
 /// Lanes whose streams are looked at, the fullest first; of the others only the number of jobs is known.
 const LANES_MAX: usize = 2_000;
@@ -246,7 +246,7 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     let disabled = limits.keys().filter_map(|field| field.strip_prefix("d:"));
     let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(gate, _)| gate).chain(disabled);
     let paused = paused.map(str::to_owned).collect();
-    let limits = limits.into_iter().map(|(gate, text)| (gate, limits_of(&text))).collect();
+    let limits = limits.into_iter().map(|(gate, text)| (gate, Limits::decode(&text))).collect();
     Ok(Seen { counters, waiting, running, limits, paused })
 }
 

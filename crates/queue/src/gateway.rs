@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::demands::SandboxLevel;
+pub use crate::gpus::Gpu;
 use crate::id::{Fence, JobId};
 use crate::job::{JobError, Timing};
 pub use offer::{CardReach, ModelRef, Offer, WarmModel};
@@ -49,25 +50,6 @@ pub struct JoinRequest {
     /// The value that an earlier join of the same process received: the worker keeps its id, and with it its leases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-}
-
-/// One GPU, as the worker reads it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// NVML's index.
-    pub index: u32,
-    /// NVML's UUID.
-    pub uuid: String,
-    /// Model name.
-    pub name: String,
-    /// Total memory, MiB.
-    pub vram_mib: u64,
-    /// The CUDA compute capability, e.g. `8.9`.
-    #[serde(default)]
-    pub compute_capability: Option<String>,
-    /// Whether it is partitioned into instances (MIG).
-    #[serde(default)]
-    pub is_mig: bool,
 }
 
 /// The reply to a join.

@@ -1,7 +1,28 @@
-//! The GPUs that are known by name: what they are called, what they were sold as, and what they report. Cards that are not listed here work
-//! as well: what a card can hold follows from the memory that it reports (see [`crate::vram`]).
+//! A GPU as its worker reads it, and the table of the GPUs that are known by name. GPUs that are not in the table work as well: what one can
+//! hold follows from the memory that it reports (see [`crate::vram`]).
 
 use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// One GPU, as the worker reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// NVML's UUID.
+    pub uuid: String,
+    /// Model name.
+    pub name: String,
+    /// Total memory, MiB.
+    pub vram_mib: u64,
+    /// The CUDA compute capability, e.g. `8.9`.
+    #[serde(default)]
+    pub compute_capability: Option<String>,
+    /// Whether it is partitioned into instances (MIG).
+    #[serde(default)]
+    pub is_mig: bool,
+}
 
 /// One kind of GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::job::Job;
 use crate::keys::Keys;
+use crate::queue::BATCH_MAX;
 use crate::record;
-use crate::redis::BATCH_MAX;
 use crate::scripts;
 
 /// Most jobs that one [`History::due`] reads.

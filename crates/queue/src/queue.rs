@@ -10,10 +10,18 @@ use crate::budgets::{Budget, Budgeted, Running, Stood};
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
+pub use crate::gate::Gate;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId};
 use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
+pub use crate::limits::{HeldBy, Limits, Usage};
 use crate::reach::Reach;
+
+/// The most jobs that one [`Queue::submit`] takes.
+pub const SUBMIT_MAX: usize = 1_000;
+
+/// The most attempts that one [`Queue::lease`], [`Queue::finish`] or [`Queue::release`] takes.
+pub const BATCH_MAX: usize = 100;
 
 /// Default time that work waits before it may go ahead of more urgent work: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
@@ -265,120 +273,6 @@ pub enum Verdict {
     },
 }
 
-/// The owner of limits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Gate {
-    /// A tenant's.
-    Tenant(String),
-    /// One endpoint of a tenant.
-    Endpoint {
-        /// The tenant.
-        tenant: String,
-        /// The endpoint's name.
-        endpoint: String,
-    },
-}
-
-impl Gate {
-    /// The gates of a job, in the order in which it passes them.
-    pub(crate) fn of(spec: &JobSpec) -> [Self; 2] {
-        let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
-        [Self::Tenant(spec.tenant.clone()), endpoint]
-    }
-
-    /// The tenant.
-    #[must_use]
-    pub fn tenant(&self) -> &str {
-        match self {
-            Self::Tenant(tenant) | Self::Endpoint { tenant, .. } => tenant,
-        }
-    }
-
-    /// Parses a gate's name, as scripts use it.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
-            (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),
-            (None, Some((tenant, endpoint))) => {
-                Some(Self::Endpoint { tenant: tenant.to_owned(), endpoint: endpoint.to_owned() })
-            }
-            (None, None) => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Gate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tenant(tenant) => write!(f, "t:{tenant}"),
-            Self::Endpoint { tenant, endpoint } => write!(f, "e:{tenant}:{endpoint}"),
-        }
-    }
-}
-
-/// The limits of a gate. `None` is no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Limits {
-    /// The share of a class queue relative to other tenants; 1 if absent. Tenants only.
-    pub weight: Option<f64>,
-    /// Jobs that run concurrently.
-    pub max_running: Option<u32>,
-    /// Jobs that have not ended.
-    pub max_open: Option<u64>,
-    /// Starts per minute; the burst is one second's worth, at least one.
-    pub starts_per_minute: Option<u32>,
-    /// Bytes of Redis for the records of its jobs, including ended ones. Tenants only; without it, a tenant gets a
-    /// share of the memory once that is scarce ([`crate::RedisQueue::look`]). The in-memory queue does not count them.
-    pub max_memory_bytes: Option<u64>,
-    /// The daily budget.
-    pub budget: Option<Budget>,
-}
-
-/// The current usage of a tenant or an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Jobs that have not ended.
-    pub open: u64,
-    /// Jobs that are running.
-    pub running: u64,
-}
-
-/// The reason why a queued job cannot start, regardless of free workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HeldBy {
-    /// Its tenant is disabled.
-    Disabled,
-    /// The gate's `max_running` is reached.
-    Running {
-        /// The tenant's or the endpoint's.
-        gate: Gate,
-        /// The limit.
-        most: u32,
-    },
-    /// The gate's `starts_per_minute` is used up.
-    Rate {
-        /// The tenant's or the endpoint's.
-        gate: Gate,
-        /// The limit.
-        per_minute: u32,
-        /// When the next one may start, Unix milliseconds; `None` if none may.
-        until_ms: Option<u64>,
-    },
-    /// The limit of its concurrency key is reached.
-    Key {
-        /// The limit.
-        most: u32,
-    },
-}
-
-/// The state of a gate, as implementations store it.
-#[derive(Debug, Default)]
-pub(crate) struct GateNow {
-    pub(crate) limits: Limits,
-    pub(crate) running: u64,
-    /// Theoretical arrival time of the next start, Unix milliseconds.
-    pub(crate) arrival_ms: f64,
-}
-
 impl Due {
     /// The job.
     #[must_use]
@@ -386,29 +280,6 @@ impl Due {
         match self {
             Self::Ended(id) | Self::Ready(id) => id,
         }
-    }
-}
-
-impl HeldBy {
-    /// The reason why a job is held back at one gate, like `room` of `lua/lib/room.lua` but without budgets.
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
-    pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
-        let limits = &stands.limits;
-        if let Some(most) = limits.max_running
-            && stands.running >= u64::from(most)
-        {
-            return Some(Self::Running { gate, most });
-        }
-        let per_minute = limits.starts_per_minute?;
-        if per_minute == 0 {
-            return Some(Self::Rate { gate, per_minute, until_ms: None });
-        }
-        let (every, burst) = (60_000.0 / f64::from(per_minute), f64::from((per_minute / 60).max(1)));
-        let now = now_ms as f64;
-        let arrival = stands.arrival_ms.max(now);
-        let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
-        let until_ms = Some((arrival + every - burst * every).ceil() as u64);
-        (allowed < 1.0).then_some(Self::Rate { gate, per_minute, until_ms })
     }
 }
 

@@ -20,35 +20,30 @@ use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
 use crate::flow::Flow;
+use crate::gate::Gate;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::{Keys, RegistryKeys};
+use crate::limits::{GateNow, HeldBy, Limits, Usage};
 use crate::outbox::Outbox;
 use crate::quarantine::Quarantine;
 use crate::queue::{
-    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, GateNow, HOLD_AFTER_MS, HOLD_MS, HeldBy, JobPage, KeptEvent,
-    KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted,
-    Swept, Usage, WATCH_MS, Waiter,
+    AGE_AFTER_MS, BATCH_MAX, BatchGuard, CancelAnswer, Due, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, KeptOutputs,
+    LaneDepth, Lease, LeaseQuery, ListFilter, OutputsPlace, Queue, SUBMIT_MAX, Settlement, Signal, Submitted, Swept,
+    WATCH_MS, Waiter,
 };
 use crate::reach::Reach;
 use crate::record;
 use crate::redis_checks::{Durability, RedisChecks};
 use crate::redis_health::{Pulse, RedisHealth, Refusal, info_field};
 use crate::registry::Registry;
-use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::timings::{self, VersionTimings};
 use crate::traces::Traces;
 use crate::{flow, redis_checks, signals, stored_spec};
 pub use holdings::Holding;
-
-/// Most jobs one submit takes.
-pub const SUBMIT_MAX: usize = 1_000;
-
-/// Most attempts one `finish`, `release` or `lease` touches.
-pub const BATCH_MAX: usize = 100;
 
 /// A list looks at this many records a call, however few match.
 const LIST_SCAN_MAX: usize = 1_000;
@@ -179,6 +174,10 @@ impl RedisQueue {
         &self.keys
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.config.clock
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.connection.is_up()
     }
@@ -230,12 +229,6 @@ impl RedisQueue {
     pub fn quarantine(&self) -> Quarantine {
         let RedisConfig { clock, retention_ms, .. } = &self.config;
         Quarantine::new(self.connection.clone(), self.keys.clone(), clock.clone(), *retention_ms)
-    }
-
-    /// The schedules.
-    #[must_use]
-    pub fn schedules(&self) -> Schedules {
-        Schedules::new(self.clone(), self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// How long a lease lasts unless extended, milliseconds.
@@ -698,7 +691,7 @@ impl Queue for RedisQueue {
         let mut call = scripts::LIMIT.call(&[self.keys.root()]);
         let budget = limits.and_then(|limits| limits.budget).map_or(String::new(), |budget| budget.to_string());
         let limits = limits.filter(|limits| **limits != Limits { budget: limits.budget, ..Limits::default() });
-        call.arg(gate.to_string()).arg(limits.map_or(String::new(), limits_text)).arg(budget);
+        call.arg(gate.to_string()).arg(limits.map_or(String::new(), Limits::encode)).arg(budget);
         let _: Vec<String> = self.connection.eval(&scripts::LIMIT, &call).await?;
         Ok(())
     }
@@ -715,7 +708,7 @@ impl Queue for RedisQueue {
             .map_err(Error::redis("read limits"))?;
         let usage = Usage { open: open.unwrap_or(0), running: running.unwrap_or(0) };
         let budget = budget.and_then(|text| Budget::parse(&text));
-        Ok((Limits { budget, ..limits.map_or_else(Limits::default, |text| limits_of(&text)) }, usage))
+        Ok((Limits { budget, ..limits.map_or_else(Limits::default, |text| Limits::decode(&text)) }, usage))
     }
 
     async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
@@ -737,7 +730,7 @@ impl Queue for RedisQueue {
         let now_ms = self.config.clock.now_ms();
         for (n, gate) in gates.into_iter().enumerate() {
             let stands = GateNow {
-                limits: limits.get(n).and_then(Option::as_deref).map(limits_of).unwrap_or_default(),
+                limits: limits.get(n).and_then(Option::as_deref).map(Limits::decode).unwrap_or_default(),
                 running: running.get(n).copied().flatten().unwrap_or(0),
                 arrival_ms: rates.get(n).copied().flatten().unwrap_or(0.0),
             };
@@ -947,28 +940,4 @@ fn kept_outputs(id: JobId, entry: &StreamId) -> Result<KeptOutputs, Error> {
     let values = texts.into_iter().map(RawValue::from_string).collect::<Result<_, _>>();
     let values = values.map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptOutputs { attempt, index: number(&field("i")?)?, values, at_ms: number(&field("t")?)? })
-}
-
-/// As `lua/lib/limits.lua` reads it; the budget is written apart.
-fn limits_text(limits: &Limits) -> String {
-    fn text<T: ToString>(value: Option<T>) -> String {
-        value.map_or(String::new(), |value| value.to_string())
-    }
-    let first = [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)];
-    // The release before reads the first four.
-    let memory = limits.max_memory_bytes.map_or(String::new(), |bytes| format!("|{bytes}"));
-    first.join("|") + &memory
-}
-
-pub(crate) fn limits_of(text: &str) -> Limits {
-    let mut parts = text.split('|');
-    let mut next = || parts.next().unwrap_or("");
-    Limits {
-        weight: next().parse().ok(),
-        max_running: next().parse().ok(),
-        max_open: next().parse().ok(),
-        starts_per_minute: next().parse().ok(),
-        max_memory_bytes: next().parse().ok(),
-        budget: None,
-    }
 }

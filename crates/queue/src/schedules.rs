@@ -144,8 +144,17 @@ pub struct Schedules {
     clock: Clock,
 }
 
+impl RedisQueue {
+    /// The schedules.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.clone())
+    }
+}
+
 impl Schedules {
-    pub(crate) fn new(queue: RedisQueue, connection: Connection, keys: Keys, clock: Clock) -> Self {
+    fn new(queue: RedisQueue) -> Self {
+        let (connection, keys, clock) = (queue.connection().clone(), queue.keys().clone(), queue.clock().clone());
         Self { queue, connection, keys, clock }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::gateway::Gpu;
+use crate::gpus::Gpu;
 
 /// The memory sizes that cards are sold with, GiB.
 pub const SOLD_GIB: [u32; 21] = [4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 141, 180, 192, 256, 288];

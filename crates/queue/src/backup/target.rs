@@ -20,9 +20,9 @@ use crate::gateway::LeaseRef;
 use crate::id::{Fence, JobId};
 use crate::job::Job;
 use crate::keys::{Keys, RegistryKeys};
-use crate::queue::Queue;
+use crate::queue::{BATCH_MAX, Queue};
 use crate::record;
-use crate::redis::{BATCH_MAX, RedisConfig, RedisQueue};
+use crate::redis::{RedisConfig, RedisQueue};
 
 /// Keys that are named of a queue that should have been empty.
 const NAMED_MAX: usize = 3;

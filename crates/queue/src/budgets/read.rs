@@ -7,9 +7,9 @@ use redis::AsyncCommands;
 use super::{Budget, Budgeted, RUNNING_MAX, Running, Stood};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::id::Fence;
 use crate::keys::Keys;
-use crate::queue::Gate;
 
 /// Records asked for in one round trip.
 const RECORDS_AT_ONCE: usize = 500;

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use super::Inner;
 use crate::budgets::{Budget, Budgeted, FOREVER_MS, Stood};
+use crate::gate::Gate;
 use crate::job::JobSpec;
-use crate::queue::{Gate, GateNow, HeldBy, Limits};
+use crate::limits::{GateNow, HeldBy, Limits};
 
 pub(super) fn tenant_gate(tenant: &str) -> String {
     format!("t:{tenant}")

@@ -2,12 +2,12 @@
 
 use redis::AsyncCommands;
 
-use super::{BATCH_MAX, RedisQueue, bounded};
+use super::{RedisQueue, bounded};
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, LeaseRef, ModelRef};
 use crate::id::{Fence, JobId};
 use crate::job::{JobSpec, SLOT_PARTS};
-use crate::queue::{LEASES_MAX, Queue};
+use crate::queue::{BATCH_MAX, LEASES_MAX, Queue};
 use crate::stored_spec;
 
 /// Leases looked at in one call.

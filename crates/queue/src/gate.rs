@@ -1,0 +1,55 @@
+//! The gates that a job passes before it starts: its tenant's and its endpoint's. Limits and budgets belong to a gate.
+
+use std::fmt;
+
+use crate::job::JobSpec;
+
+/// The owner of limits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// A tenant's.
+    Tenant(String),
+    /// One endpoint of a tenant.
+    Endpoint {
+        /// The tenant.
+        tenant: String,
+        /// The endpoint's name.
+        endpoint: String,
+    },
+}
+
+impl Gate {
+    /// The gates of a job, in the order in which it passes them.
+    pub(crate) fn of(spec: &JobSpec) -> [Self; 2] {
+        let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
+        [Self::Tenant(spec.tenant.clone()), endpoint]
+    }
+
+    /// The tenant.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        match self {
+            Self::Tenant(tenant) | Self::Endpoint { tenant, .. } => tenant,
+        }
+    }
+
+    /// Parses a gate's name, as scripts use it.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
+            (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),
+            (None, Some((tenant, endpoint))) => {
+                Some(Self::Endpoint { tenant: tenant.to_owned(), endpoint: endpoint.to_owned() })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(f, "t:{tenant}"),
+            Self::Endpoint { tenant, endpoint } => write!(f, "e:{tenant}:{endpoint}"),
+        }
+    }
+}

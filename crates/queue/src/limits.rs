@@ -1,0 +1,118 @@
+//! The limits of a gate, its usage, and the reasons why a gate holds a job back.
+
+use crate::budgets::Budget;
+use crate::gate::Gate;
+
+/// The limits of a gate. `None` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Limits {
+    /// The share of a class queue relative to other tenants; 1 if absent. Tenants only.
+    pub weight: Option<f64>,
+    /// Jobs that run concurrently.
+    pub max_running: Option<u32>,
+    /// Jobs that have not ended.
+    pub max_open: Option<u64>,
+    /// Starts per minute; the burst is one second's worth, at least one.
+    pub starts_per_minute: Option<u32>,
+    /// Bytes of Redis for the records of its jobs, including ended ones. Tenants only; without it, a tenant gets a
+    /// share of the memory once that is scarce ([`crate::RedisQueue::look`]). The in-memory queue does not count them.
+    pub max_memory_bytes: Option<u64>,
+    /// The daily budget.
+    pub budget: Option<Budget>,
+}
+
+impl Limits {
+    /// The stored form, which `lua/lib/limits.lua` reads; the budget is stored separately.
+    pub(crate) fn encode(&self) -> String {
+        fn text<T: ToString>(value: Option<T>) -> String {
+            value.map_or(String::new(), |value| value.to_string())
+        }
+        let first = [text(self.weight), text(self.max_running), text(self.max_open), text(self.starts_per_minute)];
+        // The release before reads the first four.
+        let memory = self.max_memory_bytes.map_or(String::new(), |bytes| format!("|{bytes}"));
+        first.join("|") + &memory
+    }
+
+    /// Parses the stored form.
+    pub(crate) fn decode(text: &str) -> Self {
+        let mut parts = text.split('|');
+        let mut next = || parts.next().unwrap_or("");
+        Self {
+            weight: next().parse().ok(),
+            max_running: next().parse().ok(),
+            max_open: next().parse().ok(),
+            starts_per_minute: next().parse().ok(),
+            max_memory_bytes: next().parse().ok(),
+            budget: None,
+        }
+    }
+}
+
+/// The current usage of a tenant or an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Jobs that have not ended.
+    pub open: u64,
+    /// Jobs that are running.
+    pub running: u64,
+}
+
+/// The reason why a queued job cannot start, regardless of free workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeldBy {
+    /// Its tenant is disabled.
+    Disabled,
+    /// The gate's `max_running` is reached.
+    Running {
+        /// The tenant's or the endpoint's.
+        gate: Gate,
+        /// The limit.
+        most: u32,
+    },
+    /// The gate's `starts_per_minute` is used up.
+    Rate {
+        /// The tenant's or the endpoint's.
+        gate: Gate,
+        /// The limit.
+        per_minute: u32,
+        /// When the next one may start, Unix milliseconds; `None` if none may.
+        until_ms: Option<u64>,
+    },
+    /// The limit of its concurrency key is reached.
+    Key {
+        /// The limit.
+        most: u32,
+    },
+}
+
+/// The state of a gate, as implementations store it.
+#[derive(Debug, Default)]
+pub(crate) struct GateNow {
+    pub(crate) limits: Limits,
+    pub(crate) running: u64,
+    /// Theoretical arrival time of the next start, Unix milliseconds.
+    pub(crate) arrival_ms: f64,
+}
+
+impl HeldBy {
+    /// The reason why a job is held back at one gate, like `room` of `lua/lib/room.lua` but without budgets.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
+    pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
+        let limits = &stands.limits;
+        if let Some(most) = limits.max_running
+            && stands.running >= u64::from(most)
+        {
+            return Some(Self::Running { gate, most });
+        }
+        let per_minute = limits.starts_per_minute?;
+        if per_minute == 0 {
+            return Some(Self::Rate { gate, per_minute, until_ms: None });
+        }
+        let (every, burst) = (60_000.0 / f64::from(per_minute), f64::from((per_minute / 60).max(1)));
+        let now = now_ms as f64;
+        let arrival = stands.arrival_ms.max(now);
+        let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
+        let until_ms = Some((arrival + every - burst * every).ceil() as u64);
+        (allowed < 1.0).then_some(Self::Rate { gate, per_minute, until_ms })
+    }
+}
