@@ -1,0 +1,73 @@
+//! The events of running jobs.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::wire;
+use crate::id::{Fence, JobId};
+
+/// `POST /worker/v1/events`: events of running jobs. At most 500 per call; an event of a lost lease is dropped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventsRequest {
+    /// In order per job.
+    pub events: Vec<JobEventReport>,
+}
+
+/// One event of one job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "wire::Event")]
+pub struct JobEventReport {
+    /// The job.
+    pub job_id: JobId,
+    /// Proof of the lease.
+    pub fence: Fence,
+    /// The event itself.
+    #[serde(flatten)]
+    pub event: JobMessage,
+}
+
+/// An event that a running job can send.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case", try_from = "wire::Message")]
+pub enum JobMessage {
+    /// Progress.
+    Progress {
+        /// 0 to 1.
+        fraction: f64,
+        /// What the job is doing.
+        #[serde(default)]
+        message: String,
+    },
+    /// Printed lines.
+    Log {
+        /// `stdout` or `stderr`.
+        stream: LogStream,
+        /// One or more whole lines, at most 64 KiB.
+        text: String,
+    },
+    /// One item a generator handler yielded.
+    Output {
+        /// 0, 1, ...
+        index: u64,
+        /// The item.
+        value: Box<RawValue>,
+    },
+    /// Consecutive items that a generator handler yielded; none at the end of an attempt, whose items are all those
+    /// below `index`.
+    Outputs {
+        /// The index of the first.
+        index: u64,
+        /// The items.
+        values: Vec<Box<RawValue>>,
+    },
+}
+
+/// Which of a runner's streams a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}

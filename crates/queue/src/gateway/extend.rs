@@ -1,0 +1,97 @@
+//! The messages of `extend` and `release`: a worker keeps its leases, or returns them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CardReach, FinishAnswer, ModelRef, WorkerStatus};
+use crate::id::{Fence, JobId};
+
+/// A reference to a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LeaseRef {
+    /// The job.
+    pub job_id: JobId,
+    /// The fence.
+    pub fence: Fence,
+}
+
+/// `POST /worker/v1/extend`: the heartbeat. Extends every listed lease and reports the worker's status.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ExtendRequest {
+    /// The leases held; at most 1,000.
+    pub leases: Vec<LeaseRef>,
+    /// What each of its GPUs can take now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardReach>,
+    /// The worker's status.
+    pub status: WorkerStatus,
+}
+
+/// The reply to `extend`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ExtendReply {
+    /// One answer per lease, in order.
+    pub leases: Vec<ExtendAnswer>,
+    /// A fresh token, once half of the old one's lifetime has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// A job without room that has waited too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldCard>,
+    /// The models to keep loaded without jobs, and no others; absent if that is not known now: keep the previous ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Vec<ModelRef>>,
+    /// Models that are not loaded and whose jobs wait: the worker may fetch their environments ahead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<ModelRef>,
+    /// Endpoints whose learned memory was reset recently: the worker resets its own values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<ForgottenNeeds>,
+}
+
+/// A reset of the GPU memory that an endpoint's versions were seen to need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenNeeds {
+    /// The tenant.
+    pub tenant: String,
+    /// The endpoint.
+    pub endpoint: String,
+    /// When, Unix milliseconds: values learned before are dropped, once.
+    pub at_ms: u64,
+}
+
+/// A request to take nothing more on one or several GPUs until there is room for a large job, and then to lease it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldCard {
+    /// The job's class, for [`LeaseRequest::only`](super::LeaseRequest::only).
+    pub class: u32,
+    /// The memory that it needs on a GPU, GiB.
+    pub gib: u32,
+    /// How many GPUs it needs; more than one must be empty.
+    pub gpus: u32,
+    /// The GPUs that qualify, by index.
+    pub cards: Vec<u32>,
+}
+
+/// The answer about a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtendAnswer {
+    /// Held for another `lease_ms`.
+    Held,
+    /// Lost (reaped, cancelled, ended): stop the attempt and discard its output.
+    Lost,
+}
+
+/// `POST /worker/v1/release`: return leases unharmed (drain).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReleaseRequest {
+    /// The leases to return; at most 100.
+    pub leases: Vec<LeaseRef>,
+}
+
+/// The reply to `release`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReleaseReply {
+    /// One answer per lease, in order.
+    pub released: Vec<FinishAnswer>,
+}

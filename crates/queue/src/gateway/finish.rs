@@ -1,0 +1,132 @@
+//! The end of an attempt: the report of its worker, and the answer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{LeaseRef, Offer, wire};
+use crate::id::{Fence, JobId};
+use crate::job::{JobError, Timing};
+
+/// Jobs that one call of a handler takes, at most.
+pub const BATCH_SIZE_MAX: u32 = 256;
+
+/// The end of an attempt, as its worker reports it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "wire::Report")]
+pub struct FinishReport {
+    /// The job.
+    pub job_id: JobId,
+    /// Proof of the lease.
+    pub fence: Fence,
+    /// Where the time went.
+    #[serde(default)]
+    pub timing: Timing,
+    /// The cost of the attempt. Never taken from a worker: the gateway computes it from the price it has stored.
+    #[serde(skip)]
+    pub cost_usd_micros: Option<u64>,
+    /// With `oom_gpu`: the GPU memory that the model was seen to need at least, MiB; absent if another model may have
+    /// been the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_need_mib: Option<u64>,
+    /// Where a job continues that has outgrown its GPU. Never taken from a worker: the gateway has the list of GPUs.
+    #[serde(skip)]
+    pub outgrown: Option<Outgrown>,
+    /// The GPU model that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway
+    /// has its GPUs.
+    #[serde(skip)]
+    pub card_kind: String,
+    /// The machine that it ran on: its worker's name. Never taken from a report: the gateway has its workers.
+    #[serde(skip)]
+    pub machine: String,
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: FinishOutcome,
+}
+
+/// Where a job continues whose GPU was too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outgrown {
+    /// At the front of this VRAM class, GiB, without using up an attempt.
+    To(u32),
+    /// No known GPU is larger: it fails.
+    All,
+}
+
+impl FinishReport {
+    /// The end of the attempt under this lease.
+    #[must_use]
+    pub fn new(lease: LeaseRef, timing: Timing, outcome: FinishOutcome) -> Self {
+        let LeaseRef { job_id, fence } = lease;
+        Self {
+            job_id,
+            fence,
+            timing,
+            cost_usd_micros: None,
+            vram_need_mib: None,
+            outgrown: None,
+            card_kind: String::new(),
+            machine: String::new(),
+            outcome,
+        }
+    }
+
+    /// How many jobs shared its time: those of its call of the handler, or beside it in its process.
+    pub(crate) fn sharers(&self) -> f64 {
+        self.timing.sharers()
+    }
+}
+
+/// The outcome of an attempt.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum FinishOutcome {
+    /// A small result.
+    Succeeded {
+        /// The JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
+        result: Box<RawValue>,
+    },
+    /// A result already in S3 under this attempt's prefix, as `output.json`.
+    Stored {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// No result.
+    Failed {
+        /// Why.
+        error: JobError,
+    },
+}
+
+/// The answer to a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishAnswer {
+    /// Accepted; the job moved on.
+    Ok,
+    /// The worker no longer held the lease: nothing of the attempt is stored.
+    StaleFence,
+    /// The job has already ended, by this attempt or otherwise.
+    AlreadyEnded,
+    /// No such job, or no longer.
+    NotFound,
+}
+
+/// `POST /worker/v1/finish`: only reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishRequest {
+    /// Attempts that ended; at most 100.
+    pub finish: Vec<FinishReport>,
+    /// What the worker can take now, while its lease poll waits with less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
+}
+
+/// The reply to `finish`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishReply {
+    /// One answer per report, in order.
+    pub finished: Vec<FinishAnswer>,
+    /// Whether the lease poll uses the offer from now on; otherwise it waits elsewhere, or not at all.
+    #[serde(default)]
+    pub offer_taken: bool,
+}

@@ -1,0 +1,96 @@
+//! The messages of `lease`: a worker reports ends and gets jobs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{FinishAnswer, FinishReport, ModelRef, Offer};
+use crate::id::{Fence, JobId};
+
+/// `POST /worker/v1/lease`: report ends and request more, in one round trip. Held up to `wait_ms` while there is
+/// nothing to lease.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    /// At most this many; 0 only reports.
+    pub want: u32,
+    /// What the worker can take.
+    #[serde(flatten)]
+    pub offer: Offer,
+    /// The class that the worker has made room for (see [`HoldCard`](super::HoldCard)): only its jobs are leased.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<u32>,
+    /// How long to wait for the first lease; the gateway waits at most half a lease.
+    pub wait_ms: u64,
+    /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway sends
+    /// them along.
+    #[serde(default)]
+    pub fetches_inputs: bool,
+    /// Attempts that ended; answered before the wait if there are any and `want` is 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finish: Vec<FinishReport>,
+}
+
+/// The reply to `lease`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeaseReply {
+    /// The granted leases; none if the wait timed out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<LeasedJob>,
+    /// One answer per report, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finished: Vec<FinishAnswer>,
+}
+
+/// One job, leased.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LeasedJob {
+    /// The job.
+    pub job_id: JobId,
+    /// The job's tenant.
+    pub tenant: String,
+    /// The endpoint to run.
+    pub endpoint: String,
+    /// The endpoint's version.
+    pub version: u32,
+    /// The number of this attempt.
+    pub attempt: u32,
+    /// The fence: the right to end the attempt.
+    pub fence: Fence,
+    /// The longest that the handler may run.
+    pub timeout_ms: u64,
+    /// The input, JSON text unchanged since the submit. With `input_file`, only a reference to it.
+    pub input: Box<RawValue>,
+    /// The entry of `files` that holds the input: only for a worker that fetches inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_file: Option<String>,
+    /// Where to fetch the files that the input references, and `input_file`: file id to presigned URL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    /// The run's place in the job's trace as a W3C Trace Context; a handler's own spans become part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Jobs of the same endpoint and priority that could start now and were not leased with it. 0 if the gateway does
+    /// not report it.
+    #[serde(default, skip_serializing_if = "is_none_left")]
+    pub behind: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none_left(behind: &u64) -> bool {
+    *behind == 0
+}
+
+impl LeasedJob {
+    /// The trace's id, hex digits; empty if the gateway did not send one.
+    #[must_use]
+    pub fn trace_id(&self) -> &str {
+        self.traceparent.as_deref().and_then(|place| place.split('-').nth(1)).unwrap_or_default()
+    }
+
+    /// The model that it runs on.
+    #[must_use]
+    pub fn model(&self) -> ModelRef {
+        ModelRef { tenant: self.tenant.clone(), endpoint: self.endpoint.clone(), version: self.version }
+    }
+}
