@@ -1,0 +1,47 @@
+//! The events and outputs of a job, as they are stored for its readers.
+
+use serde_json::value::RawValue;
+
+use crate::gateway::JobMessage;
+
+/// A stored event of a job.
+#[derive(Debug, Clone)]
+pub struct KeptEvent {
+    /// The event's place, which only grows; the value of `Last-Event-ID`.
+    pub id: String,
+    /// The attempt that sent it.
+    pub attempt: u32,
+    /// The event.
+    pub message: JobMessage,
+}
+
+/// How many output events of a job are stored, of several outputs each; older ones are dropped.
+pub const OUTPUTS_KEPT: usize = 1_000;
+
+/// How many bytes of a job's outputs are stored.
+pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
+
+/// How long outputs are stored after the last one, milliseconds.
+pub const OUTPUTS_LIFE_MS: u64 = 60 * 60 * 1000;
+
+/// Consecutive outputs of a job, stored for its readers.
+#[derive(Debug, Clone)]
+pub struct KeptOutputs {
+    /// The attempt that yielded them.
+    pub attempt: u32,
+    /// The index of the first output.
+    pub index: u64,
+    /// The outputs; empty if the attempt has yielded all of its outputs, which are those below `index`.
+    pub values: Vec<Box<RawValue>>,
+    /// When they were stored, Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// A place among a job's outputs: after all earlier attempts and after the outputs of this attempt below `next`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OutputsPlace {
+    /// The attempt; 0 is before all.
+    pub attempt: u32,
+    /// The index of the next output.
+    pub next: u64,
+}

@@ -1,0 +1,57 @@
+//! The signals that API replicas and the autoscaler receive.
+
+use crate::id::JobId;
+
+/// The replica name of the autoscaler, which listens for [`Signal::Unmet`].
+pub const AUTOSCALER: &str = "autoscaler";
+
+/// How long a replica receives the changes of a job that it watches; reading the job again extends it.
+pub(crate) const WATCH_MS: u64 = 60_000;
+
+/// A signal that a replica receives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// A parked lease poll may now find a job. A wakeup without a waiter must be passed on
+    /// ([`Queue::wake_next`](crate::Queue::wake_next)).
+    Wake(u64),
+    /// A watched job changed its state or has a new event.
+    Job(JobId),
+    /// There is work that any replica may do; the first one takes it.
+    Work(Work),
+    /// Work is ready and no worker waits for it: sent only to the replica [`AUTOSCALER`], at most twice a second.
+    Unmet,
+    /// The connection was lost and is back: signals may have been missed, so check everything again.
+    Missed,
+}
+
+/// The kinds of work that replicas are notified of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// A webhook is due for delivery.
+    Hooks,
+    /// A job that others wait for has ended.
+    Settle,
+    /// A batch has something to feed, collect or complete.
+    Batches,
+}
+
+impl Work {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Hooks, Self::Settle, Self::Batches];
+
+    /// The word that scripts publish.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hooks => "hooks",
+            Self::Settle => "settle",
+            Self::Batches => "batches",
+        }
+    }
+
+    /// Parses a kind.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|work| work.as_str() == word)
+    }
+}
