@@ -1,4 +1,5 @@
-//! The contract: one method per verb. `redis.rs` and `memory.rs` implement it; `tests/it/conformance.rs` tests both.
+//! The contract: one method per verb. `redis_queue.rs` and `memory.rs` implement it; `tests/it/conformance.rs` tests
+//! both.
 
 mod events;
 mod lease;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::job::JobState;
 use crate::keys;
 use crate::reach::parts_of;
-use crate::redis::{RedisQueue, index_entry};
+use crate::redis_queue::{RedisQueue, index_entry};
 use crate::registry::RequirementUse;
 use crate::scripts::Cursor;
 use crate::shards::Shards;

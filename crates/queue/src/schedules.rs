@@ -19,7 +19,7 @@ use crate::id::JobId;
 use crate::job::{Idempotency, NewJob};
 use crate::keys::{self, Keys};
 use crate::queue::{BatchGuard, Submitted};
-use crate::redis::RedisQueue;
+use crate::redis_queue::RedisQueue;
 use crate::scripts::{self, Script};
 
 /// Most schedules of one tenant.

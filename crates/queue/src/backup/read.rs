@@ -16,8 +16,8 @@ use super::family::{self, Fate};
 use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::keys::{Keys, RegistryKeys};
-use crate::redis::RedisConfig;
 use crate::redis_health::info_field;
+use crate::redis_queue::RedisConfig;
 use crate::registry::Registry;
 
 /// Keys that SCAN looks at a call.

@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::keys::{Keys, RegistryKeys};
 use crate::queue::{BATCH_MAX, Queue};
 use crate::record;
-use crate::redis::{RedisConfig, RedisQueue};
+use crate::redis_queue::{RedisConfig, RedisQueue};
 
 /// Keys that are named of a queue that should have been empty.
 const NAMED_MAX: usize = 3;

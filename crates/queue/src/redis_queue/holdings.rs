@@ -143,4 +143,28 @@ impl RedisQueue {
             }
         }
     }
+
+    /// The spec and the attempt of the job under this lease; `None` if the lease is not held. A job that cannot be read
+    /// goes to the quarantine and counts as not held: an error would fail every report of the call.
+    pub(super) async fn leased_spec(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
+        let mut read = redis::pipe();
+        read.hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "lane", "spec"]);
+        let mut rows: Vec<Option<[Option<String>; 5]>> =
+            self.connection.read_each(&mut read).await.map_err(Error::redis("check a lease"))?;
+        let unreadable = match rows.pop().flatten() {
+            None => "it is not a record".to_owned(),
+            Some([Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)])
+                if state == "running" && fence == lease.fence.0 =>
+            {
+                match (stored_spec::decode(&lane, &spec), attempt.parse()) {
+                    (Ok(spec), Ok(attempt)) => return Ok(Some((spec, attempt))),
+                    (Err(why), _) => format!("the field \"spec\" cannot be read: {why}"),
+                    (_, Err(_)) => "the field \"attempt\" cannot be read".to_owned(),
+                }
+            }
+            Some(_) => return Ok(None),
+        };
+        self.quarantine().put(lease.job_id, &unreadable).await?;
+        Ok(None)
+    }
 }

@@ -1,0 +1,244 @@
+//! The queue in Redis: each verb one script, everything it promises kept inside that script.
+
+mod config;
+mod events;
+mod health;
+mod holdings;
+mod limits;
+mod lists;
+#[cfg(feature = "mutants")]
+mod planted;
+mod verbs;
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+
+use crate::batches::Batches;
+use crate::clock::Clock;
+use crate::connection::{Connection, Place};
+use crate::error::Error;
+use crate::feedback::FeedbackCounters;
+use crate::history::History;
+use crate::id::JobId;
+use crate::job::{Job, NewJob};
+use crate::keys::{Keys, RegistryKeys};
+use crate::outbox::Outbox;
+use crate::quarantine::Quarantine;
+use crate::queue::{BatchGuard, SUBMIT_MAX, Submitted};
+use crate::redis_health::Pulse;
+use crate::registry::Registry;
+use crate::scripts::{self, Cursor, Recovered};
+use crate::timings::{self, VersionTimings};
+use crate::traces::Traces;
+use crate::{failpoint, record};
+pub use config::RedisConfig;
+pub use health::Health;
+pub use holdings::Holding;
+pub(crate) use lists::index_entry;
+
+/// The queue in Redis. Clones share one connection.
+#[derive(Clone)]
+pub struct RedisQueue {
+    connection: Connection,
+    /// To where the registry is; in a cluster that may be elsewhere.
+    registry: Connection,
+    keys: Keys,
+    pulse: Pulse,
+    config: RedisConfig,
+    shard: u8,
+}
+
+impl RedisQueue {
+    /// Connects to the first shard alone: for callers with one shard.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
+    pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
+        let place = Place::parse(&config.url)?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        Self::shard(&place, &registry, config, 0).await
+    }
+
+    /// One shard. Where all roots have one primary, it shares the registry's connection.
+    pub(crate) async fn shard(
+        place: &Place,
+        registry: &Connection,
+        config: RedisConfig,
+        shard: u8,
+    ) -> Result<Self, Error> {
+        let keys = Keys::new(&config.prefix, shard);
+        let connection = match place.is_one() {
+            true => registry.clone(),
+            false => Connection::open(place, keys.root()).await?,
+        };
+        if let Some(replicas) = config.replicas_to_wait {
+            connection.commits().wait_for(replicas);
+        }
+        Ok(Self { connection, registry: registry.clone(), keys, pulse: Pulse::default(), config, shard })
+    }
+
+    /// The shard's number, which is part of its jobs' ids.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.shard
+    }
+
+    /// The address of the primary it is on at present.
+    #[must_use]
+    pub fn primary(&self) -> String {
+        self.connection.primary().info().addr().to_string()
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.config.clock
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.connection.is_up()
+    }
+
+    /// What is deployed, who may call, which workers are here.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        Registry::new(self.registry.clone(), &self.config.prefix)
+    }
+
+    /// The webhook deliveries.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// The traces that wait to be exported.
+    #[must_use]
+    pub fn traces(&self) -> Traces {
+        Traces::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// Its batches.
+    #[must_use]
+    pub fn batches(&self) -> Batches {
+        Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// The jobs that have ended and wait to be archived.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// What people thought of results.
+    #[must_use]
+    pub fn feedback(&self) -> FeedbackCounters {
+        FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
+    }
+
+    /// How long an ended job stays unless it sets it, milliseconds.
+    #[must_use]
+    pub fn retention_ms(&self) -> u64 {
+        self.config.retention_ms
+    }
+
+    /// The jobs whose records cannot be read.
+    #[must_use]
+    pub fn quarantine(&self) -> Quarantine {
+        let RedisConfig { clock, retention_ms, .. } = &self.config;
+        Quarantine::new(self.connection.clone(), self.keys.clone(), clock.clone(), *retention_ms)
+    }
+
+    /// How long a lease lasts unless extended, milliseconds.
+    #[must_use]
+    pub fn lease_ms(&self) -> u64 {
+        self.config.lease_ms
+    }
+
+    /// The next step of the recovery sweep: checks up to 50 records from `cursor` on, restores missing entries, and
+    /// returns where to continue.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: repeat; what is in place is left there.
+    pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
+        let RedisConfig { lease_ms, retention_ms, .. } = self.config;
+        scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
+            .run(&self.connection)
+            .await
+    }
+
+    /// Claims `role` for `replica` for the next `ttl_ms`, and returns whether it has it: for sweeps that one replica
+    /// does. Correctness never depends on it, because two replicas may have the role at once.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, ask again.
+    pub async fn claim_role(&self, role: &str, replica: &str, ttl_ms: u64) -> Result<bool, Error> {
+        let mut call = scripts::ROLE.call(&[self.keys.root()]);
+        call.arg(role).arg(replica).arg(ttl_ms);
+        let reply: Vec<String> = self.connection.eval(&scripts::ROLE, &call).await?;
+        match reply.first().map(String::as_str) {
+            Some("yes") => Ok(true),
+            Some("no") => Ok(false),
+            _ => Err(scripts::unexpected(&scripts::ROLE, &reply)),
+        }
+    }
+
+    /// How long the attempts of an endpoint took that ended in the last `hours`, at most [`timings::HOURS_MAX`], the
+    /// newest version first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn timings(
+        &self,
+        tenant: &str,
+        endpoint: &str,
+        hours: u64,
+        now_ms: u64,
+    ) -> Result<Vec<VersionTimings>, Error> {
+        timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
+    }
+
+    /// Submits the next lines of a batch unless another replica has. The same jobs may be submitted again after an
+    /// unknown outcome.
+    ///
+    /// # Errors
+    /// [`Error::StaleGuard`] if these lines were already fed; as [`Queue::submit`](crate::Queue::submit) otherwise.
+    pub async fn feed(&self, guard: &BatchGuard, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
+        self.accept(Some(guard), jobs).await
+    }
+
+    async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
+        bounded("jobs", jobs.len(), SUBMIT_MAX)?;
+        self.admits()?;
+        #[cfg(feature = "mutants")]
+        if guard.is_none() && crate::mutants::is("submit-before-script") {
+            return Ok(self.submit_later(jobs.to_vec()));
+        }
+        failpoint::reach("submit.before").await;
+        let share_bytes = self.share_bytes();
+        let submitted = scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, share_bytes, jobs }
+            .run(&self.connection)
+            .await;
+        failpoint::reach("submit.after").await;
+        submitted
+    }
+
+    async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
+        let fields: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
+        record::decode(id, &fields)
+    }
+}
+
+fn bounded(what: &str, len: usize, max: usize) -> Result<(), Error> {
+    if len > max {
+        return Err(Error::TooLarge(format!("{len} {what} in one call, over the limit of {max}")));
+    }
+    Ok(())
+}
