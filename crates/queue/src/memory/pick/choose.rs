@@ -1,0 +1,104 @@
+//! Like `lua/lib/lease/choose.lua`: which class queue, and which lane, is served next.
+
+use super::{Choice, Inner, PASSED_MAX, Pull};
+use crate::id::JobId;
+use crate::memory::shelves::{ShelfName, parts_of};
+use crate::queue::AGE_AFTER_MS;
+
+impl Inner {
+    /// What this worker is served next; `None` if nothing is left for it.
+    pub(super) fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
+        let class_of = |priority| self.class_of(priority, pull);
+        for priority in [1, 2] {
+            if pull.passed[usize::from(priority)] >= PASSED_MAX
+                && let Some((class, lead)) = class_of(priority)
+                && self.is_aged((priority, class))
+            {
+                let lane =
+                    if pull.query.reach.has(class) { None } else { self.loaded_lane(pull, priority, Some(class)) };
+                return Some(Choice { shelf: (priority, class), lead, most: 1, lane });
+            }
+        }
+        for priority in [0, 1, 2] {
+            let Some((class, lead)) = class_of(priority) else { continue };
+            // Not further than the next who has been passed over too often.
+            let most = (usize::from(priority) + 1..3)
+                .filter(|lower| pull.waits[*lower] && pull.passed[*lower] < PASSED_MAX)
+                .map(|lower| (PASSED_MAX - pull.passed[lower]) as usize)
+                .fold(pull.left(), usize::min);
+            if let Some(lane) = self.warm_lane(pull, priority, class) {
+                let most = most.min(pull.takes(&lane));
+                return Some(Choice { shelf: parts_of(&lane).0, lead: f64::INFINITY, most, lane: Some(lane) });
+            }
+            return Some(Choice { shelf: (priority, class), lead, most, lane: None });
+        }
+        None
+    }
+
+    /// The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest
+    /// first.
+    fn class_of(&self, priority: u8, pull: &Pull<'_>) -> Option<(u32, f64)> {
+        let reach = &pull.query.reach;
+        let is_open = |class| match pull.query.only {
+            Some(only) => class == only && reach.has(class),
+            None => reach.has(class) || self.loaded_lane(pull, priority, Some(class)).is_some(),
+        };
+        let tags = &self.tags[usize::from(priority)];
+        let within: Vec<(u32, f64)> =
+            tags.iter().map(|(class, tag)| (*class, tag)).filter(|(class, _)| is_open(*class)).collect();
+        let (best, tag) = *within.iter().min_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        let rival =
+            within.iter().filter(|(class, _)| *class != best).map(|(_, tag)| *tag).fold(f64::INFINITY, f64::min);
+        Some((best, rival - tag))
+    }
+
+    /// The first lane of the worker's loaded models, of this class or of any, that is in its class queue and whose
+    /// model takes more.
+    fn loaded_lane(&self, pull: &Pull<'_>, priority: u8, class: Option<u32>) -> Option<String> {
+        let is_open = |lane: &String| {
+            let (shelf, tenant, _) = parts_of(lane);
+            let stands = || self.shelves.get(&shelf)?.tenants.score(&tenant.to_owned());
+            let among = || self.lanes_of.get(&(shelf, tenant.to_owned()))?.score(lane);
+            class.is_none_or(|class| shelf.1 == class) && among().is_some() && stands().is_some()
+        };
+        let taking = pull.takes.iter().filter(|(_, takes)| *takes > 0);
+        taking.map(|(place, _)| format!("{priority}:{place}")).find(is_open)
+    }
+
+    /// A lane of the worker's loaded models that may go before the job whose turn it is, or the only lane there that
+    /// can go.
+    fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
+        if pull.query.only.is_some() {
+            return None;
+        }
+        if !pull.query.reach.has(class) {
+            return self.loaded_lane(pull, priority, Some(class));
+        }
+        let open = self.loaded_lane(pull, priority, None)?;
+        let is_warm = pull.takes(self.next_lane((priority, class))?) > 0;
+        (!is_warm && self.waited_ms((priority, class)) < pull.query.patience_ms).then_some(open)
+    }
+
+    /// The lane that would be served next.
+    fn next_lane(&self, shelf: ShelfName) -> Option<&String> {
+        let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
+        Some(self.lanes_of.get(&(shelf, tenant.clone()))?.first()?.0)
+    }
+
+    /// The job that would be served next.
+    pub(super) fn head(&self, shelf: ShelfName) -> Option<JobId> {
+        let lane = self.lanes.get(self.next_lane(shelf)?)?;
+        lane.front.front().or(lane.queue.front()).copied()
+    }
+
+    /// How long the job that would be served next has been ready; 0 when there is none.
+    fn waited_ms(&self, shelf: ShelfName) -> u64 {
+        let head = self.head(shelf).and_then(|id| self.jobs.get(&id));
+        head.map_or(0, |record| self.now.saturating_sub(record.ready_ms))
+    }
+
+    /// Whether the job that would be served next has waited too long.
+    fn is_aged(&self, shelf: ShelfName) -> bool {
+        self.waited_ms(shelf) >= AGE_AFTER_MS
+    }
+}
