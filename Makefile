@@ -324,7 +324,7 @@ chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each besid
 	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(or $(SEEDS),5) --jobs $(or $(JOBS),100000) $(if $(SEED),--from $(SEED))
 
 # Planted bugs that the load of the chaos run does not bring out, or not each time, each with the tests that must catch it: mutant=tests.
-QUEUE_MUTANTS = no-fence-check=redis::redis_keeps_every_promise poisoned-record=quarantine:: reply-without-bound=redis::redis_keeps_every_promise
+QUEUE_MUTANTS = no-fence-check=redis::conformance:: poisoned-record=quarantine:: reply-without-bound=redis::conformance::
 QUEUE_TEST = $(TEST) --quiet -p stokehold-queue --features stokehold-queue/mutants --test it --
 
 mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch

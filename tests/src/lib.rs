@@ -9,4 +9,5 @@ pub mod redis_sentinel;
 pub mod redis_server;
 pub mod small_disk;
 pub mod stack;
+pub mod tie;
 mod topology;

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
 use crate::redis_cluster::RedisCluster;
 use crate::redis_sentinel::RedisService;
 use crate::redis_server::RedisServer;
+use crate::tie::Tie;
 
 /// Shards on a cluster of three primaries.
 const SHARDS: u8 = 3;
@@ -68,26 +68,4 @@ fn start() -> Option<Shared> {
         other => panic!("STOKE_TEST_TOPOLOGY={other}: it is single, cluster or failover"),
     };
     Some(Shared { servers, prefixes: Mutex::default(), _tie: Tie::new(&dir, pids) })
-}
-
-/// Ends processes and deletes their directory when this process ends, however it does: nothing static is dropped.
-struct Tie {
-    _child: Child,
-    _open: Option<ChildStdin>,
-}
-
-impl Tie {
-    fn new(dir: &Path, pids: Vec<u32>) -> Self {
-        let mut child = Command::new("sh")
-            .args(["-c", r#"cat >/dev/null; dir=$1; shift; kill -9 "$@"; rm -rf "$dir""#, "tie"])
-            .arg(dir)
-            .args(pids.iter().map(u32::to_string))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("there is a shell");
-        let open = child.stdin.take();
-        Self { _child: child, _open: open }
-    }
 }

@@ -1,12 +1,12 @@
 use stokehold_queue::{Clock, ManualClock, MemoryQueue};
 
-use crate::conformance::{self, LEASE_MS, START_MS};
+use crate::conformance::{LEASE_MS, START_MS};
 
-#[tokio::test]
-async fn memory_keeps_every_promise() {
-    conformance::exercise(async || {
-        let clock = ManualClock::new(START_MS);
-        (MemoryQueue::new(Clock::Manual(clock.clone()), LEASE_MS), clock)
-    })
-    .await;
+async fn fresh() -> (MemoryQueue, ManualClock) {
+    let clock = ManualClock::new(START_MS);
+    (MemoryQueue::new(Clock::Manual(clock.clone()), LEASE_MS), clock)
+}
+
+mod conformance {
+    crate::conformance::cases!(crate::memory::fresh);
 }

@@ -1,14 +1,37 @@
 //! Lists of the registry: one record that cannot be read hides no other.
 
+mod machines;
+mod versions;
+
 use redis::AsyncCommands;
+use stokehold_queue::demands::Trust;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::registry::{Change, Deployed, ENDPOINTS_MAX, SealedSecret, VERSIONS_MAX, Which};
-use stokehold_queue::{Clock, RedisConfig, RedisQueue};
+use stokehold_queue::{Clock, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce};
 
-use crate::redis::{raw, server, token};
+use crate::redis::{raw, server};
 use crate::requirements::endpoint;
 
 const GARBAGE: &str = r#"{"of_a_later_release":["#;
+
+fn token(hash: &str) -> TokenRecord {
+    TokenRecord {
+        trust: Trust::Owned,
+        region: String::new(),
+        id: nonce(),
+        hash: hash.into(),
+        kind: TokenKind::Join,
+        tenant: "t".into(),
+        scopes: vec![],
+        user: String::new(),
+        name: "box".into(),
+        created_ms: 1,
+        expires_ms: None,
+        single_use: true,
+        machine: None,
+        spent: None,
+    }
+}
 
 #[tokio::test]
 async fn a_record_that_cannot_be_read_hides_no_other() {

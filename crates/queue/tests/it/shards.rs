@@ -1,6 +1,7 @@
 //! Shards, on one server and on a cluster of three primaries.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -11,14 +12,15 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisConfig, Shards};
 use stokehold_tests::redis_cluster::RedisCluster;
 use stokehold_tests::redis_server::RedisServer;
+use stokehold_tests::tie::Tie;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::conformance::{self, LEASE_MS, SHARD, START_MS, held, of, query, spec, succeed};
-use crate::redis::server;
+use crate::conformance::{LEASE_MS, SHARD, START_MS, held, of, query, spec, succeed};
+use crate::redis::{server, shared_server};
 
-/// Whom the shared stories tell of.
-const TOLD_OF: [&str; 8] = ["acme", "zoo", "other", "v", "now", "paying", "slow", "comes"];
+/// The tenants of the conformance cases.
+const TENANTS: [&str; 8] = ["acme", "zoo", "other", "v", "now", "paying", "slow", "comes"];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -61,7 +63,7 @@ async fn spread(cluster: &RedisCluster, clock: Clock) -> (Shards, String) {
 
 fn seed_homes(registry: &RedisServer, prefix: &str) {
     let (key, shard) = (format!("{{{prefix}:registry}}:homes"), SHARD.to_string());
-    for tenant in TOLD_OF {
+    for tenant in TENANTS {
         let _: u32 = registry.ask(&["HSET", &key, tenant, &shard]);
     }
 }
@@ -92,24 +94,33 @@ async fn one_each(shards: &Shards) -> Vec<JobId> {
     ids
 }
 
-#[tokio::test]
-async fn shards_on_one_server_keep_every_promise() {
-    let (server, _dir) = server(&[]);
-    conformance::exercise(async || {
-        let clock = ManualClock::new(START_MS);
-        (on_one(&server, Clock::Manual(clock.clone())).await, clock)
-    })
-    .await;
+/// Three shards on the server that all of these cases share.
+async fn fresh_on_one() -> (Shards, ManualClock) {
+    static SERVER: OnceLock<(RedisServer, Tie)> = OnceLock::new();
+    let (server, _) = SERVER.get_or_init(shared_server);
+    let clock = ManualClock::new(START_MS);
+    (on_one(server, Clock::Manual(clock.clone())).await, clock)
 }
 
-#[tokio::test]
-async fn shards_on_a_cluster_keep_every_promise() {
-    let (cluster, _dir) = cluster();
-    conformance::exercise(async || {
-        let clock = ManualClock::new(START_MS);
-        (on_cluster(&cluster, Clock::Manual(clock.clone())).await, clock)
-    })
-    .await;
+/// Three shards on the cluster that all of these cases share.
+async fn fresh_on_cluster() -> (Shards, ManualClock) {
+    static CLUSTER: OnceLock<(RedisCluster, Tie)> = OnceLock::new();
+    let (cluster, _) = CLUSTER.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let cluster = RedisCluster::start(&dir, &[]);
+        let tie = Tie::new(&dir, cluster.nodes().iter().map(RedisServer::pid));
+        (cluster, tie)
+    });
+    let clock = ManualClock::new(START_MS);
+    (on_cluster(cluster, Clock::Manual(clock.clone())).await, clock)
+}
+
+mod conformance_on_one_server {
+    crate::conformance::cases!(crate::shards::fresh_on_one);
+}
+
+mod conformance_on_a_cluster {
+    crate::conformance::cases!(crate::shards::fresh_on_cluster);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use stokehold_queue::{Error, Fence, JobId, ManualClock, Queue};
 
 use super::{held, job, one, owned, query, report, state, submit, succeed};
 
-pub(super) async fn a_job_goes_from_submit_to_its_result<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_goes_from_submit_to_its_result<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let new = job("echo");
     let id = new.id;
     assert_eq!(queue.submit(vec![new]).await.unwrap(), [Submitted::New(id)]);
@@ -37,7 +37,7 @@ pub(super) async fn a_job_goes_from_submit_to_its_result<Q: Queue>(queue: &Q, cl
     assert_eq!(ended.winner(), Some(attempt));
 }
 
-pub(super) async fn the_same_id_twice_is_one_job<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn the_same_id_twice_is_one_job<Q: Queue>(queue: &Q, _: &ManualClock) {
     let new = job("echo");
     queue.submit(vec![new.clone()]).await.unwrap();
     assert_eq!(queue.submit(vec![new.clone()]).await.unwrap(), [Submitted::New(new.id)]);
@@ -49,7 +49,7 @@ fn named(key: &str, request_hash: &str) -> NewJob {
     NewJob { idempotency, ..job("echo") }
 }
 
-pub(super) async fn an_idempotency_key_gives_one_job_or_a_conflict<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_idempotency_key_gives_one_job_or_a_conflict<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = named("k", "h1");
     let id = first.id;
     queue.submit(vec![first]).await.unwrap();
@@ -61,7 +61,7 @@ pub(super) async fn an_idempotency_key_gives_one_job_or_a_conflict<Q: Queue>(que
     assert!(matches!(queue.submit(vec![foreign]).await.unwrap()[..], [Submitted::New(_)]), "keys are per tenant");
 }
 
-pub(super) async fn a_conflict_accepts_nothing_of_its_bulk<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_conflict_accepts_nothing_of_its_bulk<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![named("k", "h1")]).await.unwrap();
     let fresh = job("echo");
     let id = fresh.id;
@@ -70,7 +70,7 @@ pub(super) async fn a_conflict_accepts_nothing_of_its_bulk<Q: Queue>(queue: &Q, 
     assert_eq!(queue.depth().await.unwrap()[0].jobs, 1);
 }
 
-pub(super) async fn a_cancelled_job_never_gets_a_result<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_cancelled_job_never_gets_a_result<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     assert_eq!(queue.cancel("acme", &[lease.job_id]).await.unwrap()[0], CancelAnswer::Cancelled);
@@ -84,7 +84,7 @@ pub(super) async fn a_cancelled_job_never_gets_a_result<Q: Queue>(queue: &Q, _: 
     assert_eq!(queue.lease(query(1, 0)).await.unwrap().len(), 0);
 }
 
-pub(super) async fn a_cancelled_job_leaves_its_lane<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_cancelled_job_leaves_its_lane<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let (doomed, kept) = (job("echo"), job("echo"));
     let later = NewJob { run_after_ms: clock.now_ms() + 5, ..job("echo") };
     let (doomed_id, kept_id, later_id) = (doomed.id, kept.id, later.id);
@@ -99,7 +99,7 @@ pub(super) async fn a_cancelled_job_leaves_its_lane<Q: Queue>(queue: &Q, clock: 
     assert!(queue.depth().await.unwrap().is_empty());
 }
 
-pub(super) async fn another_tenants_job_cannot_be_cancelled<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn another_tenants_job_cannot_be_cancelled<Q: Queue>(queue: &Q, _: &ManualClock) {
     let new = job("echo");
     let id = new.id;
     queue.submit(vec![new]).await.unwrap();
@@ -107,7 +107,7 @@ pub(super) async fn another_tenants_job_cannot_be_cancelled<Q: Queue>(queue: &Q,
     assert_eq!(state(queue, id).await, JobState::Queued);
 }
 
-pub(super) async fn a_large_result_lies_under_the_winning_attempt<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_large_result_lies_under_the_winning_attempt<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     queue.finish(&[report(&lease, FinishOutcome::Stored { size_bytes: 99 })]).await.unwrap();
@@ -116,7 +116,7 @@ pub(super) async fn a_large_result_lies_under_the_winning_attempt<Q: Queue>(queu
     assert_eq!(key, format!("results/acme/{}/1-{}/output.json", lease.job_id, lease.fence));
 }
 
-pub(super) async fn lists_page_newest_first_and_filter<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn lists_page_newest_first_and_filter<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut jobs: Vec<NewJob> = (0..250).map(|_| job("echo")).collect();
     jobs[7].spec.endpoint = "rare".into();
     jobs[9].spec.metadata.insert("run".into(), "r1".into());
@@ -144,14 +144,14 @@ pub(super) async fn lists_page_newest_first_and_filter<Q: Queue>(queue: &Q, _: &
     assert!(queue.list("other", &ListFilter::default(), None, 20).await.unwrap().jobs.is_empty());
 }
 
-pub(super) async fn depth_counts_ready_jobs<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn depth_counts_ready_jobs<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("a"), job("b"), job("b")]).await.unwrap();
     let depths: Vec<(String, u64)> =
         queue.depth().await.unwrap().into_iter().map(|depth| (depth.lane, depth.jobs)).collect();
     assert_eq!(depths, [("1:0:acme:b".to_owned(), 2), ("1:0:acme:a".to_owned(), 1)]);
 }
 
-pub(super) async fn unknown_ids_are_not_found<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn unknown_ids_are_not_found<Q: Queue>(queue: &Q, _: &ManualClock) {
     let id = JobId::new(super::SHARD);
     let lease = LeaseRef { job_id: id, fence: Fence::new(1, "x") };
     assert!(queue.get(id).await.unwrap().is_none());
@@ -162,7 +162,7 @@ pub(super) async fn unknown_ids_are_not_found<Q: Queue>(queue: &Q, _: &ManualClo
     assert!(queue.read_events(id, "", 10).await.unwrap().is_empty());
 }
 
-pub(super) async fn an_idempotency_key_twice_in_one_call_gives_one_job<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_idempotency_key_twice_in_one_call_gives_one_job<Q: Queue>(queue: &Q, _: &ManualClock) {
     let (first, second) = (named("k", "h1"), named("k", "h1"));
     let id = first.id;
     let answers = queue.submit(vec![first, second]).await.unwrap();
@@ -174,7 +174,7 @@ pub(super) async fn an_idempotency_key_twice_in_one_call_gives_one_job<Q: Queue>
     assert_eq!(queue.lease(query(10, 0)).await.unwrap().len(), 2);
 }
 
-pub(super) async fn many_jobs_are_cancelled_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn many_jobs_are_cancelled_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     let running = submit(queue, [owned("acme", "echo")]).await[0];
     one(queue).await;
     let queued = submit(queue, [owned("acme", "echo"), owned("acme", "other")]).await;

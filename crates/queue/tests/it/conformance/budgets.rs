@@ -36,7 +36,7 @@ async fn budgets<Q: Queue>(queue: &Q) -> Vec<Budgeted> {
     queue.budgets(day_of(START_MS)).await.unwrap()
 }
 
-pub(super) async fn a_gate_whose_budget_is_spent_starts_nothing_until_midnight<Q: Queue>(
+pub(crate) async fn a_gate_whose_budget_is_spent_starts_nothing_until_midnight<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {
@@ -58,7 +58,7 @@ pub(super) async fn a_gate_whose_budget_is_spent_starts_nothing_until_midnight<Q
     assert_eq!(take(queue, 10).await.len(), 3, "nobody had to lift it");
 }
 
-pub(super) async fn a_budget_of_nothing_lets_nothing_start_on_any_day<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_budget_of_nothing_lets_nothing_start_on_any_day<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, vec![spec("a"); 2]).await;
     limit_tenant(queue, "acme", may_spend(0)).await;
     assert_eq!(take(queue, 10).await.len(), 0, "before anybody has looked");
@@ -71,7 +71,7 @@ pub(super) async fn a_budget_of_nothing_lets_nothing_start_on_any_day<Q: Queue>(
     assert_eq!(take(queue, 10).await.len(), 2);
 }
 
-pub(super) async fn what_runs_goes_on_and_is_told_of<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn what_runs_goes_on_and_is_told_of<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "acme", may_spend(100)).await;
     let line = BatchLine { id: "batch_7".to_owned(), line: 1, custom_id: None };
     submit(queue, [JobSpec { batch: Some(line), ..spec("a") }]).await;
@@ -89,7 +89,7 @@ pub(super) async fn what_runs_goes_on_and_is_told_of<Q: Queue>(queue: &Q, clock:
     assert_eq!(queue.running().await.unwrap(), []);
 }
 
-pub(super) async fn a_pause_stays_until_the_budget_is_raised_or_lifted<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_pause_stays_until_the_budget_is_raised_or_lifted<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![spec("a"); 3]).await;
     let lease = one(queue).await;
     for (then, starts) in [(Some(may_spend(100)), 0), (Some(may_spend(99)), 0), (Some(may_spend(101)), 1), (None, 1)] {
@@ -103,7 +103,7 @@ pub(super) async fn a_pause_stays_until_the_budget_is_raised_or_lifted<Q: Queue>
     succeeds(queue, &lease).await;
 }
 
-pub(super) async fn a_pause_and_limits_do_not_overwrite_each_other<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_pause_and_limits_do_not_overwrite_each_other<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", may_spend(100)).await;
     assert_eq!(queue.pause(&acme(), &budget(100), &at(Standing::Warned)).await.unwrap(), Some(None));
     submit(queue, vec![spec("a"); 3]).await;
@@ -121,7 +121,7 @@ pub(super) async fn a_pause_and_limits_do_not_overwrite_each_other<Q: Queue>(que
     assert_eq!(queue.pause(&Gate::Tenant("zoo".into()), &budget(1), &at(Standing::Reached)).await.unwrap(), None);
 }
 
-pub(super) async fn what_is_spent_at_a_gate_is_told_by_day<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn what_is_spent_at_a_gate_is_told_by_day<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", may_spend(1_000)).await;
     let gate = Gate::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
     queue.limit(&gate, Some(&may_spend(500))).await.unwrap();
@@ -137,7 +137,7 @@ pub(super) async fn what_is_spent_at_a_gate_is_told_by_day<Q: Queue>(queue: &Q, 
     assert_eq!(facts(tomorrow), [(gate, 0), (acme(), 0)]);
 }
 
-pub(super) async fn an_endpoint_without_budget_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_endpoint_without_budget_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
     let gate = Gate::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
     queue.limit(&gate, Some(&may_spend(0))).await.unwrap();
     submit(queue, [spec("a"), spec("b")]).await;

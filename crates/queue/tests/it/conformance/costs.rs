@@ -30,7 +30,7 @@ fn sums(spent: &[Spent]) -> (u64, u64, u64, u64) {
     (sum(|it| it.jobs), sum(|it| it.run_ms), sum(|it| it.run_usd_micros), sum(|it| it.load_usd_micros))
 }
 
-pub(super) async fn every_attempt_that_ends_is_counted_once<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn every_attempt_that_ends_is_counted_once<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, [spec("echo")]).await;
     let first = one(queue).await;
     ends(queue, on("m-1", fail(&first, ErrorCode::HandlerError))).await;
@@ -46,7 +46,7 @@ pub(super) async fn every_attempt_that_ends_is_counted_once<Q: Queue>(queue: &Q,
     assert_eq!((all[0].machine.as_str(), all[0].day), ("m-1", day_of(START_MS)));
 }
 
-pub(super) async fn jobs_that_shared_a_call_share_what_it_cost<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn jobs_that_shared_a_call_share_what_it_cost<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![spec("embed"); 4]).await;
     let share = |lease: &Lease| {
         let timing = Timing { run_ms: 4_000, batch_size: 4, ..Timing::default() };
@@ -58,7 +58,7 @@ pub(super) async fn jobs_that_shared_a_call_share_what_it_cost<Q: Queue>(queue: 
     assert_eq!(sums(&spent(queue).await), (4, 4_000, 4_000, 0));
 }
 
-pub(super) async fn what_is_released_or_lost_or_cancelled_is_not_counted<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn what_is_released_or_lost_or_cancelled_is_not_counted<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let id = submit(queue, [spec("echo")]).await[0];
     queue.release(&[held(&one(queue).await)]).await.unwrap();
     one(queue).await;
@@ -70,7 +70,7 @@ pub(super) async fn what_is_released_or_lost_or_cancelled_is_not_counted<Q: Queu
     assert_eq!(spent(queue).await, []);
 }
 
-pub(super) async fn each_tenant_endpoint_batch_and_machine_is_counted_apart<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn each_tenant_endpoint_batch_and_machine_is_counted_apart<Q: Queue>(queue: &Q, _: &ManualClock) {
     let line = BatchLine { id: "batch_7".to_owned(), line: 1, custom_id: None };
     let in_batch = JobSpec { batch: Some(line), ..spec("echo") };
     submit(queue, [spec("echo"), spec("draw"), owned("zoo", "echo"), in_batch, spec("echo")]).await;
@@ -88,7 +88,7 @@ pub(super) async fn each_tenant_endpoint_batch_and_machine_is_counted_apart<Q: Q
     assert!(queue.spent(today + 1..=today + 5, None).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_run_over_midnight_is_counted_in_both_days<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_run_over_midnight_is_counted_in_both_days<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, [spec("echo")]).await;
     let midnight = (START_MS / DAY_MS + 1) * DAY_MS;
     clock.advance_ms(midnight - START_MS - 20_000);

@@ -46,7 +46,7 @@ async fn settle<Q: Queue>(queue: &Q, id: JobId) -> bool {
     queue.settle(&Settlement { id, revision: job.revision, steps: vec![], verdict }).await.unwrap()
 }
 
-pub(super) async fn a_job_waits_for_the_success_of_another<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_waits_for_the_success_of_another<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     let second = submit(queue, [after(&[first], DependencyOn::Success)]).await[0];
     assert_eq!(state(queue, second).await, JobState::Blocked);
@@ -61,7 +61,7 @@ pub(super) async fn a_job_waits_for_the_success_of_another<Q: Queue>(queue: &Q, 
     succeeds(queue, &lease).await;
 }
 
-pub(super) async fn a_job_that_wants_an_end_takes_any<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_that_wants_an_end_takes_any<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     let second = submit(queue, [after(&[first], DependencyOn::Completion)]).await[0];
     fails(queue, &one(queue).await, ErrorCode::Rejected).await;
@@ -69,7 +69,7 @@ pub(super) async fn a_job_that_wants_an_end_takes_any<Q: Queue>(queue: &Q, _: &M
     assert_eq!(one(queue).await.job_id, second);
 }
 
-pub(super) async fn a_failed_dependency_is_told_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_failed_dependency_is_told_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("a"), spec("b")]).await;
     let second = submit(queue, [after(&first, DependencyOn::Success)]).await[0];
     let third = submit(queue, [after(&[second], DependencyOn::Success)]).await[0];
@@ -81,7 +81,7 @@ pub(super) async fn a_failed_dependency_is_told_at_once<Q: Queue>(queue: &Q, _: 
     assert_eq!(settle_all(queue).await, []);
 }
 
-pub(super) async fn a_cancelled_dependency_is_told_too<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_cancelled_dependency_is_told_too<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     let waiting =
         submit(queue, [after(&[first], DependencyOn::Success), after(&[first], DependencyOn::Completion)]).await;
@@ -91,7 +91,7 @@ pub(super) async fn a_cancelled_dependency_is_told_too<Q: Queue>(queue: &Q, _: &
     assert_eq!(state(queue, waiting[1]).await, JobState::Queued);
 }
 
-pub(super) async fn a_job_waits_for_all_it_names<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_waits_for_all_it_names<Q: Queue>(queue: &Q, _: &ManualClock) {
     let all = submit(queue, vec![spec("echo"); 120]).await;
     let last = submit(queue, [after(&all, DependencyOn::Success)]).await[0];
     for want in [50, 50, 20] {
@@ -105,7 +105,7 @@ pub(super) async fn a_job_waits_for_all_it_names<Q: Queue>(queue: &Q, _: &Manual
     assert_eq!(one(queue).await.job_id, last);
 }
 
-pub(super) async fn a_job_that_many_wait_for_tells_them_in_pieces<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_that_many_wait_for_tells_them_in_pieces<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     submit(queue, vec![after(&[first], DependencyOn::Success); 250]).await;
     succeeds(queue, &one(queue).await).await;
@@ -120,7 +120,7 @@ pub(super) async fn a_job_that_many_wait_for_tells_them_in_pieces<Q: Queue>(queu
     assert!(queue.unblock(first).await.unwrap(), "once more does no harm");
 }
 
-pub(super) async fn what_has_ended_already_is_not_waited_for<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn what_has_ended_already_is_not_waited_for<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("a"), spec("b")]).await;
     for lease in take(queue, 2).await {
         match lease.job_id == first[0] {
@@ -147,12 +147,12 @@ async fn refused<Q: Queue>(queue: &Q, jobs: Vec<NewJob>, number: usize, missing:
     }
 }
 
-pub(super) async fn an_unknown_dependency_is_refused<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_unknown_dependency_is_refused<Q: Queue>(queue: &Q, _: &ManualClock) {
     let unknown = JobId::new(super::SHARD);
     refused(queue, vec![of(spec("echo")), of(after(&[unknown], DependencyOn::Completion))], 1, unknown).await;
 }
 
-pub(super) async fn anothers_job_cannot_be_waited_for<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn anothers_job_cannot_be_waited_for<Q: Queue>(queue: &Q, _: &ManualClock) {
     let foreign = submit(queue, [owned("zoo", "echo")]).await[0];
     refused(queue, vec![of(after(&[foreign], DependencyOn::Completion))], 0, foreign).await;
     let foreign = of(owned("zoo", "echo"));
@@ -160,7 +160,7 @@ pub(super) async fn anothers_job_cannot_be_waited_for<Q: Queue>(queue: &Q, _: &M
     refused(queue, vec![foreign, of(after(&[id], DependencyOn::Completion))], 1, id).await;
 }
 
-pub(super) async fn no_job_waits_for_itself<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn no_job_waits_for_itself<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut own = of(spec("echo"));
     let id = own.id;
     own.spec.depends_on = after(&[id], DependencyOn::Completion).depends_on;
@@ -170,7 +170,7 @@ pub(super) async fn no_job_waits_for_itself<Q: Queue>(queue: &Q, _: &ManualClock
     refused(queue, vec![other, own], 0, id).await;
 }
 
-pub(super) async fn a_job_may_wait_for_one_of_its_own_call<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_may_wait_for_one_of_its_own_call<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = of(spec("echo"));
     let second = of(after(&[first.id], DependencyOn::Success));
     let third = of(after(&[first.id, second.id], DependencyOn::Success));
@@ -184,7 +184,7 @@ pub(super) async fn a_job_may_wait_for_one_of_its_own_call<Q: Queue>(queue: &Q, 
     }
 }
 
-pub(super) async fn what_is_not_settled_is_given_out_again<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn what_is_not_settled_is_given_out_again<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     let second = submit(queue, [after(&[first], DependencyOn::Success)]).await[0];
     succeeds(queue, &one(queue).await).await;
@@ -211,7 +211,7 @@ pub(super) async fn what_is_not_settled_is_given_out_again<Q: Queue>(queue: &Q, 
     assert_eq!(queue.due(CLAIM_MS).await.unwrap(), []);
 }
 
-pub(super) async fn a_blocked_job_can_be_cancelled_and_leaves_nothing_to_settle<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_blocked_job_can_be_cancelled_and_leaves_nothing_to_settle<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
     let waiting = submit(queue, vec![after(&[first], DependencyOn::Success); 2]).await;
     cancels(queue, waiting[0]).await;

@@ -29,7 +29,7 @@ fn share(tenants: &[String], tenant: &str) -> usize {
     tenants.iter().filter(|other| *other == tenant).count()
 }
 
-pub(super) async fn nobody_starts_later_than_alone_at_its_share<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn nobody_starts_later_than_alone_at_its_share<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, many("flood", "echo", 1_000)).await;
     submit(queue, many("flood", "echo", 1_000)).await;
     for tenant in 1..20 {
@@ -50,7 +50,7 @@ pub(super) async fn nobody_starts_later_than_alone_at_its_share<Q: Queue>(queue:
     assert_eq!(counts["flood"], 120 - 19 * 5);
 }
 
-pub(super) async fn a_share_is_as_large_as_its_weight<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_share_is_as_large_as_its_weight<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "paying", Limits { weight: Some(3.0), ..Limits::default() }).await;
     submit(queue, many("paying", "echo", 60)).await;
     submit(queue, many("trying", "echo", 60)).await;
@@ -58,7 +58,7 @@ pub(super) async fn a_share_is_as_large_as_its_weight<Q: Queue>(queue: &Q, clock
     assert_eq!((share(&tenants, "paying"), share(&tenants, "trying")), (30, 10));
 }
 
-pub(super) async fn seconds_of_a_card_are_shared_and_not_jobs<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn seconds_of_a_card_are_shared_and_not_jobs<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("slow", "video", 30)).await;
     submit(queue, many("quick", "text", 200)).await;
     let took = |lease: &Lease| if lease.spec.tenant == "slow" { 10_000 } else { 1_000 };
@@ -67,7 +67,7 @@ pub(super) async fn seconds_of_a_card_are_shared_and_not_jobs<Q: Queue>(queue: &
     assert!((9..=11).contains(&slow), "{slow} of 110 starts took half of the time");
 }
 
-pub(super) async fn a_wrong_estimate_is_made_good_after_the_finish<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_wrong_estimate_is_made_good_after_the_finish<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("slow", "unknown", 2)).await;
     submit(queue, many("quick", "echo", 40)).await;
     let took = |lease: &Lease| if lease.spec.tenant == "slow" { 20_000 } else { 1_000 };
@@ -77,7 +77,7 @@ pub(super) async fn a_wrong_estimate_is_made_good_after_the_finish<Q: Queue>(que
     assert!((20..=22).contains(&(slow[1] - slow[0])), "the second waits until the other has had as much: {slow:?}");
 }
 
-pub(super) async fn who_comes_back_is_neither_owed_nor_punished<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn who_comes_back_is_neither_owed_nor_punished<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("steady", "echo", 100)).await;
     submit(queue, many("comes", "echo", 1)).await;
     run(queue, clock, 50, |_| 1_000).await;
@@ -87,7 +87,7 @@ pub(super) async fn who_comes_back_is_neither_owed_nor_punished<Q: Queue>(queue:
     assert!((9..=11).contains(&comes), "{comes} of 20, though it had nothing of the 50 before: {tenants:?}");
 }
 
-pub(super) async fn the_classes_of_a_priority_share_a_large_card<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn the_classes_of_a_priority_share_a_large_card<Q: Queue>(queue: &Q, _: &ManualClock) {
     for class in [0, 24] {
         submit(queue, (0..40).map(|_| JobSpec { vram_class_gib: class, ..spec("echo") })).await;
     }
@@ -98,7 +98,7 @@ pub(super) async fn the_classes_of_a_priority_share_a_large_card<Q: Queue>(queue
     assert_eq!(classes.iter().filter(|class| **class == 24).count(), 10, "{classes:?}");
 }
 
-pub(super) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clock: &ManualClock) {
     for tenant in ["v", "now", "other"] {
         submit(queue, many(tenant, "echo", 40)).await;
     }
@@ -117,7 +117,7 @@ pub(super) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clo
     }
 }
 
-pub(super) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "now", Limits { max_running: Some(1), ..Limits::default() }).await;
     submit(queue, many("now", "echo", 2)).await;
     submit(queue, many("other", "echo", 9)).await;
@@ -132,17 +132,17 @@ pub(super) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(que
     assert_eq!(one(queue).await.spec.tenant, "now");
 }
 
-pub(super) async fn jobs_that_share_a_call_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn jobs_that_share_a_call_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let batch = |jobs| Timing { batch_size: jobs, ..Timing::default() };
     jobs_pay_their_part(queue, clock, batch).await;
 }
 
-pub(super) async fn jobs_that_share_a_process_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn jobs_that_share_a_process_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let process = |jobs| Timing { sharers_milli: jobs * 1_000, ..Timing::default() };
     jobs_pay_their_part(queue, clock, process).await;
 }
 
-pub(super) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("back", "echo", 20)).await;
     submit(queue, many("stays", "echo", 20)).await;
     let leases = queue.lease(query(4, 0)).await.unwrap();
@@ -161,7 +161,7 @@ pub(super) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &
 }
 
 /// A tenant whose jobs wait for a slot of the worker, behind those of another, has had no more of the card for that.
-pub(super) async fn nobody_pays_for_waiting_inside_a_worker<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn nobody_pays_for_waiting_inside_a_worker<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("behind", "echo", 100)).await;
     submit(queue, many("before", "echo", 100)).await;
     let mut ended = HashMap::<String, usize>::new();

@@ -21,7 +21,7 @@ fn endpoint(endpoint: &str) -> Gate {
     Gate::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() }
 }
 
-pub(super) async fn a_tenant_runs_no_more_than_it_may<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_tenant_runs_no_more_than_it_may<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", running(2)).await;
     submit(queue, (0..3).flat_map(|_| [spec("a"), spec("b")])).await;
     submit(queue, vec![owned("zoo", "a"); 3]).await;
@@ -35,7 +35,7 @@ pub(super) async fn a_tenant_runs_no_more_than_it_may<Q: Queue>(queue: &Q, _: &M
     assert_eq!(take(queue, 10).await.len(), 3);
 }
 
-pub(super) async fn an_endpoint_runs_no_more_than_it_may_and_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_endpoint_runs_no_more_than_it_may_and_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.limit(&endpoint("a"), Some(&running(1))).await.unwrap();
     submit(queue, vec![spec("a"); 3]).await;
     submit(queue, vec![spec("b"); 3]).await;
@@ -49,7 +49,7 @@ pub(super) async fn an_endpoint_runs_no_more_than_it_may_and_stops_nobody_else<Q
     assert_eq!(one(queue).await.spec.endpoint, next.spec.endpoint);
 }
 
-pub(super) async fn a_cap_of_nothing_stops_all_until_it_is_lifted<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_cap_of_nothing_stops_all_until_it_is_lifted<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", running(0)).await;
     submit(queue, [spec("a"), spec("b")]).await;
     assert_eq!(take(queue, 10).await.len(), 0);
@@ -62,7 +62,7 @@ pub(super) async fn a_cap_of_nothing_stops_all_until_it_is_lifted<Q: Queue>(queu
     assert_eq!(take(queue, 10).await.len(), 2);
 }
 
-pub(super) async fn nothing_of_a_disabled_tenant_starts_until_it_is_enabled_whatever_its_limits<Q: Queue>(
+pub(crate) async fn nothing_of_a_disabled_tenant_starts_until_it_is_enabled_whatever_its_limits<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
@@ -84,7 +84,7 @@ pub(super) async fn nothing_of_a_disabled_tenant_starts_until_it_is_enabled_what
     assert_eq!(take(queue, 10).await.len(), 3);
 }
 
-pub(super) async fn every_end_of_an_attempt_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn every_end_of_an_attempt_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "acme", running(1)).await;
     queue.limit(&endpoint("a"), Some(&running(1))).await.unwrap();
     submit(queue, vec![spec("a"); 5]).await;
@@ -116,7 +116,7 @@ pub(super) async fn every_end_of_an_attempt_gives_its_place_back<Q: Queue>(queue
     assert_eq!(usage, Usage { open: 1, running: 0 }, "the one that failed waits for its retry");
 }
 
-pub(super) async fn starts_a_minute_are_spread_over_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn starts_a_minute_are_spread_over_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "acme", rate(600)).await;
     submit(queue, vec![spec("echo"); 40]).await;
     assert_eq!(take(queue, 20).await.len(), 10, "what one second lets through");
@@ -148,7 +148,7 @@ pub(super) async fn starts_a_minute_are_spread_over_it<Q: Queue>(queue: &Q, cloc
     assert_eq!(take(queue, 10).await.len(), 1);
 }
 
-pub(super) async fn a_rate_of_nothing_starts_nothing<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_rate_of_nothing_starts_nothing<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "acme", rate(0)).await;
     submit(queue, [spec("echo")]).await;
     assert_eq!(take(queue, 10).await.len(), 0);
@@ -159,7 +159,7 @@ pub(super) async fn a_rate_of_nothing_starts_nothing<Q: Queue>(queue: &Q, clock:
     one(queue).await;
 }
 
-pub(super) async fn a_weight_of_nothing_breaks_no_shelf<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_weight_of_nothing_breaks_no_shelf<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", Limits { weight: Some(0.0), ..Limits::default() }).await;
     submit(queue, vec![spec("echo"); 3]).await;
     submit(queue, vec![owned("zoo", "echo"); 3]).await;
@@ -168,7 +168,7 @@ pub(super) async fn a_weight_of_nothing_breaks_no_shelf<Q: Queue>(queue: &Q, _: 
     }
 }
 
-pub(super) async fn a_gate_that_opens_wakes_a_waiter<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_gate_that_opens_wakes_a_waiter<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     limit_tenant(queue, "acme", running(1)).await;
     submit(queue, vec![spec("echo"); 3]).await;
@@ -188,7 +188,7 @@ pub(super) async fn a_gate_that_opens_wakes_a_waiter<Q: Queue>(queue: &Q, clock:
     assert_eq!(signals.recv().await, Some(Signal::Wake(3)));
 }
 
-pub(super) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", Limits { max_open: Some(4), ..Limits::default() }).await;
     queue.limit(&endpoint("a"), Some(&Limits { max_open: Some(2), ..Limits::default() })).await.unwrap();
     let first = submit(queue, [spec("a"), spec("b")]).await;
@@ -206,7 +206,7 @@ pub(super) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: 
     submit(queue, vec![owned("zoo", "a"); 10]).await;
 }
 
-pub(super) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock) {
     let tenant = Gate::Tenant("acme".into());
     let limits = Limits {
         weight: Some(2.5),
@@ -233,7 +233,7 @@ pub(super) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock
     assert_eq!(queue.usage(&endpoint("a")).await.unwrap(), (Limits::default(), Usage::default()));
 }
 
-pub(super) async fn what_holds_a_job_back_is_told<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn what_holds_a_job_back_is_told<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let a = spec("a");
     assert_eq!(queue.held_by(&a).await.unwrap(), None);
     queue.limit(&endpoint("a"), Some(&running(1))).await.unwrap();

@@ -6,7 +6,7 @@ use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{LEASE_MS, cancels, fails, held, ids, keyed, one, query, spec, state, submit, succeeds, take};
 
-pub(super) async fn jobs_of_one_key_run_one_after_the_other_in_order<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn jobs_of_one_key_run_one_after_the_other_in_order<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs = submit(queue, vec![keyed("k", 1); 10]).await;
     let mut order = Vec::new();
     loop {
@@ -22,13 +22,13 @@ pub(super) async fn jobs_of_one_key_run_one_after_the_other_in_order<Q: Queue>(q
     assert_eq!(order, jobs);
 }
 
-pub(super) async fn different_keys_and_tenants_do_not_wait_for_one_another<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn different_keys_and_tenants_do_not_wait_for_one_another<Q: Queue>(queue: &Q, _: &ManualClock) {
     let foreign = JobSpec { tenant: "zoo".into(), ..keyed("k", 1) };
     submit(queue, [keyed("k", 1), keyed("k", 1), keyed("l", 1), spec("echo"), foreign]).await;
     assert_eq!(take(queue, 10).await.len(), 4);
 }
 
-pub(super) async fn a_key_lets_through_as_many_as_it_says<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_key_lets_through_as_many_as_it_says<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![keyed("k", 3); 8]).await;
     let leases = take(queue, 10).await;
     assert_eq!(leases.len(), 3);
@@ -39,7 +39,7 @@ pub(super) async fn a_key_lets_through_as_many_as_it_says<Q: Queue>(queue: &Q, _
     assert_eq!(take(queue, 10).await.len(), 0);
 }
 
-pub(super) async fn however_the_holder_ends_the_next_goes_on<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn however_the_holder_ends_the_next_goes_on<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let deadline_ms = Some(clock.now_ms() + 1_000);
     submit(queue, [JobSpec { deadline_ms, ..keyed("k", 1) }]).await;
     let jobs = submit(queue, vec![keyed("k", 1); 5]).await;
@@ -69,7 +69,7 @@ pub(super) async fn however_the_holder_ends_the_next_goes_on<Q: Queue>(queue: &Q
     assert_eq!(left, 4);
 }
 
-pub(super) async fn a_waiter_that_leaves_lets_the_others_wait_in_peace<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_waiter_that_leaves_lets_the_others_wait_in_peace<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let start_by_ms = Some(clock.now_ms() + 10);
     let jobs = submit(queue, vec![keyed("k", 1); 2]).await;
     let late = submit(queue, [JobSpec { start_by_ms, ..keyed("k", 1) }]).await[0];
@@ -87,7 +87,7 @@ pub(super) async fn a_waiter_that_leaves_lets_the_others_wait_in_peace<Q: Queue>
     assert!(queue.depth().await.unwrap().is_empty());
 }
 
-pub(super) async fn a_waiter_let_on_too_early_keeps_its_place<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_waiter_let_on_too_early_keeps_its_place<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs = submit(queue, vec![keyed("k", 1); 3]).await;
     let holder = one(queue).await;
     assert_eq!(take(queue, 10).await.len(), 0);
@@ -105,7 +105,7 @@ pub(super) async fn a_waiter_let_on_too_early_keeps_its_place<Q: Queue>(queue: &
     assert_eq!(one(queue).await.job_id, jobs[2]);
 }
 
-pub(super) async fn a_long_line_for_one_key_stops_nobody_behind_it<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_long_line_for_one_key_stops_nobody_behind_it<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![keyed("k", 1); 300]).await;
     let other = submit(queue, [spec("echo")]).await[0];
     one(queue).await;
@@ -113,7 +113,7 @@ pub(super) async fn a_long_line_for_one_key_stops_nobody_behind_it<Q: Queue>(que
     assert_eq!(queue.depth().await.unwrap()[0].jobs, 299, "who waits for a key is still queued");
 }
 
-pub(super) async fn a_waiter_before_a_closed_endpoint_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_waiter_before_a_closed_endpoint_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
     let closed = Gate::Endpoint { tenant: "acme".into(), endpoint: "closed".into() };
     let of_closed = JobSpec { endpoint: "closed".into(), ..keyed("k", 1) };
     let holder = submit(queue, [keyed("k", 1)]).await[0];
@@ -150,7 +150,7 @@ async fn order_of_starts<Q: Queue>(queue: &Q, want: u32) -> Vec<JobId> {
     }
 }
 
-pub(super) async fn jobs_of_one_key_on_several_endpoints_start_in_the_order_of_their_submit<Q: Queue>(
+pub(crate) async fn jobs_of_one_key_on_several_endpoints_start_in_the_order_of_their_submit<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
@@ -167,7 +167,7 @@ pub(super) async fn jobs_of_one_key_on_several_endpoints_start_in_the_order_of_t
     }
 }
 
-pub(super) async fn every_free_place_of_a_key_is_taken_in_the_order_of_submit<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn every_free_place_of_a_key_is_taken_in_the_order_of_submit<Q: Queue>(queue: &Q, _: &ManualClock) {
     let endpoints = ["a", "a", "a", "b", "b", "a", "b", "b", "b", "a"];
     let jobs = submit(queue, endpoints.map(|endpoint| keyed_on(endpoint, 3))).await;
     let first = take(queue, 10).await;
@@ -182,7 +182,7 @@ pub(super) async fn every_free_place_of_a_key_is_taken_in_the_order_of_submit<Q:
     assert_eq!(next, jobs[3..5]);
 }
 
-pub(super) async fn a_job_that_comes_back_keeps_its_place_among_endpoints<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_comes_back_keeps_its_place_among_endpoints<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let jobs = submit(queue, ["a", "b", "a", "b"].map(|endpoint| keyed_on(endpoint, 1))).await;
     let first = one(queue).await;
     assert_eq!(first.job_id, jobs[0]);
@@ -196,7 +196,7 @@ pub(super) async fn a_job_that_comes_back_keeps_its_place_among_endpoints<Q: Que
     assert_eq!(order_of_starts(queue, 10).await, jobs);
 }
 
-pub(super) async fn a_job_for_another_worker_stops_nobody_with_its_key<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_for_another_worker_stops_nobody_with_its_key<Q: Queue>(queue: &Q, _: &ManualClock) {
     let large = JobSpec { vram_class_gib: 24, ..keyed_on("large", 1) };
     let jobs = submit(queue, [large, keyed_on("small", 1), keyed_on("small", 1)]).await;
     for id in &jobs[1..] {
@@ -207,7 +207,7 @@ pub(super) async fn a_job_for_another_worker_stops_nobody_with_its_key<Q: Queue>
     assert_eq!(ids(&queue.lease(query(1, 24)).await.unwrap()), [jobs[0]]);
 }
 
-pub(super) async fn a_job_set_aside_for_one_that_does_not_start_goes_on_after_a_while<Q: Queue>(
+pub(crate) async fn a_job_set_aside_for_one_that_does_not_start_goes_on_after_a_while<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {

@@ -10,7 +10,7 @@ use super::{
     LEASE_MS, cancels, fail, held, job, limit_tenant, one, owned, parking, query, spec, submit, succeed, succeeds, take,
 };
 
-pub(super) async fn an_expired_lease_goes_to_the_front_under_a_new_fence<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn an_expired_lease_goes_to_the_front_under_a_new_fence<Q: Queue>(queue: &Q, clock: &ManualClock) {
     queue.submit(vec![job("echo"), job("echo")]).await.unwrap();
     let lost = one(queue).await;
     clock.advance_ms(LEASE_MS);
@@ -23,7 +23,7 @@ pub(super) async fn an_expired_lease_goes_to_the_front_under_a_new_fence<Q: Queu
     assert_eq!(job.attempts[0].error.as_ref().unwrap().code, ErrorCode::WorkerLost);
 }
 
-pub(super) async fn a_job_that_keeps_losing_its_worker_fails_in_the_end<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_keeps_losing_its_worker_fails_in_the_end<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let new = job("echo");
     let id = new.id;
     queue.submit(vec![new]).await.unwrap();
@@ -36,7 +36,7 @@ pub(super) async fn a_job_that_keeps_losing_its_worker_fails_in_the_end<Q: Queue
     assert_eq!((job.state, job.error.unwrap().code), (JobState::Failed, ErrorCode::WorkerLost));
 }
 
-pub(super) async fn an_extended_lease_is_not_reaped<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn an_extended_lease_is_not_reaped<Q: Queue>(queue: &Q, clock: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     clock.advance_ms(LEASE_MS - 1);
@@ -46,7 +46,7 @@ pub(super) async fn an_extended_lease_is_not_reaped<Q: Queue>(queue: &Q, clock: 
     assert_eq!(queue.finish(&[succeed(&lease)]).await.unwrap(), [FinishAnswer::Ok]);
 }
 
-pub(super) async fn a_stale_worker_can_end_nothing<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_stale_worker_can_end_nothing<Q: Queue>(queue: &Q, clock: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let stale = one(queue).await;
     clock.advance_ms(LEASE_MS);
@@ -69,7 +69,7 @@ pub(super) async fn a_stale_worker_can_end_nothing<Q: Queue>(queue: &Q, clock: &
     assert_eq!(queue.extend(&[forged]).await.unwrap(), [ExtendAnswer::Lost], "the counter alone is no proof");
 }
 
-pub(super) async fn a_report_told_twice_counts_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_report_told_twice_counts_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     let answers = queue.finish(&[succeed(&lease), succeed(&lease), fail(&lease, ErrorCode::BadOutput)]).await.unwrap();
@@ -77,7 +77,7 @@ pub(super) async fn a_report_told_twice_counts_once<Q: Queue>(queue: &Q, _: &Man
     assert_eq!(queue.get(lease.job_id).await.unwrap().unwrap().attempts.len(), 1);
 }
 
-pub(super) async fn a_released_job_is_first_again_and_has_lost_nothing<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_released_job_is_first_again_and_has_lost_nothing<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit((0..3).map(|_| job("echo")).collect()).await.unwrap();
     let lease = one(queue).await;
     assert_eq!(queue.release(&[held(&lease)]).await.unwrap(), [FinishAnswer::Ok]);
@@ -89,7 +89,7 @@ pub(super) async fn a_released_job_is_first_again_and_has_lost_nothing<Q: Queue>
     assert_eq!(job.attempts.len(), 2);
 }
 
-pub(super) async fn the_jobs_of_a_worker_that_has_ended_come_back_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn the_jobs_of_a_worker_that_has_ended_come_back_at_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo"), job("echo"), job("echo")]).await.unwrap();
     let (lost, other) = (one(queue).await, LeaseQuery { worker_id: "another".into(), ..query(1, 0) });
     let kept = queue.lease(other).await.unwrap().remove(0);
@@ -102,7 +102,7 @@ pub(super) async fn the_jobs_of_a_worker_that_has_ended_come_back_at_once<Q: Que
     assert_eq!(queue.extend(&[held(&lost), held(&kept)]).await.unwrap(), [ExtendAnswer::Lost, ExtendAnswer::Held]);
 }
 
-pub(super) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![spec("a"); 5]).await;
     submit(queue, vec![owned("zoo", "b"); 3]).await;
     let behind = |leases: Vec<stokehold_queue::queue::Lease>| -> Vec<(String, u64)> {
@@ -141,7 +141,7 @@ async fn all<Q: Queue>(queue: &Q, query: &LeaseQuery) -> Vec<Lease> {
     }
 }
 
-pub(super) async fn a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![spec("echo"); 305]).await;
     let leases = all(queue, &bounded(100)).await;
     assert_eq!(leases.len(), OF_ONE_SLOT);
@@ -158,7 +158,7 @@ pub(super) async fn a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead<Q:
     assert_eq!(queue.lease(short).await.unwrap().len(), 100);
 }
 
-pub(super) async fn every_way_a_lease_ends_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn every_way_a_lease_ends_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let deadline_ms = clock.now_ms() + 1_000_000;
     submit(queue, vec![JobSpec { deadline_ms: Some(deadline_ms), ..spec("echo") }; 400]).await;
     let leases = all(queue, &bounded(100)).await;
@@ -180,7 +180,7 @@ pub(super) async fn every_way_a_lease_ends_gives_its_place_back<Q: Queue>(queue:
     assert_eq!(all(queue, &bounded(100)).await.len(), OF_ONE_SLOT);
 }
 
-pub(super) async fn jobs_that_share_a_slot_take_a_part_of_it<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn jobs_that_share_a_slot_take_a_part_of_it<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![JobSpec { share: 64, ..spec("batched") }; 200]).await;
     assert_eq!(all(queue, &bounded(100)).await.len(), 64 + 32);
     let other = LeaseQuery { worker_id: "w2".into(), slots: Some(2), ..query(100, 0) };
@@ -190,7 +190,7 @@ pub(super) async fn jobs_that_share_a_slot_take_a_part_of_it<Q: Queue>(queue: &Q
     assert_eq!(all(queue, &other).await.len(), 33);
 }
 
-pub(super) async fn who_holds_as_many_as_it_may_passes_the_wake_on<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn who_holds_as_many_as_it_may_passes_the_wake_on<Q: Queue>(queue: &Q, _: &ManualClock) {
     submit(queue, vec![spec("echo"); OF_ONE_SLOT]).await;
     all(queue, &bounded(100)).await;
     let mut signals = queue.listen("api-1").await.unwrap();

@@ -7,7 +7,7 @@ use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{ids, job, of, one, query, raw, spec, state, submit, take, warm};
 
-pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs: Vec<NewJob> = (0..10).map(|_| job("echo")).collect();
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     queue.submit(jobs).await.unwrap();
@@ -15,7 +15,7 @@ pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &Manual
     assert_eq!(leased, ids);
 }
 
-pub(super) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_turn<Q: Queue>(
+pub(crate) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_turn<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
@@ -63,7 +63,7 @@ pub(super) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_
     );
 }
 
-pub(super) async fn urgent_priorities_go_first<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn urgent_priorities_go_first<Q: Queue>(queue: &Q, _: &ManualClock) {
     for priority in [Priority::Batch, Priority::Standard, Priority::Interactive] {
         queue.submit(vec![of(JobSpec { priority, ..spec("echo") })]).await.unwrap();
     }
@@ -72,7 +72,7 @@ pub(super) async fn urgent_priorities_go_first<Q: Queue>(queue: &Q, _: &ManualCl
     assert_eq!(priorities, Priority::ALL);
 }
 
-pub(super) async fn lanes_take_turns<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn lanes_take_turns<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit((0..100).map(|_| job("flood")).collect()).await.unwrap();
     queue.submit(vec![of(JobSpec { tenant: "other".into(), ..spec("flood") }), job("quiet")]).await.unwrap();
     let leases = queue.lease(query(6, 0)).await.unwrap();
@@ -81,7 +81,7 @@ pub(super) async fn lanes_take_turns<Q: Queue>(queue: &Q, _: &ManualClock) {
     assert!(leases.iter().any(|lease| lease.spec.tenant == "other"), "nor is a tenant with one job");
 }
 
-pub(super) async fn a_worker_gets_only_what_fits_and_the_biggest_first<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_worker_gets_only_what_fits_and_the_biggest_first<Q: Queue>(queue: &Q, _: &ManualClock) {
     for vram_class_gib in [0, 24, 8, 80] {
         queue.submit(vec![of(JobSpec { vram_class_gib, ..spec("echo") })]).await.unwrap();
     }
@@ -90,7 +90,7 @@ pub(super) async fn a_worker_gets_only_what_fits_and_the_biggest_first<Q: Queue>
     assert_eq!(classes, [24, 8, 0]);
 }
 
-pub(super) async fn a_job_for_later_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_for_later_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let due = clock.now_ms() + 1_000;
     let later = NewJob { run_after_ms: due, ..job("echo") };
     let id = later.id;
@@ -108,7 +108,7 @@ fn urgent(priority: Priority) -> JobSpec {
     JobSpec { priority, ..spec("echo") }
 }
 
-pub(super) async fn old_work_gets_every_twentieth_start<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn old_work_gets_every_twentieth_start<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let old = submit(queue, (0..3).map(|_| urgent(Priority::Batch))).await;
     clock.advance_ms(AGE_AFTER_MS);
     submit(queue, (0..100).map(|_| urgent(Priority::Interactive))).await;
@@ -120,7 +120,7 @@ pub(super) async fn old_work_gets_every_twentieth_start<Q: Queue>(queue: &Q, clo
     assert_eq!(places, [20, 40, 60]);
 }
 
-pub(super) async fn young_work_waits_however_often_it_is_passed_over<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn young_work_waits_however_often_it_is_passed_over<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, [urgent(Priority::Standard)]).await;
     clock.advance_ms(AGE_AFTER_MS - 1);
     submit(queue, (0..60).map(|_| urgent(Priority::Interactive))).await;
@@ -129,7 +129,7 @@ pub(super) async fn young_work_waits_however_often_it_is_passed_over<Q: Queue>(q
     assert_eq!(one(queue).await.spec.priority, Priority::Standard);
 }
 
-pub(super) async fn old_work_that_no_worker_here_can_take_stops_nobody<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn old_work_that_no_worker_here_can_take_stops_nobody<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, [JobSpec { vram_class_gib: 80, ..urgent(Priority::Standard) }]).await;
     clock.advance_ms(AGE_AFTER_MS);
     submit(queue, (0..60).map(|_| urgent(Priority::Interactive))).await;
@@ -141,7 +141,7 @@ pub(super) async fn old_work_that_no_worker_here_can_take_stops_nobody<Q: Queue>
     assert_eq!(large[0].spec.vram_class_gib, 80, "it is the first thing that a larger card takes");
 }
 
-pub(super) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let of_tenant = |tenant: &str, endpoint: &str, vram_class_gib| JobSpec {
         tenant: tenant.into(),
         vram_class_gib,
@@ -173,7 +173,7 @@ pub(super) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Qu
     );
 }
 
-pub(super) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another<Q: Queue>(
+pub(crate) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {
@@ -205,7 +205,7 @@ pub(super) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another
     assert_eq!(signals.recv().await, Some(Signal::Wake(2)), "who has it is woken, though there is no room");
 }
 
-pub(super) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(
+pub(crate) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {

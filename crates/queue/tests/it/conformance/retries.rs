@@ -8,7 +8,7 @@ use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{fail, fails, job, look, one, outgrow, parking, query, spec, state, submit};
 
-pub(super) async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent<Q: Queue>(
+pub(crate) async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {
@@ -36,14 +36,14 @@ pub(super) async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget
     }
 }
 
-pub(super) async fn a_final_failure_is_not_retried<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_final_failure_is_not_retried<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     queue.finish(&[fail(&lease, ErrorCode::BadOutput)]).await.unwrap();
     assert_eq!(state(queue, lease.job_id).await, JobState::Failed);
 }
 
-pub(super) async fn our_own_failures_have_a_budget_of_their_own<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn our_own_failures_have_a_budget_of_their_own<Q: Queue>(queue: &Q, clock: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     for _ in 0..4 {
         let lease = one(queue).await;
@@ -54,7 +54,7 @@ pub(super) async fn our_own_failures_have_a_budget_of_their_own<Q: Queue>(queue:
     }
 }
 
-pub(super) async fn only_the_failures_that_the_policy_names_are_retried<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn only_the_failures_that_the_policy_names_are_retried<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let retry = RetryPolicy { on: vec![ErrorCode::Timeout], ..RetryPolicy::default() };
     let id = submit(queue, [JobSpec { retry, ..spec("echo") }]).await[0];
     fails(queue, &one(queue).await, ErrorCode::Timeout).await;
@@ -75,7 +75,7 @@ async fn again<Q: Queue>(queue: &Q, clock: &ManualClock, id: JobId) -> u64 {
     wait
 }
 
-pub(super) async fn the_wait_follows_the_policy<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn the_wait_follows_the_policy<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let exact = RetryPolicy { backoff_ms: 100, backoff_max_ms: 350, jitter: 0.0, on: vec![] };
     let drawn = RetryPolicy { jitter: 1.0, backoff_max_ms: 100, ..exact.clone() };
     let id = submit(queue, [JobSpec { retry: exact, max_attempts: 5, ..spec("echo") }]).await[0];
@@ -97,7 +97,7 @@ pub(super) async fn the_wait_follows_the_policy<Q: Queue>(queue: &Q, clock: &Man
     assert!(waits.iter().any(|wait| *wait < 50) && waits.iter().any(|wait| *wait > 50), "{waits:?}");
 }
 
-pub(super) async fn running_out_of_memory_has_a_budget_of_its_own<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn running_out_of_memory_has_a_budget_of_its_own<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let id = submit(queue, [JobSpec { max_attempts: 1, ..spec("echo") }]).await[0];
     for _ in 1..MAX_OOM_ATTEMPTS {
         fails(queue, &one(queue).await, ErrorCode::OomGpu).await;
@@ -122,7 +122,7 @@ async fn crash<Q: Queue>(queue: &Q, clock: &ManualClock, workers: &[&str]) -> Op
     look(queue, id).await.error.map(|error| error.code)
 }
 
-pub(super) async fn a_job_that_crashes_on_two_workers_is_poison<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_crashes_on_two_workers_is_poison<Q: Queue>(queue: &Q, clock: &ManualClock) {
     assert_eq!(POISON_CRASHES, 3);
     assert_eq!(crash(queue, clock, &["w1", "w2"]).await, None, "twice may be chance");
     queue.cancel("acme", &[one_scheduled(queue).await]).await.unwrap();
@@ -135,7 +135,7 @@ async fn one_scheduled<Q: Queue>(queue: &Q) -> JobId {
     queue.list("acme", &filter, None, 10).await.unwrap().jobs[0].id
 }
 
-pub(super) async fn a_job_that_crashes_on_one_worker_is_not_poison<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_crashes_on_one_worker_is_not_poison<Q: Queue>(queue: &Q, clock: &ManualClock) {
     assert_eq!(crash(queue, clock, &["w1"; 4]).await, None, "the worker may be to blame");
     queue.cancel("acme", &[one_scheduled(queue).await]).await.unwrap();
     assert_eq!(crash(queue, clock, &["w1"; 5]).await, Some(ErrorCode::RunnerCrashed), "its budget is spent");
@@ -145,7 +145,7 @@ fn on_card(class_gib: u32) -> JobSpec {
     JobSpec { vram_class_gib: class_gib, ..spec("render") }
 }
 
-pub(super) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class<Q: Queue>(
+pub(crate) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
@@ -164,7 +164,7 @@ pub(super) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_l
     assert_eq!((job.state, job.spec.vram_class_gib, job.oom_events), (JobState::Scheduled, 12, 2));
 }
 
-pub(super) async fn a_job_that_has_outgrown_every_card_fails<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_job_that_has_outgrown_every_card_fails<Q: Queue>(queue: &Q, _: &ManualClock) {
     let id = submit(queue, [on_card(24)]).await[0];
     let lease = queue.lease(query(1, 24)).await.unwrap().remove(0);
     queue.finish(&[outgrow(&lease, Outgrown::All)]).await.unwrap();
@@ -172,7 +172,7 @@ pub(super) async fn a_job_that_has_outgrown_every_card_fails<Q: Queue>(queue: &Q
     assert_eq!((job.state, job.error.unwrap().code, job.oom_events), (JobState::Failed, ErrorCode::OomGpu, 1));
 }
 
-pub(super) async fn a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own<Q: Queue>(
+pub(crate) async fn a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {

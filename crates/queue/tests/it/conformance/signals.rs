@@ -8,7 +8,7 @@ use stokehold_queue::{Fence, ManualClock, Queue};
 
 use super::{LEASE_MS, job, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
 
-pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     for (reach, waiter) in [(80, 1), (24, 2), (0, 3), (24, 4)] {
         assert!(queue.lease(parking(reach, waiter)).await.unwrap().is_empty());
@@ -26,7 +26,7 @@ pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>
     assert!(signals.try_recv().is_err());
 }
 
-pub(super) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let reach = |parts: &[(u32, u32)]| -> Reach { parts.iter().copied().collect() };
     let able = reach(&[(0, 80), (7, 24), (8, 0)]);
@@ -60,7 +60,7 @@ pub(super) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(que
     assert_eq!(again[0].job_id, id);
 }
 
-pub(super) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let waits = async |waiter, reach_gib, rank, warm: &[&str]| {
         let warm = warm.iter().map(|place| super::warm(place, 1)).collect();
@@ -84,7 +84,7 @@ pub(super) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue
     assert!(signals.try_recv().is_err(), "its card is too small for what the model needs by now");
 }
 
-pub(super) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     for waiter in 1..=3 {
         queue.lease(parking(0, waiter)).await.unwrap();
@@ -97,7 +97,7 @@ pub(super) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q,
     assert!(signals.try_recv().is_err(), "nothing is left: the third sleeps on");
 }
 
-pub(super) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let waiter = |waiter| Waiter { replica: "api-1".into(), waiter };
     queue.lease(parking(0, 1)).await.unwrap();
@@ -112,7 +112,7 @@ pub(super) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue
     assert_eq!(signals.recv().await, Some(Signal::Wake(3)), "the wake is not lost");
 }
 
-pub(super) async fn a_watched_job_signals_each_change<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_watched_job_signals_each_change<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let new = job("echo");
     let id = new.id;
@@ -126,7 +126,7 @@ pub(super) async fn a_watched_job_signals_each_change<Q: Queue>(queue: &Q, _: &M
     assert!(signals.try_recv().is_err(), "the other job is nobody's business");
 }
 
-pub(super) async fn who_submits_hears_of_the_job_without_asking<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn who_submits_hears_of_the_job_without_asking<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let mut others = queue.listen("api-2").await.unwrap();
     let new = NewJob { watcher: Some("api-1".into()), ..job("echo") };
@@ -145,7 +145,7 @@ pub(super) async fn who_submits_hears_of_the_job_without_asking<Q: Queue>(queue:
     }
 }
 
-pub(super) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
     let event = |fence: &Fence, event| JobEventReport { job_id: lease.job_id, fence: fence.clone(), event };
@@ -165,7 +165,7 @@ pub(super) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(
     assert_eq!(job.progress.unwrap().message, "half");
 }
 
-pub(super) async fn outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder<Q: Queue>(
+pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {

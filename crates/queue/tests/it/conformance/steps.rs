@@ -26,7 +26,7 @@ async fn due<Q: Queue>(queue: &Q) -> Vec<Due> {
     queue.due(1_000).await.unwrap()
 }
 
-pub(super) async fn a_blocked_job_goes_on_with_the_input_it_was_given<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_blocked_job_goes_on_with_the_input_it_was_given<Q: Queue>(queue: &Q, _: &ManualClock) {
     let ids = submit(queue, vec![guarded(Stage::Before); 2]).await;
     assert_eq!(due(queue).await, [Due::Ready(ids[0]), Due::Ready(ids[1])]);
     assert_eq!(take(queue, 2).await.len(), 0);
@@ -37,7 +37,7 @@ pub(super) async fn a_blocked_job_goes_on_with_the_input_it_was_given<Q: Queue>(
     assert_eq!(inputs, [r#"{"text":"milder"}"#, r#"{"text": "hi"}"#]);
 }
 
-pub(super) async fn a_blocked_job_for_later_still_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_blocked_job_for_later_still_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let run_after_ms = clock.now_ms() + 1_000;
     let later = NewJob { run_after_ms, ..of(guarded(Stage::Before)) };
     let id = later.id;
@@ -50,7 +50,7 @@ pub(super) async fn a_blocked_job_for_later_still_waits_for_its_time<Q: Queue>(q
     assert_eq!(one(queue).await.job_id, id);
 }
 
-pub(super) async fn of_two_who_settle_one_is_heard<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn of_two_who_settle_one_is_heard<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let id = submit(queue, [guarded(Stage::Before)]).await[0];
     let revision = look(queue, id).await.revision;
     let by = |verdict| Settlement { id, revision: revision.clone(), steps: vec![], verdict };
@@ -66,7 +66,7 @@ pub(super) async fn of_two_who_settle_one_is_heard<Q: Queue>(queue: &Q, clock: &
     assert_eq!(due(queue).await, []);
 }
 
-pub(super) async fn a_step_is_a_job_that_its_job_waits_for<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_step_is_a_job_that_its_job_waits_for<Q: Queue>(queue: &Q, _: &ManualClock) {
     let id = submit(queue, [guarded(Stage::Before)]).await[0];
     due(queue).await;
     let step = of(JobSpec { step_of: Some(id), ..spec("guard") });
@@ -116,7 +116,7 @@ async fn held_back<Q: Queue>(queue: &Q, stored: bool) -> JobId {
     id
 }
 
-pub(super) async fn a_result_is_not_seen_before_it_is_allowed<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_result_is_not_seen_before_it_is_allowed<Q: Queue>(queue: &Q, _: &ManualClock) {
     let id = held_back(queue, false).await;
     assert!(settle(queue, id, Verdict::Succeed { result: None }).await);
     let job = look(queue, id).await;
@@ -131,7 +131,7 @@ pub(super) async fn a_result_is_not_seen_before_it_is_allowed<Q: Queue>(queue: &
     assert_eq!(key, format!("results/acme/{id}/1-{fence}/output.json"), "it lies where its attempt put it");
 }
 
-pub(super) async fn an_allowed_result_may_be_another<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn an_allowed_result_may_be_another<Q: Queue>(queue: &Q, _: &ManualClock) {
     for stored in [false, true] {
         let id = held_back(queue, stored).await;
         assert!(settle(queue, id, Verdict::Succeed { result: Some(raw("\"milder\"")) }).await);
@@ -140,7 +140,7 @@ pub(super) async fn an_allowed_result_may_be_another<Q: Queue>(queue: &Q, _: &Ma
     }
 }
 
-pub(super) async fn a_rejected_result_is_never_seen<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn a_rejected_result_is_never_seen<Q: Queue>(queue: &Q, _: &ManualClock) {
     let id = held_back(queue, false).await;
     assert!(settle(queue, id, Verdict::Fail { error: JobError::new(ErrorCode::Rejected, "no") }).await);
     let job = look(queue, id).await;
@@ -151,7 +151,7 @@ pub(super) async fn a_rejected_result_is_never_seen<Q: Queue>(queue: &Q, _: &Man
     assert!(look(queue, cancelled).await.result.is_none());
 }
 
-pub(super) async fn a_held_result_can_expire<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_held_result_can_expire<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let deadline_ms = Some(clock.now_ms() + 1_000);
     let id = submit(queue, [JobSpec { deadline_ms, ..guarded(Stage::After) }]).await[0];
     let lease = one(queue).await;

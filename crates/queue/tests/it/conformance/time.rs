@@ -12,7 +12,7 @@ async fn expired<Q: Queue>(queue: &Q, id: JobId) -> ErrorCode {
     job.error.unwrap().code
 }
 
-pub(super) async fn a_job_that_nobody_starts_in_time_expires<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_nobody_starts_in_time_expires<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let start_by = clock.now_ms() + 1_000;
     let base = JobSpec { start_by_ms: Some(start_by), deadline_ms: Some(start_by + 1_000), ..spec("echo") };
     let id = submit(queue, [base]).await[0];
@@ -26,7 +26,7 @@ pub(super) async fn a_job_that_nobody_starts_in_time_expires<Q: Queue>(queue: &Q
     assert!(queue.depth().await.unwrap().is_empty());
 }
 
-pub(super) async fn a_job_that_started_in_time_may_end_later<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_that_started_in_time_may_end_later<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let start_by_ms = Some(clock.now_ms() + 1_000);
     let id = submit(queue, [JobSpec { start_by_ms, ..spec("echo") }]).await[0];
     fails(queue, &one(queue).await, ErrorCode::HandlerError).await;
@@ -37,7 +37,7 @@ pub(super) async fn a_job_that_started_in_time_may_end_later<Q: Queue>(queue: &Q
     assert_eq!(state(queue, id).await, JobState::Succeeded);
 }
 
-pub(super) async fn a_deadline_ends_a_job_wherever_it_stands<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_deadline_ends_a_job_wherever_it_stands<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let now = clock.now_ms();
     let base = JobSpec { deadline_ms: Some(now + 1_000), start_by_ms: Some(now + 900), ..spec("echo") };
     let running = submit(queue, [base.clone()]).await[0];
@@ -64,7 +64,7 @@ pub(super) async fn a_deadline_ends_a_job_wherever_it_stands<Q: Queue>(queue: &Q
     assert_eq!(take(queue, 10).await.len(), 0);
 }
 
-pub(super) async fn a_job_whose_time_is_over_does_not_start<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn a_job_whose_time_is_over_does_not_start<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let base = JobSpec { start_by_ms: Some(clock.now_ms() + 1_000), ..spec("echo") };
     let deadline_ms = base.start_by_ms;
     let late = submit(queue, [base, JobSpec { deadline_ms, ..spec("echo") }]).await;
@@ -78,7 +78,7 @@ pub(super) async fn a_job_whose_time_is_over_does_not_start<Q: Queue>(queue: &Q,
     assert!(queue.depth().await.unwrap().is_empty());
 }
 
-pub(super) async fn an_ended_job_does_not_expire<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn an_ended_job_does_not_expire<Q: Queue>(queue: &Q, clock: &ManualClock) {
     let deadline_ms = Some(clock.now_ms() + 1_000);
     let id = submit(queue, [JobSpec { deadline_ms, ..spec("echo") }]).await[0];
     succeeds(queue, &one(queue).await).await;
