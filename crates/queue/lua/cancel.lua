@@ -24,11 +24,11 @@ local function cancel(id)
   depart(job, now)
   local fence = fence_counter(job.fence) + 1
   if job.state == 'running' then
-    bury(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
+    end_job(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
   else
     -- A batch has yet to write its lines down.
     local keep_ms = job.batch and ARGV[2] or math.min(tonumber(ARGV[2]), UNSTARTED_MS)
-    bury(job, 'cancelled', now, keep_ms, 'fence', fence)
+    end_job(job, 'cancelled', now, keep_ms, 'fence', fence)
   end
   return 'cancelled'
 end

@@ -23,7 +23,7 @@ local function fail()
   -- `bury` takes it out of the open ones; it is not among them.
   count(ROOT .. ':open', 't:' .. job.tenant, 1)
   count(ROOT .. ':open', 'e:' .. job.tenant .. ':' .. job.endpoint, 1)
-  bury(job, 'failed', now, tonumber(ARGV[2]), 'fence', (tonumber(string.match(job.fence or '', '^%d+')) or 0) + 1, 'error', ARGV[4])
+  end_job(job, 'failed', now, tonumber(ARGV[2]), 'fence', (tonumber(string.match(job.fence or '', '^%d+')) or 0) + 1, 'error', ARGV[4])
 end
 
 local function delete()

@@ -15,9 +15,9 @@ local function expire(id)
     depart(job, now)
     local fence, why = fence_counter(job.fence) + 1, in_time and ARGV[4] or ARGV[5]
     if job.state == 'running' then
-      bury(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why, closed_attempt(job, now, 'expired', ''))
+      end_job(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why, closed_attempt(job, now, 'expired', ''))
     else
-      bury(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why)
+      end_job(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why)
     end
     moved = moved + 1
   end

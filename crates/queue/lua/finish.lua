@@ -59,9 +59,9 @@ end
 
 local function fail(job, report, ...)
   local key = job_key(job.id)
-  if report.kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison, ...) end
+  if report.kind == 'crash' and is_poison(job) then return end_job(job, 'failed', now, retention, 'error', poison, ...) end
   local used, most, policy = spend(job, report)
-  if used >= most then return bury(job, 'failed', now, retention, 'error', report.value, ...) end
+  if used >= most then return end_job(job, 'failed', now, retention, 'error', report.value, ...) end
   -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
   local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * report.jitter))
@@ -131,7 +131,7 @@ local function finish(report)
     announce('settle')
     notify(id, job.watch, now)
   else
-    bury(job, 'succeeded', now, retention, kind, value, attempt, entry)
+    end_job(job, 'succeeded', now, retention, kind, value, attempt, entry)
   end
   return 'ok'
 end

@@ -13,7 +13,7 @@ local function reap(id)
     stop(job, now)
     local lost = redis.call('HINCRBY', job_key(id), 'lost', 1)
     if lost >= tonumber(ARGV[4]) then
-      bury(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5], attempt, entry)
+      end_job(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5], attempt, entry)
     else
       requeue(job, now, attempt, entry)
       classes[job.class] = job.lane

@@ -54,10 +54,10 @@ local function settle()
       redis.call('HDEL', key, 'stored')
       redis.call('HSET', key, 'inline', ARGV[8])
     end
-    bury(job, 'succeeded', now, retention)
+    end_job(job, 'succeeded', now, retention)
   elseif verb == 'fail' then
     redis.call('HDEL', key, 'inline', 'stored')
-    bury(job, 'failed', now, retention, 'error', ARGV[8])
+    end_job(job, 'failed', now, retention, 'error', ARGV[8])
   end
   return {'ok'}
 end

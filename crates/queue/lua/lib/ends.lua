@@ -3,7 +3,7 @@
 --- @include "lib/traces", "lib/watchers"
 
 -- Ends a job that has departed. Further fields and values are set with it.
-local function bury(job, state, now, retention_ms, ...)
+local function end_job(job, state, now, retention_ms, ...)
   local key, id = job_key(job.id), job.id
   redis.call('HSET', key, 'state', state, 'ended', text(now), ...)
   if job.state == 'running' then
