@@ -75,7 +75,7 @@ local classes = {} -- that somebody came to
 
 -- The model needs a larger card than this one was: the job goes on at the front of that class. No budget pays for what was declared
 -- wrongly, and a class is only ever left upwards. What it asks for beside memory stays.
-local function reshelve(job, gib, ...)
+local function move_to_class(job, gib, ...)
   local class = math.floor(job.class / 1000) * 1000 + gib
   job.class, job.lane = class, table.concat({job.priority, class, job.tenant, job.endpoint}, ':')
   requeue(job, now, 'lane', job.lane, ...)
@@ -119,7 +119,7 @@ local function finish(report)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
   if report.class_gib and report.class_gib > job.class % 1000 then
-    reshelve(job, report.class_gib, attempt, entry)
+    move_to_class(job, report.class_gib, attempt, entry)
   elseif not succeeded then
     fail(job, report, attempt, entry)
   elseif job.after then

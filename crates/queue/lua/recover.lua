@@ -7,10 +7,10 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = begin) | 6 entry of its index after which to
 --       go on ("" = begin)
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
---- @include "lib/announce", "lib/append", "lib/attempt", "lib/clock", "lib/counts", "lib/gate_keys"
---- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line"
---- @include "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/set_aside", "lib/shelves"
---- @include "lib/wake"
+--- @include "lib/announce", "lib/append", "lib/attempt", "lib/class_queues", "lib/clock", "lib/counts"
+--- @include "lib/gate_keys", "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys"
+--- @include "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room"
+--- @include "lib/set_aside", "lib/wake"
 local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
 local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined', 'size'}
@@ -50,7 +50,7 @@ local function check_lane(lane)
     repaired('lane')
     classes[class] = true
   end
-  if not stands_in(shelf_key(priority, class), owner) then
+  if not stands_in(class_queue_key(priority, class), owner) then
     if is_held('t:' .. owner, priority .. ':' .. class) then return end
     stand(priority, class, owner)
     repaired('shelf')

@@ -1,5 +1,5 @@
 -- What tenants are charged for.
---- @include "lib/limits", "lib/shelves"
+--- @include "lib/class_queues", "lib/limits"
 
 -- Charges a tenant `cost` ms of a card.
 local function charge(priority, class, tenant, cost)

@@ -1,6 +1,6 @@
 -- How a job leaves the place where it is.
---- @include "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line"
---- @include "lib/resume", "lib/shelves", "lib/stop"
+--- @include "lib/class_queues", "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_keys"
+--- @include "lib/lane_parts", "lib/line", "lib/resume", "lib/stop"
 
 -- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
 local function tidy_lane(lane)

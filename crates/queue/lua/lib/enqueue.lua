@@ -1,5 +1,5 @@
 -- How a job gets into its lane.
---- @include "lib/append", "lib/counts", "lib/flow", "lib/keys", "lib/lane_keys", "lib/shelves"
+--- @include "lib/append", "lib/class_queues", "lib/counts", "lib/flow", "lib/keys", "lib/lane_keys"
 
 -- Puts a job at the end of its lane, or at the front; there, if it can be, as entry `wanted`. Returns where it stands.
 local function enqueue(raw, lane, at_front, wanted)

@@ -3,7 +3,7 @@
 
 -- The lane that would be served next.
 local function next_lane(priority, class)
-  local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
+  local tenant = redis.call('ZRANGE', class_queue_key(priority, class), 0, 0)[1]
   return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
 end
 

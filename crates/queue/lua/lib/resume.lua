@@ -1,7 +1,8 @@
 -- How jobs and lanes that a gate held go on. At the end of a call those go on that are held at the gates that it has
 -- freed.
---- @include "lib/attempt", "lib/counts", "lib/enqueue", "lib/freed", "lib/gate_keys", "lib/guard", "lib/keys"
---- @include "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/shelves", "lib/wake"
+--- @include "lib/attempt", "lib/class_queues", "lib/counts", "lib/enqueue", "lib/freed", "lib/gate_keys"
+--- @include "lib/guard", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids"
+--- @include "lib/wake"
 
 -- Puts a job that was set aside back at the front of its lane.
 local function call_forward(id, lane)

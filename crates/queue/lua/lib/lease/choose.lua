@@ -11,7 +11,7 @@ local function loaded_lane(priority, places)
     local lane = priority .. ':' .. place
     local _, class, tenant = parts_of(lane)
     if takes[place] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
-      and redis.call('ZSCORE', shelf_key(priority, class), tenant) then
+      and redis.call('ZSCORE', class_queue_key(priority, class), tenant) then
       return lane
     end
   end

@@ -1,20 +1,20 @@
 -- How the tenant whose turn it is gets its jobs started.
---- @include "lib/costs", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/key_order"
---- @include "lib/lease/query", "lib/lease/take", "lib/lease/turns", "lib/limits", "lib/resume", "lib/room"
---- @include "lib/shelves"
+--- @include "lib/class_queues", "lib/costs", "lib/keys", "lib/lane_keys", "lib/lane_parts"
+--- @include "lib/lease/key_order", "lib/lease/query", "lib/lease/take", "lib/lease/turns", "lib/limits"
+--- @include "lib/resume", "lib/room"
 
 local AHEAD_MS, AHEAD_MAX, SPARE = 500, 300, 32
 
 -- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of
 -- its lanes; or, out of turn, a lane of what the worker has loaded.
 local function serve(priority, class, lead, most, warm_lane)
-  local shelf = shelf_key(priority, class)
+  local class_queue = class_queue_key(priority, class)
   young[priority] = nil
-  local head = redis.call('ZRANGE', shelf, 0, 1, 'WITHSCORES')
+  local head = redis.call('ZRANGE', class_queue, 0, 1, 'WITHSCORES')
   local tenant, tag, rival, jumps = head[1], tonumber(head[2]), tonumber(head[4]), false
   local owner = warm_lane and select(3, parts_of(warm_lane)) or tenant
   if owner ~= tenant then
-    tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', shelf, owner)), nil, true
+    tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
   end
   local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
   local places, due = room(gate, now)
@@ -51,9 +51,9 @@ local function serve(priority, class, lead, most, warm_lane)
   end
 
   local charged = expected_ms(tenant, endpoint)
-  tenants_on[shelf] = tenants_on[shelf] or redis.call('ZCARD', shelf)
+  tenants_on[class_queue] = tenants_on[class_queue] or redis.call('ZCARD', class_queue)
   ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
-  local step, tenants = charged / limits(gate).weight, tenants_on[shelf]
+  local step, tenants = charged / limits(gate).weight, tenants_on[class_queue]
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
@@ -65,7 +65,7 @@ local function serve(priority, class, lead, most, warm_lane)
     jobs = jobs + more
   end
   if jobs > 0 then
-    redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
+    redis.call('ZADD', class_queue, 'XX', tag + jobs * step, tenant)
     local tags = tags_of[priority]
     for n = 1, #tags, 2 do
       if tonumber(tags[n]) == class then
@@ -96,7 +96,7 @@ local function call_those_before()
       local priority, class = parts_of(lane)
       write_turns(tonumber(priority))
       call_forward(id, lane)
-      tags_of[tonumber(priority)], tenants_on[shelf_key(priority, class)] = nil, nil
+      tags_of[tonumber(priority)], tenants_on[class_queue_key(priority, class)] = nil, nil
     end
   end
   to_front = {}

@@ -1,5 +1,5 @@
 -- Whose turn it is: the tags of this call, and how far they have moved on.
---- @include "lib/lane_keys", "lib/shelves"
+--- @include "lib/class_queues", "lib/lane_keys"
 
 -- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not
 -- written yet (false: none, but the tag has moved); the class whose next job is known to be young. By shelf: how many
@@ -25,5 +25,5 @@ end
 local function leave(priority, class, tenant)
   write_turns(priority)
   step_off(priority, class, tenant)
-  tags_of[priority], tenants_on[shelf_key(priority, class)] = nil, nil
+  tags_of[priority], tenants_on[class_queue_key(priority, class)] = nil, nil
 end

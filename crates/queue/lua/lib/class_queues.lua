@@ -14,11 +14,11 @@ local charges = {} -- of this call, by shelf and tenant
 -- Moves a tenant's tag by what it was charged in this call.
 local function settle_charge(priority, class, tenant)
   local place = priority .. ':' .. class .. ':' .. tenant
-  local by, shelf = charges[place], shelf_key(priority, class)
+  local by, class_queue = charges[place], class_queue_key(priority, class)
   if not by then return end
   charges[place] = nil
-  if redis.call('ZSCORE', shelf, tenant) then
-    redis.call('ZINCRBY', shelf, by, tenant)
+  if redis.call('ZSCORE', class_queue, tenant) then
+    redis.call('ZINCRBY', class_queue, by, tenant)
   else
     local left_at = redis.call('HGET', fair_key(priority, class), tenant)
     if left_at then redis.call('HSET', fair_key(priority, class), tenant, (tonumber(left_at) or 0) + by) end
@@ -33,13 +33,13 @@ end
 
 -- Puts a tenant on a shelf, if it is not there.
 local function stand(priority, class, tenant)
-  local shelf = shelf_key(priority, class)
-  if redis.call('ZSCORE', shelf, tenant) then return end
+  local class_queue = class_queue_key(priority, class)
+  if redis.call('ZSCORE', class_queue, tenant) then return end
   settle_charge(priority, class, tenant)
   local fair = redis.call('HMGET', fair_key(priority, class), ':now', tenant)
-  redis.call('ZADD', shelf, math.max(tonumber(fair[1]) or 0, tonumber(fair[2]) or 0), tenant)
+  redis.call('ZADD', class_queue, math.max(tonumber(fair[1]) or 0, tonumber(fair[2]) or 0), tenant)
   if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
-  if redis.call('ZCARD', shelf) == 1 then
+  if redis.call('ZCARD', class_queue) == 1 then
     local first = redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')
     redis.call('ZADD', tags_key(priority), 'NX', first[2] or 0, class)
   end
@@ -48,12 +48,12 @@ end
 -- Takes a tenant off a shelf. What it has had beyond the others is remembered while others stand there.
 local function step_off(priority, class, tenant)
   settle_charge(priority, class, tenant)
-  local shelf, fair = shelf_key(priority, class), fair_key(priority, class)
-  local tag = redis.call('ZSCORE', shelf, tenant)
+  local class_queue, fair = class_queue_key(priority, class), fair_key(priority, class)
+  local tag = redis.call('ZSCORE', class_queue, tenant)
   if not tag then return end
   opened = {}
-  redis.call('ZREM', shelf, tenant)
-  if redis.call('ZCARD', shelf) == 0 then
+  redis.call('ZREM', class_queue, tenant)
+  if redis.call('ZCARD', class_queue) == 0 then
     redis.call('ZREM', tags_key(priority), class)
     redis.call('DEL', fair)
   elseif tonumber(tag) > (tonumber(redis.call('HGET', fair, ':now')) or 0) then
