@@ -3,12 +3,12 @@
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 "1" disabled | "0" enabled
 -- Reply {"ok"}
---- @include "lib/gate_keys", "lib/keys", "lib/resume"
-local gate = 't:' .. ARGV[1]
+--- @include "lib/keys", "lib/resume", "lib/scope_keys"
+local scope = 't:' .. ARGV[1]
 if ARGV[2] == '1' then
-  redis.call('HSET', ROOT .. ':limits', disabled_field(gate), '1')
+  redis.call('HSET', ROOT .. ':limits', disabled_field(scope), '1')
 else
-  redis.call('HDEL', ROOT .. ':limits', disabled_field(gate))
-  resume(gate)
+  redis.call('HDEL', ROOT .. ':limits', disabled_field(scope))
+  resume(scope)
 end
 return {'ok'}

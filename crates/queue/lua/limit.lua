@@ -5,20 +5,20 @@
 -- ARGV  1 gate | 2 limits as lib/limits.lua has them ("" = none) |
 --       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
---- @include "lib/gate_keys", "lib/keys", "lib/resume"
+--- @include "lib/keys", "lib/resume", "lib/scope_keys"
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs
-local gate, before = ARGV[1], redis.call('HGET', ROOT .. ':budgets', ARGV[1])
+local scope, before = ARGV[1], redis.call('HGET', ROOT .. ':budgets', ARGV[1])
 local function per_day(budget) return tonumber(string.match(budget or '', '^%d+') or math.huge) end
 for key, value in pairs({limits = ARGV[2], budgets = ARGV[3]}) do
   if value == '' then
-    redis.call('HDEL', ROOT .. ':' .. key, gate)
+    redis.call('HDEL', ROOT .. ':' .. key, scope)
   else
-    redis.call('HSET', ROOT .. ':' .. key, gate, value)
+    redis.call('HSET', ROOT .. ':' .. key, scope, value)
   end
 end
-if per_day(ARGV[3]) > per_day(before) then redis.call('HDEL', ROOT .. ':limits', paused_field(gate)) end
-if per_day(ARGV[3]) == 0 then redis.call('HSET', ROOT .. ':limits', paused_field(gate), FOREVER_MS) end
-if ARGV[3] == '' then redis.call('HDEL', ROOT .. ':stood', gate) end
-redis.call('HDEL', ROOT .. ':rate', gate)
-resume(gate)
+if per_day(ARGV[3]) > per_day(before) then redis.call('HDEL', ROOT .. ':limits', paused_field(scope)) end
+if per_day(ARGV[3]) == 0 then redis.call('HSET', ROOT .. ':limits', paused_field(scope), FOREVER_MS) end
+if ARGV[3] == '' then redis.call('HDEL', ROOT .. ':stood', scope) end
+redis.call('HDEL', ROOT .. ':rate', scope)
+resume(scope)
 return {'ok'}

@@ -8,8 +8,8 @@
 --       go on ("" = begin)
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
 --- @include "lib/announce", "lib/append", "lib/attempt", "lib/class_queues", "lib/clock", "lib/counts"
---- @include "lib/gate_keys", "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys"
---- @include "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room"
+--- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts"
+--- @include "lib/line", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/wake"
 local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
@@ -24,15 +24,15 @@ end
 local function stands_in(key, member) return redis.call('ZSCORE', key, member) end
 
 -- Whether a gate holds `member` back. One that nothing would open is opened, or noted for the time that opens it.
-local function is_held(gate, member)
-  if not stands_in(held_key(gate), member) then return false end
-  if not stands_in(ROOT .. ':holds', gate) then
-    local places, due = room(gate, now)
+local function is_held(scope, member)
+  if not stands_in(held_key(scope), member) then return false end
+  if not stands_in(ROOT .. ':holds', scope) then
+    local places, due = room(scope, now)
     if places >= 1 then
-      resume(gate)
+      resume(scope)
       repaired('gate')
     elseif due then
-      redis.call('ZADD', ROOT .. ':holds', due, gate)
+      redis.call('ZADD', ROOT .. ':holds', due, scope)
       repaired('gate')
     end
   end
@@ -65,16 +65,16 @@ end
 
 local function check_queued(id, job)
   if job.entry == 'k' then
-    local gate, member = key_gate(tenant, job.ckey), id .. ' ' .. job.lane
-    if stands_in(waiting_key(gate), member) then return end
-    line_up(id, job.lane, gate)
+    local scope, member = key_scope(tenant, job.ckey), id .. ' ' .. job.lane
+    if stands_in(waiting_key(scope), member) then return end
+    line_up(id, job.lane, scope)
     repaired('waiting')
     -- What it waited for may have stopped while it was not there to be let on.
-    if not redis.call('HGET', ROOT .. ':running', gate) then next_in_key(gate) end
+    if not redis.call('HGET', ROOT .. ':running', scope) then next_in_key(scope) end
     return
   end
   -- Not counted: the release before has only those in line that are set aside.
-  if job.ckey then line_up(id, job.lane, key_gate(tenant, job.ckey)) end
+  if job.ckey then line_up(id, job.lane, key_scope(tenant, job.ckey)) end
   local front = string.match(job.entry or '', '^f(.*)$')
   local at = front or job.entry or job.ix
   local found = at and redis.call('XRANGE', front and front_key(job.lane) or lane_key(job.lane), at, at)[1]

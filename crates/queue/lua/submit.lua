@@ -44,7 +44,7 @@ local function submit_under(new)
 end
 
 -- First look, then write: a refusal leaves nothing behind.
-local known, here, wanted, gates, owners, sizes = {}, {}, {}, {}, {}, {}
+local known, here, wanted, scopes, owners, sizes = {}, {}, {}, {}, {}, {}
 for n, new in ipairs(jobs) do
   local submit = new.idempotency_key and submit_under(new)
   if submit then
@@ -67,20 +67,20 @@ for n, new in ipairs(jobs) do
     here[new.id] = new.tenant
     if not sizes[new.tenant] then owners[#owners + 1] = new.tenant end
     sizes[new.tenant] = (sizes[new.tenant] or 0) + RECORD_BYTES + #new.spec + #new.input
-    for _, gate in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
-      if not wanted[gate] then gates[#gates + 1] = gate end
-      wanted[gate] = (wanted[gate] or 0) + 1
+    for _, scope in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
+      if not wanted[scope] then scopes[#scopes + 1] = scope end
+      wanted[scope] = (wanted[scope] or 0) + 1
     end
   end
 end
 -- What a batch has been promised is fed whatever the quota says; its own window bounds it. A schedule uses the guard as well, to
 -- end with its delete or pause, but has been promised nothing.
 if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
-  for _, gate in ipairs(gates) do
-    local most, more = limits(gate).max_open, wanted[gate]
+  for _, scope in ipairs(scopes) do
+    local most, more = limits(scope).max_open, wanted[scope]
     if most then
-      local open = counted(ROOT .. ':open', gate)
-      if open + more > most then return {'quota', gate, most, open} end
+      local open = counted(ROOT .. ':open', scope)
+      if open + more > most then return {'quota', scope, most, open} end
     end
   end
 end

@@ -1,6 +1,6 @@
 -- How a job leaves the place where it is.
---- @include "lib/class_queues", "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_keys"
---- @include "lib/lane_parts", "lib/line", "lib/resume", "lib/stop"
+--- @include "lib/class_queues", "lib/counts", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line"
+--- @include "lib/resume", "lib/scope_keys", "lib/stop"
 
 -- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
 local function tidy_lane(lane)
@@ -27,14 +27,14 @@ local function depart(job, now)
     redis.call('ZREM', ROOT .. ':settle', 'ready ' .. job.id)
   elseif job.state == 'queued' then
     count(ROOT .. ':ready', job.lane, -1)
-    local gate = job.ckey and key_gate(job.tenant, job.ckey)
-    if gate then leave_line(job.id, job.lane, gate) end
+    local scope = job.ckey and key_scope(job.tenant, job.ckey)
+    if scope then leave_line(job.id, job.lane, scope) end
     if job.entry == 'k' then return end
     local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
     local front = string.match(entry, '^f(.*)$')
     redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or entry)
     tidy_lane(job.lane)
     -- It may have been let back into its lane in the place of one that stopped: the next in line takes it.
-    if gate then next_in_key(gate) end
+    if scope then next_in_key(scope) end
   end
 end

@@ -2,8 +2,8 @@
 
 local freed = {} -- gates that one passed out of, each once, in the order of their freeing
 
-local function free(gate)
-  if freed[gate] then return end
-  freed[gate] = true
-  freed[#freed + 1] = gate
+local function free(scope)
+  if freed[scope] then return end
+  freed[scope] = true
+  freed[#freed + 1] = scope
 end

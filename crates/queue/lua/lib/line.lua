@@ -1,5 +1,5 @@
 -- The line of jobs with one concurrency key.
---- @include "lib/gate_keys", "lib/keys", "lib/text"
+--- @include "lib/keys", "lib/scope_keys", "lib/text"
 
 -- When a job was submitted, as a number that orders a tenant's jobs: from its entry in the tenant's index.
 local function arrival(ix)
@@ -9,10 +9,10 @@ end
 
 -- Every queued job with a concurrency key is in its key's line, in the order of arrival: those in lanes, and those
 -- set aside (entry `k`).
-local function line_up(id, lane, gate)
-  redis.call('ZADD', waiting_key(gate), text(arrival(redis.call('HGET', job_key(id), 'ix'))), id .. ' ' .. lane)
+local function line_up(id, lane, scope)
+  redis.call('ZADD', waiting_key(scope), text(arrival(redis.call('HGET', job_key(id), 'ix'))), id .. ' ' .. lane)
 end
 
-local function leave_line(id, lane, gate) redis.call('ZREM', waiting_key(gate), id .. ' ' .. lane) end
+local function leave_line(id, lane, scope) redis.call('ZREM', waiting_key(scope), id .. ' ' .. lane) end
 
 local LINE_MAX = 100 -- members of a line that are looked at

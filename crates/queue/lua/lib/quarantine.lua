@@ -1,6 +1,6 @@
 -- Jobs that no script can move, and what they counted for.
---- @include "lib/clock", "lib/counts", "lib/freed", "lib/gate_keys", "lib/keys", "lib/lane_parts"
---- @include "lib/recount", "lib/set_aside", "lib/states"
+--- @include "lib/clock", "lib/counts", "lib/freed", "lib/keys", "lib/lane_parts", "lib/recount"
+--- @include "lib/scope_keys", "lib/set_aside", "lib/states"
 
 -- Takes a job that no script can move out of everything that would come back to it, and out of all counts. Its record
 -- stays, without `state`: every script, also of the release before, takes that for no job. `quarantined` keeps the
@@ -25,19 +25,19 @@ local function quarantine(id, state, why)
   redis.call('HDEL', key, 'ended', 'error')
   if not endpoint then return end
   redis.pcall('ZREM', ROOT .. ':dead:' .. tenant, id)
-  for _, gate in ipairs({'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}) do
-    count(ROOT .. ':open', gate, -1)
+  for _, scope in ipairs({'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}) do
+    count(ROOT .. ':open', scope, -1)
     if was == 'running' then
-      count(ROOT .. ':running', gate, -1)
-      free(gate)
+      count(ROOT .. ':running', scope, -1)
+      free(scope)
     end
   end
   if was == 'queued' then count(ROOT .. ':ready', record[2], -1) end
   if was == 'running' and record[4] then count(batch_key(record[4]), 'running', -1) end
   if record[3] and string.match(record[3], '^%d+:') then
-    local gate = key_gate(tenant, record[3])
-    if was == 'running' then count(ROOT .. ':running', gate, -1) end
+    local scope = key_scope(tenant, record[3])
+    if was == 'running' then count(ROOT .. ':running', scope, -1) end
     -- Whoever waits for the key is let on by the next `promote`.
-    redis.call('ZADD', ROOT .. ':holds', now, gate)
+    redis.call('ZADD', ROOT .. ':holds', now, scope)
   end
 end

@@ -2,7 +2,7 @@
 -- `:at`, an entry of that tenant's index) and how many jobs it has seen there, by "<open|running|ready> <gate or
 -- lane>". A script that moves a job which the sweep has seen counts there what has changed, so that the sum is right
 -- at every moment.
---- @include "lib/counts", "lib/gate_keys", "lib/keys", "lib/lane_parts", "lib/states"
+--- @include "lib/counts", "lib/keys", "lib/lane_parts", "lib/scope_keys", "lib/states"
 
 local RECOUNT = ROOT .. ':recount'
 local recount_tenant, recount_at -- asked once a call; false where no sweep is under way
@@ -44,11 +44,11 @@ end
 local function recount(state, lane, ckey, by)
   if not OPEN_STATES[state] then return end
   local _, _, tenant, endpoint = parts_of(lane)
-  local gates = {'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}
-  for _, gate in ipairs(gates) do count(RECOUNT, 'open ' .. gate, by) end
+  local scopes = {'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}
+  for _, scope in ipairs(scopes) do count(RECOUNT, 'open ' .. scope, by) end
   if state == 'running' then
-    if ckey then gates[3] = key_gate(tenant, ckey) end
-    for _, gate in ipairs(gates) do count(RECOUNT, 'running ' .. gate, by) end
+    if ckey then scopes[3] = key_scope(tenant, ckey) end
+    for _, scope in ipairs(scopes) do count(RECOUNT, 'running ' .. scope, by) end
   elseif state == 'queued' then
     count(RECOUNT, 'ready ' .. lane, by)
   end

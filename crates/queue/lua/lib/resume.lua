@@ -1,7 +1,7 @@
 -- How jobs and lanes that a gate held go on. At the end of a call those go on that are held at the gates that it has
 -- freed.
---- @include "lib/attempt", "lib/class_queues", "lib/counts", "lib/enqueue", "lib/freed", "lib/gate_keys"
---- @include "lib/guard", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids"
+--- @include "lib/attempt", "lib/class_queues", "lib/counts", "lib/enqueue", "lib/freed", "lib/guard"
+--- @include "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/scope_keys"
 --- @include "lib/wake"
 
 -- Puts a job that was set aside back at the front of its lane.
@@ -13,15 +13,15 @@ end
 -- Jobs with a concurrency key may go on: of each lane as many as there are free places, in the order of arrival. Of
 -- each lane, since one lane may be closed, or have no worker, for any time; `lease` keeps the order between lanes
 -- (lib/lease/key_order).
-local function next_in_key(gate)
-  local members = redis.call('ZRANGE', waiting_key(gate), 0, LINE_MAX - 1)
-  if #members == 0 then redis.call('ZREM', ROOT .. ':holds', gate) end
-  local running, in_lane, full = counted(ROOT .. ':running', gate), {}, {}
+local function next_in_key(scope)
+  local members = redis.call('ZRANGE', waiting_key(scope), 0, LINE_MAX - 1)
+  if #members == 0 then redis.call('ZREM', ROOT .. ':holds', scope) end
+  local running, in_lane, full = counted(ROOT .. ':running', scope), {}, {}
   local function look_at(member, id, lane)
     local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'ckey')
     local before = in_lane[lane] or 0
     if job[1] ~= 'queued' then
-      redis.call('ZREM', waiting_key(gate), member)
+      redis.call('ZREM', waiting_key(scope), member)
     elseif job[2] ~= 'k' then
       in_lane[lane] = before + 1
     elseif running + before < key_max(job[3]) then
@@ -39,14 +39,14 @@ local function next_in_key(gate)
 end
 
 -- Lets those held at a gate try again.
-local function resume(gate)
-  if string.sub(gate, 1, 2) == 'k:' then return next_in_key(gate) end
-  local held = held_key(gate)
+local function resume(scope)
+  if string.sub(scope, 1, 2) == 'k:' then return next_in_key(scope) end
+  local held = held_key(scope)
   local members = redis.call('ZRANGE', held, 0, 99)
   if #members == 0 then return end
   redis.call('ZREM', held, unpack(members))
-  redis.call('ZREM', ROOT .. ':holds', gate)
-  local tenant = string.match(gate, '^t:(.*)$')
+  redis.call('ZREM', ROOT .. ':holds', scope)
+  local tenant = string.match(scope, '^t:(.*)$')
   for _, member in ipairs(members) do
     if tenant then
       local priority, class = string.match(member, '^(%d+):(%d+)$')
@@ -62,12 +62,12 @@ local function resume(gate)
 end
 
 local function resume_freed()
-  local gates, held = freed, {}
+  local scopes, held = freed, {}
   freed = {}
-  for n, gate in ipairs(gates) do held[n] = held_key(gate) end
+  for n, scope in ipairs(scopes) do held[n] = held_key(scope) end
   -- Few gates hold anything.
   if #held == 0 or redis.call('EXISTS', unpack(held)) == 0 then return end
-  for _, gate in ipairs(gates) do attempt('gate', resume, gate) end
+  for _, scope in ipairs(scopes) do attempt('gate', resume, scope) end
 end
 
 at_end(false, resume_freed)

@@ -1,32 +1,32 @@
 -- How much room gates have.
---- @include "lib/counts", "lib/gate_keys", "lib/keys", "lib/limits"
+--- @include "lib/counts", "lib/keys", "lib/limits", "lib/scope_keys"
 
 -- How many may start now, and when to look again if only time can let the next one through.
 -- The rate is GCRA (ITU-T I.371): `:rate` holds the theoretical arrival time; a burst is what one second lets through.
-local function room(gate, now)
-  local limit, most = limits(gate), math.huge
+local function room(scope, now)
+  local limit, most = limits(scope), math.huge
   if limit.disabled then return 0 end
   if limit.paused and limit.paused > now then return 0, limit.paused end
-  if limit.max_running then most = limit.max_running - counted(ROOT .. ':running', gate) end
+  if limit.max_running then most = limit.max_running - counted(ROOT .. ':running', scope) end
   if not limit.rate or most < 1 then return most end
   if limit.rate <= 0 then return 0 end
   local every, burst = 60000 / limit.rate, math.max(1, math.floor(limit.rate / 60))
-  local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate)) or 0)
+  local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', scope)) or 0)
   local allowed = math.floor((now + burst * every - arrival) / every + 1e-6)
   return math.min(most, allowed), math.ceil(arrival + every - burst * every)
 end
 
-local function start_at(gate, jobs, now)
-  count(ROOT .. ':running', gate, jobs)
-  local rate = limits(gate).rate
+local function start_at(scope, jobs, now)
+  count(ROOT .. ':running', scope, jobs)
+  local rate = limits(scope).rate
   if rate and rate > 0 then
-    local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate)) or 0)
-    redis.call('HSET', ROOT .. ':rate', gate, arrival + jobs * 60000 / rate)
+    local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', scope)) or 0)
+    redis.call('HSET', ROOT .. ':rate', scope, arrival + jobs * 60000 / rate)
   end
 end
 
 -- Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
-local function hold(gate, member, now, due)
-  redis.call('ZADD', held_key(gate), 'NX', now, member)
-  if due then redis.call('ZADD', ROOT .. ':holds', due, gate) end
+local function hold(scope, member, now, due)
+  redis.call('ZADD', held_key(scope), 'NX', now, member)
+  if due then redis.call('ZADD', ROOT .. ':holds', due, scope) end
 end

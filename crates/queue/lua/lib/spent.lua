@@ -31,8 +31,8 @@ local function count_spent(job, now, machine, ...)
     spent[key][field] = before
     local at = spent_at[key .. ':gates'] or {}
     spent_at[key .. ':gates'] = at
-    for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
-      at[gate] = (at[gate] or 0) + part[3] + part[4]
+    for _, scope in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
+      at[scope] = (at[scope] or 0) + part[3] + part[4]
     end
   end
 end
@@ -63,11 +63,11 @@ local function flush_spent()
     end
   end
   spent = {}
-  for key, gates in pairs(spent_at) do
-    for gate, by in pairs(gates) do
-      if by > 0 and redis.call('HINCRBY', key, gate, text(by)) == by then
+  for key, scopes in pairs(spent_at) do
+    for scope, by in pairs(scopes) do
+      if by > 0 and redis.call('HINCRBY', key, scope, text(by)) == by then
         -- What is new has its first value. Budgets are of a day, and an attempt may have begun on the one before.
-        if redis.call('HLEN', key) > SPENT_MAX then redis.call('HDEL', key, gate) end
+        if redis.call('HLEN', key) > SPENT_MAX then redis.call('HDEL', key, scope) end
         redis.call('PEXPIRE', key, 3 * DAY_MS)
       end
     end

@@ -1,6 +1,6 @@
 -- How a running attempt ends.
---- @include "lib/charge", "lib/costs", "lib/counts", "lib/departures", "lib/freed", "lib/gate_keys"
---- @include "lib/keys", "lib/resume", "lib/text"
+--- @include "lib/charge", "lib/costs", "lib/counts", "lib/departures", "lib/freed", "lib/keys"
+--- @include "lib/resume", "lib/scope_keys", "lib/text"
 
 local KEPT_ATTEMPTS = 30 -- older entries of a job's history make room for newer ones
 
@@ -21,14 +21,14 @@ local function stop(job, now)
   local ids = left_by[job.worker] or {}
   left_by[job.worker], ids[#ids + 1] = ids, job.id
   if job.batch then count(batch_key(job.batch), 'running', -1) end
-  for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
-    count(ROOT .. ':running', gate, -1)
-    free(gate)
+  for _, scope in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
+    count(ROOT .. ':running', scope, -1)
+    free(scope)
   end
   if job.ckey then
-    local gate = key_gate(job.tenant, job.ckey)
-    count(ROOT .. ':running', gate, -1)
-    next_in_key(gate)
+    local scope = key_scope(job.tenant, job.ckey)
+    count(ROOT .. ':running', scope, -1)
+    next_in_key(scope)
   end
   charge(job.priority, job.class, job.tenant, taken_ms(job, now) - tonumber(job.charged))
 end

@@ -1,10 +1,10 @@
 -- The order among jobs with one concurrency key.
---- @include "lib/gate_keys", "lib/guard", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/line"
---- @include "lib/reach", "lib/room", "lib/text"
+--- @include "lib/guard", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/line", "lib/reach"
+--- @include "lib/room", "lib/scope_keys", "lib/text"
 
 -- A job whose turn it is not is set aside; it keeps its place in its key's line.
-local function wait_for_key(id, lane, gate, ix)
-  redis.call('ZADD', waiting_key(gate), text(arrival(ix)), id .. ' ' .. lane)
+local function wait_for_key(id, lane, scope, ix)
+  redis.call('ZADD', waiting_key(scope), text(arrival(ix)), id .. ' ' .. lane)
   redis.call('HSET', job_key(id), 'entry', 'k')
 end
 
@@ -29,8 +29,8 @@ local function may_start(id)
   return tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now, job[2]
 end
 
-local function goes_after(lane, gate, ix)
-  local line, served = waiting_key(gate), {}
+local function goes_after(lane, scope, ix)
+  local line, served = waiting_key(scope), {}
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, LINE_MAX)) do
     local id, other = string.match(member, '^(%x+) (.*)$')
     if served[other] == nil then served[other] = string.sub(other, 1, 1) <= string.sub(lane, 1, 1) and serves(other) end
@@ -44,7 +44,7 @@ local function goes_after(lane, gate, ix)
           to_front[#to_front + 1] = id
           to_front[#to_front + 1] = other
         end
-        redis.call('ZADD', ROOT .. ':holds', 'LT', now + KEY_WAIT_MS, gate)
+        redis.call('ZADD', ROOT .. ':holds', 'LT', now + KEY_WAIT_MS, scope)
         return true
       end
     end

@@ -16,10 +16,10 @@ local function serve(priority, class, lead, most, warm_lane)
   if owner ~= tenant then
     tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
   end
-  local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
-  local places, due = room(gate, now)
+  local scope, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
+  local places, due = room(scope, now)
   if places < 1 then
-    hold(gate, priority .. ':' .. class, now, due)
+    hold(scope, priority .. ':' .. class, now, due)
     leave(priority, class, tenant)
     cleared = cleared + 1
     return
@@ -41,10 +41,10 @@ local function serve(priority, class, lead, most, warm_lane)
     return
   end
   local endpoint = select(4, parts_of(lane))
-  local lane_gate = 'e:' .. tenant .. ':' .. endpoint
-  local lane_places, lane_due = room(lane_gate, now)
+  local lane_scope = 'e:' .. tenant .. ':' .. endpoint
+  local lane_places, lane_due = room(lane_scope, now)
   if lane_places < 1 then
-    hold(lane_gate, lane, now, lane_due)
+    hold(lane_scope, lane, now, lane_due)
     if siblings == 0 then leave(priority, class, tenant) end
     cleared = cleared + 1
     return
@@ -53,7 +53,7 @@ local function serve(priority, class, lead, most, warm_lane)
   local charged = expected_ms(tenant, endpoint)
   tenants_on[class_queue] = tenants_on[class_queue] or redis.call('ZCARD', class_queue)
   ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
-  local step, tenants = charged / limits(gate).weight, tenants_on[class_queue]
+  local step, tenants = charged / limits(scope).weight, tenants_on[class_queue]
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
@@ -77,8 +77,8 @@ local function serve(priority, class, lead, most, warm_lane)
         end
       end
     end
-    start_at(gate, jobs, now)
-    start_at(lane_gate, jobs, now)
+    start_at(scope, jobs, now)
+    start_at(lane_scope, jobs, now)
     taken = taken + jobs
   end
   if left then

@@ -1,7 +1,7 @@
 -- How jobs of a lane become running attempts.
---- @include "lib/counts", "lib/fences", "lib/flow", "lib/gate_keys", "lib/guard", "lib/ids", "lib/keys"
---- @include "lib/lease/held", "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount", "lib/tell"
---- @include "lib/text", "lib/watchers"
+--- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys", "lib/lease/held"
+--- @include "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount", "lib/scope_keys"
+--- @include "lib/tell", "lib/text", "lib/watchers"
 
 local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
 
@@ -21,13 +21,13 @@ local function take(entry, id, lane, tenant, charged)
   -- Its time is over, and `expire`, which has not come by yet, ends it.
   if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
   if ckey then
-    local gate = key_gate(tenant, ckey)
-    if counted(ROOT .. ':running', gate) >= key_max(ckey) or goes_after(lane, gate, job[2]) then
-      wait_for_key(id, lane, gate, job[2])
+    local scope = key_scope(tenant, ckey)
+    if counted(ROOT .. ':running', scope) >= key_max(ckey) or goes_after(lane, scope, job[2]) then
+      wait_for_key(id, lane, scope, job[2])
       return false
     end
-    leave_line(id, lane, gate)
-    count(ROOT .. ':running', gate, 1)
+    leave_line(id, lane, scope)
+    count(ROOT .. ':running', scope, 1)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))

@@ -1,0 +1,12 @@
+-- Names and keys of gates (lib/limits), and of the fields of `:limits` that belong to one.
+--- @include "lib/keys"
+
+local function held_key(scope) return ROOT .. ':held:' .. scope end
+local function waiting_key(scope) return ROOT .. ':waiting:' .. scope end
+local function paused_field(scope) return 'p:' .. scope end
+local function disabled_field(scope) return 'd:' .. scope end
+
+local function key_scope(tenant, ckey) return 'k:' .. tenant .. ':' .. string.match(ckey, '^%d+:(.*)$') end
+
+-- How many jobs with its key may run beside one with this `ckey`.
+local function key_max(ckey) return tonumber(string.match(ckey, '^%d+')) end
