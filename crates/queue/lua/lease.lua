@@ -29,7 +29,7 @@ while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_ful
   if not priority then break end
   local had = taken
   serve(priority, class, lead, most, lane)
-  call_those_before()
+  return_earlier_jobs()
   if lane then takes[place_of(lane)] = takes[place_of(lane)] - (taken - had) end
   if taken > had then
     if priority > 0 then passed[priority] = 0 end

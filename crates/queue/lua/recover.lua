@@ -75,11 +75,11 @@ local function check_queued(id, job)
   end
   -- Not counted: the release before has only those in line that are set aside.
   if job.ckey then line_up(id, job.lane, key_scope(tenant, job.ckey)) end
-  local front = string.match(job.entry or '', '^f(.*)$')
-  local at = front or job.entry or job.ix
-  local found = at and redis.call('XRANGE', front and front_key(job.lane) or lane_key(job.lane), at, at)[1]
+  local requeued = string.match(job.entry or '', '^f(.*)$')
+  local at = requeued or job.entry or job.ix
+  local found = at and redis.call('XRANGE', requeued and requeued_key(job.lane) or lane_key(job.lane), at, at)[1]
   if not found or found[2][2] ~= raw_of(id) then
-    redis.call('HSET', job_key(id), 'entry', 'f' .. append(front_key(job.lane), raw_of(id)))
+    redis.call('HSET', job_key(id), 'entry', 'f' .. append(requeued_key(job.lane), raw_of(id)))
     repaired('entry')
     classes[select(2, parts_of(job.lane))] = true
   end

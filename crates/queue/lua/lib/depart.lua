@@ -5,7 +5,7 @@
 -- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
 local function tidy_lane(lane)
   local left = false
-  for _, key in ipairs({front_key(lane), lane_key(lane)}) do
+  for _, key in ipairs({requeued_key(lane), lane_key(lane)}) do
     if redis.call('XLEN', key) == 0 then redis.call('DEL', key) else left = true end
   end
   if left then return true end
@@ -31,8 +31,8 @@ local function depart(job, now)
     if scope then leave_line(job.id, job.lane, scope) end
     if job.entry == 'k' then return end
     local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
-    local front = string.match(entry, '^f(.*)$')
-    redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or entry)
+    local requeued = string.match(entry, '^f(.*)$')
+    redis.call('XDEL', requeued and requeued_key(job.lane) or lane_key(job.lane), requeued or entry)
     tidy_lane(job.lane)
     -- It may have been let back into its lane in the place of one that stopped: the next in line takes it.
     if scope then next_in_key(scope) end

@@ -2,7 +2,7 @@
 --- @include "lib/keys"
 
 local function lane_key(lane) return ROOT .. ':q:' .. lane end
-local function front_key(lane) return ROOT .. ':f:' .. lane end
+local function requeued_key(lane) return ROOT .. ':f:' .. lane end
 local function lanes_key(priority, class, tenant) return ROOT .. ':lanes:' .. priority .. ':' .. class .. ':' .. tenant end
 local function class_queue_key(priority, class) return ROOT .. ':shelf:' .. priority .. ':' .. class end
 local function fair_key(priority, class) return ROOT .. ':fair:' .. priority .. ':' .. class end

@@ -10,7 +10,7 @@ end
 -- The entry of that lane that would be served next, and the lane; nil when there is none.
 local function next_entry(priority, class)
   local lane = next_lane(priority, class)
-  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
+  for _, stream in ipairs(lane and {requeued_key(lane), lane_key(lane)} or {}) do
     local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
     if entry then return entry[1], lane end
   end

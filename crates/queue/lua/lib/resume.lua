@@ -5,7 +5,7 @@
 --- @include "lib/wake"
 
 -- Puts a job that was set aside back at the front of its lane.
-local function call_forward(id, lane)
+local function return_to_lane(id, lane)
   count(ROOT .. ':ready', lane, -1)
   redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
 end
@@ -26,7 +26,7 @@ local function next_in_key(scope)
       in_lane[lane] = before + 1
     elseif running + before < key_max(job[3]) then
       in_lane[lane] = before + 1
-      call_forward(id, lane)
+      return_to_lane(id, lane)
       wake(select(2, parts_of(lane)), lane)
     else
       full[lane] = true
@@ -54,7 +54,7 @@ local function resume(scope)
         stand(priority, class, tenant)
         wake(class)
       end
-    elseif redis.call('EXISTS', lane_key(member), front_key(member)) > 0 then
+    elseif redis.call('EXISTS', lane_key(member), requeued_key(member)) > 0 then
       open_lane(member)
       wake(select(2, parts_of(member)), member)
     end

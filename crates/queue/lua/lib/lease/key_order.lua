@@ -20,7 +20,7 @@ end
 -- goes first, and this one is set aside until it has started; or for KEY_WAIT_MS, should it not start. One whose lane
 -- is closed, or which needs another worker, stops nobody.
 local KEY_WAIT_MS = 2000
-local to_front = {} -- id, lane, ... of those that were set aside and go first
+local to_requeue = {} -- id, lane, ... of those that were set aside and go first
 
 -- Whether a queued job may start by its own times, and where it stands; nil for one that is not queued.
 local function may_start(id)
@@ -41,8 +41,8 @@ local function goes_after(lane, scope, ix)
         redis.call('ZREM', line, member)
       elseif may then
         if entry == 'k' then
-          to_front[#to_front + 1] = id
-          to_front[#to_front + 1] = other
+          to_requeue[#to_requeue + 1] = id
+          to_requeue[#to_requeue + 1] = other
         end
         redis.call('ZADD', ROOT .. ':holds', 'LT', now + KEY_WAIT_MS, scope)
         return true

@@ -58,7 +58,7 @@ local function serve(priority, class, lead, most, warm_lane)
   if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
-  local jobs, left = take_from(front_key(lane), 'f', lane, tenant, most, paid)
+  local jobs, left = take_from(requeued_key(lane), 'f', lane, tenant, most, paid)
   if not left then
     local more
     more, left = take_from(lane_key(lane), '', lane, tenant, most - jobs, paid)
@@ -89,15 +89,15 @@ local function serve(priority, class, lead, most, warm_lane)
 end
 
 -- Jobs that go before one with the same key are where they can be served.
-local function call_those_before()
-  for n = 1, #to_front, 2 do
-    local id, lane = to_front[n], to_front[n + 1]
+local function return_earlier_jobs()
+  for n = 1, #to_requeue, 2 do
+    local id, lane = to_requeue[n], to_requeue[n + 1]
     if redis.call('HGET', job_key(id), 'entry') == 'k' then
       local priority, class = parts_of(lane)
       write_turns(tonumber(priority))
-      call_forward(id, lane)
+      return_to_lane(id, lane)
       tags_of[tonumber(priority)], tenants_on[class_queue_key(priority, class)] = nil, nil
     end
   end
-  to_front = {}
+  to_requeue = {}
 end
