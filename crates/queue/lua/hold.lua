@@ -21,7 +21,7 @@ local function stands_since(priority, class)
 end
 
 for priority = 0, 2 do
-  for _, class in ipairs(redis.call('ZRANGE', tags_key(priority), 0, -1)) do
+  for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
     if not is_within(now_reach, class) and is_within(could_reach, class) and now - stands_since(priority, class) >= hold_after
       and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', hold_for) then
       return {class}

@@ -18,17 +18,17 @@
 --       call once more; "full": the worker holds as many as it may, and is not parked; behind: jobs that the lane has left, as far as its
 --       limits let them start
 --- @include "lib/counts", "lib/keys", "lib/lane_parts", "lib/lease/choose", "lib/lease/query"
---- @include "lib/lease/serve", "lib/lease/turns", "lib/room", "lib/text", "lib/waiter_keys", "lib/wake"
+--- @include "lib/lease/serve", "lib/lease/virtual_times", "lib/room", "lib/text", "lib/waiter_keys", "lib/wake"
 local WARM_MS = 60000 -- a waiter that lasts parks again sooner
 local LEASE_PARTS = 8 -- of each lease in the reply
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
 local RUNS_TTL_MS = 7 * 86400000
 
 while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_full do
-  local priority, class, lead, most, lane = choose()
+  local priority, class, margin, most, lane = choose()
   if not priority then break end
   local had = taken
-  serve(priority, class, lead, most, lane)
+  serve(priority, class, margin, most, lane)
   return_earlier_jobs()
   if lane then takes[place_of(lane)] = takes[place_of(lane)] - (taken - had) end
   if taken > had then
@@ -38,7 +38,7 @@ while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_ful
     end
   end
 end
-for priority = 0, 2 do write_turns(priority) end
+for priority = 0, 2 do write_virtual_times(priority) end
 for priority = 1, 2 do
   if not waits[priority] then passed[priority] = 0 end
   if passed[priority] ~= before[priority] then

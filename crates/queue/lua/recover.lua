@@ -56,8 +56,8 @@ local function check_lane(lane)
     repaired('shelf')
     classes[class] = true
   end
-  if not stands_in(tags_key(priority), class) then
-    redis.call('ZADD', tags_key(priority), redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
+  if not stands_in(class_starts_key(priority), class) then
+    redis.call('ZADD', class_starts_key(priority), redis.call('ZRANGE', class_starts_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
     repaired('tag')
     classes[class] = true
   end

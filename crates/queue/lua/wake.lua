@@ -5,7 +5,7 @@
 -- Reply {"ok"}
 --- @include "lib/lane_keys", "lib/wake"
 for priority = 0, 2 do
-  for _, class in ipairs(redis.call('ZRANGE', tags_key(priority), 0, -1)) do
+  for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
     if wake(class) then return {'ok'} end
   end
 end

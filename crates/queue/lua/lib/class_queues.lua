@@ -40,8 +40,8 @@ local function stand(priority, class, tenant)
   redis.call('ZADD', class_queue, math.max(tonumber(fair[1]) or 0, tonumber(fair[2]) or 0), tenant)
   if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
   if redis.call('ZCARD', class_queue) == 1 then
-    local first = redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')
-    redis.call('ZADD', tags_key(priority), 'NX', first[2] or 0, class)
+    local first = redis.call('ZRANGE', class_starts_key(priority), 0, 0, 'WITHSCORES')
+    redis.call('ZADD', class_starts_key(priority), 'NX', first[2] or 0, class)
   end
 end
 
@@ -49,15 +49,15 @@ end
 local function step_off(priority, class, tenant)
   settle_charge(priority, class, tenant)
   local class_queue, fair = class_queue_key(priority, class), fair_key(priority, class)
-  local tag = redis.call('ZSCORE', class_queue, tenant)
-  if not tag then return end
+  local virtual_start = redis.call('ZSCORE', class_queue, tenant)
+  if not virtual_start then return end
   opened = {}
   redis.call('ZREM', class_queue, tenant)
   if redis.call('ZCARD', class_queue) == 0 then
-    redis.call('ZREM', tags_key(priority), class)
+    redis.call('ZREM', class_starts_key(priority), class)
     redis.call('DEL', fair)
-  elseif tonumber(tag) > (tonumber(redis.call('HGET', fair, ':now')) or 0) then
-    redis.call('HSET', fair, tenant, tag)
+  elseif tonumber(virtual_start) > (tonumber(redis.call('HGET', fair, ':now')) or 0) then
+    redis.call('HSET', fair, tenant, virtual_start)
   end
 end
 

@@ -6,4 +6,4 @@ local function requeued_key(lane) return ROOT .. ':f:' .. lane end
 local function lanes_key(priority, class, tenant) return ROOT .. ':lanes:' .. priority .. ':' .. class .. ':' .. tenant end
 local function class_queue_key(priority, class) return ROOT .. ':shelf:' .. priority .. ':' .. class end
 local function fair_key(priority, class) return ROOT .. ':fair:' .. priority .. ':' .. class end
-local function tags_key(priority) return ROOT .. ':tags:' .. priority end
+local function class_starts_key(priority) return ROOT .. ':tags:' .. priority end

@@ -46,7 +46,7 @@ library! {
     "lib/lease/query"
     "lib/lease/serve"
     "lib/lease/take"
-    "lib/lease/turns"
+    "lib/lease/virtual_times"
     "lib/limits"
     "lib/line"
     "lib/load"

@@ -1,5 +1,5 @@
 -- What to serve next: the priority, the class, and the lane if it is out of turn.
---- @include "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/query", "lib/lease/turns"
+--- @include "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/query", "lib/lease/virtual_times"
 --- @include "lib/next_entry", "lib/reach"
 
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
@@ -25,20 +25,20 @@ end
 -- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest
 -- first.
 local function class_of(priority)
-  tags_of[priority] = tags_of[priority] or redis.call('ZRANGE', tags_key(priority), 0, -1, 'WITHSCORES')
-  local tags, best, tag, rival = tags_of[priority], nil, nil, math.huge
-  for n = 1, #tags, 2 do
-    local class, mine = tonumber(tags[n]), tonumber(tags[n + 1])
+  class_starts_of[priority] = class_starts_of[priority] or redis.call('ZRANGE', class_starts_key(priority), 0, -1, 'WITHSCORES')
+  local class_starts, best, virtual_start, next_start = class_starts_of[priority], nil, nil, math.huge
+  for n = 1, #class_starts, 2 do
+    local class, start = tonumber(class_starts[n]), tonumber(class_starts[n + 1])
     if is_open(priority, class) then
-      if not best or mine < tag or (mine == tag and class > best) then
-        rival = tag or rival
-        best, tag = class, mine
+      if not best or start < virtual_start or (start == virtual_start and class > best) then
+        next_start = virtual_start or next_start
+        best, virtual_start = class, start
       else
-        rival = math.min(rival, mine)
+        next_start = math.min(next_start, start)
       end
     end
   end
-  return best, rival - (tag or 0)
+  return best, next_start - (virtual_start or 0)
 end
 
 -- Since when the job that would be served next is ready; infinity when there is none.
@@ -48,8 +48,8 @@ end
 
 -- Whether that job has waited too long. One that is young stays so until somebody there is served.
 local function is_aged(priority, class)
-  if young[priority] ~= class and now - ready_since(priority, class) < age_after then young[priority] = class end
-  return young[priority] ~= class
+  if not_aged[priority] ~= class and now - ready_since(priority, class) < age_after then not_aged[priority] = class end
+  return not_aged[priority] ~= class
 end
 
 local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
@@ -68,20 +68,20 @@ end
 local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
 passed = {tonumber(passed[1]) or 0, tonumber(passed[2]) or 0}
 local before = {passed[1], passed[2]}
-local waits = {redis.call('EXISTS', tags_key(1)) == 1, redis.call('EXISTS', tags_key(2)) == 1}
+local waits = {redis.call('EXISTS', class_starts_key(1)) == 1, redis.call('EXISTS', class_starts_key(2)) == 1}
 
 -- What to serve next: priority, class, lead, most, and the lane if it is out of turn.
 local function choose()
   for priority = 1, 2 do
     if passed[priority] >= PASSED_MAX then
-      local class, lead = class_of(priority)
+      local class, margin = class_of(priority)
       if class and is_aged(priority, class) then
-        return priority, class, lead, 1, not is_within(reach, class) and loaded_lane(priority, warm_of[class]) or nil
+        return priority, class, margin, 1, not is_within(reach, class) and loaded_lane(priority, warm_of[class]) or nil
       end
     end
   end
   for priority = 0, 2 do
-    local class, lead = class_of(priority)
+    local class, margin = class_of(priority)
     if class then
       -- Not further than the next who has been passed over too often.
       local most = want - taken
@@ -90,7 +90,7 @@ local function choose()
       end
       local lane = warm_lane_of(priority, class)
       if lane then return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[place_of(lane)]), lane end
-      return priority, class, lead, most
+      return priority, class, margin, most
     end
   end
 end

@@ -1,20 +1,20 @@
 -- How the tenant whose turn it is gets its jobs started.
 --- @include "lib/class_queues", "lib/costs", "lib/keys", "lib/lane_keys", "lib/lane_parts"
---- @include "lib/lease/key_order", "lib/lease/query", "lib/lease/take", "lib/lease/turns", "lib/limits"
+--- @include "lib/lease/key_order", "lib/lease/query", "lib/lease/take", "lib/lease/virtual_times", "lib/limits"
 --- @include "lib/resume", "lib/room"
 
 local AHEAD_MS, AHEAD_MAX, SPARE = 500, 300, 32
 
 -- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of
 -- its lanes; or, out of turn, a lane of what the worker has loaded.
-local function serve(priority, class, lead, most, warm_lane)
+local function serve(priority, class, margin, most, warm_lane)
   local class_queue = class_queue_key(priority, class)
-  young[priority] = nil
+  not_aged[priority] = nil
   local head = redis.call('ZRANGE', class_queue, 0, 1, 'WITHSCORES')
-  local tenant, tag, rival, jumps = head[1], tonumber(head[2]), tonumber(head[4]), false
+  local tenant, virtual_start, next_start, is_out_of_turn = head[1], tonumber(head[2]), tonumber(head[4]), false
   local owner = warm_lane and select(3, parts_of(warm_lane)) or tenant
   if owner ~= tenant then
-    tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
+    tenant, virtual_start, next_start, is_out_of_turn = owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
   end
   local scope, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
   local places, due = room(scope, now)
@@ -54,8 +54,8 @@ local function serve(priority, class, lead, most, warm_lane)
   tenants_on[class_queue] = tenants_on[class_queue] or redis.call('ZCARD', class_queue)
   ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
   local step, tenants = charged / limits(scope).weight, tenants_on[class_queue]
-  most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
-  if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
+  most = math.min(most, places, lane_places, math.floor(margin / (charged / tenants)) + 1)
+  if next_start then most = math.min(most, math.floor((next_start - virtual_start) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
   local jobs, left = take_from(requeued_key(lane), 'f', lane, tenant, most, paid)
@@ -65,15 +65,15 @@ local function serve(priority, class, lead, most, warm_lane)
     jobs = jobs + more
   end
   if jobs > 0 then
-    redis.call('ZADD', class_queue, 'XX', tag + jobs * step, tenant)
-    local tags = tags_of[priority]
-    for n = 1, #tags, 2 do
-      if tonumber(tags[n]) == class then
-        tags[n + 1] = tags[n + 1] + jobs * charged / tenants
-        if not jumps then
-          reached[priority][tags[n]] = tag + (jobs - 1) * step
-        elseif reached[priority][tags[n]] == nil then
-          reached[priority][tags[n]] = false
+    redis.call('ZADD', class_queue, 'XX', virtual_start + jobs * step, tenant)
+    local class_starts = class_starts_of[priority]
+    for n = 1, #class_starts, 2 do
+      if tonumber(class_starts[n]) == class then
+        class_starts[n + 1] = class_starts[n + 1] + jobs * charged / tenants
+        if not is_out_of_turn then
+          virtual_times[priority][class_starts[n]] = virtual_start + (jobs - 1) * step
+        elseif virtual_times[priority][class_starts[n]] == nil then
+          virtual_times[priority][class_starts[n]] = false
         end
       end
     end
@@ -94,9 +94,9 @@ local function return_earlier_jobs()
     local id, lane = to_requeue[n], to_requeue[n + 1]
     if redis.call('HGET', job_key(id), 'entry') == 'k' then
       local priority, class = parts_of(lane)
-      write_turns(tonumber(priority))
+      write_virtual_times(tonumber(priority))
       return_to_lane(id, lane)
-      tags_of[tonumber(priority)], tenants_on[class_queue_key(priority, class)] = nil, nil
+      class_starts_of[tonumber(priority)], tenants_on[class_queue_key(priority, class)] = nil, nil
     end
   end
   to_requeue = {}

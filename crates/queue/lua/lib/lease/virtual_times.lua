@@ -1,0 +1,29 @@
+-- Whose turn it is: the tags of this call, and how far they have moved on.
+--- @include "lib/class_queues", "lib/lane_keys"
+
+-- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not
+-- written yet (false: none, but the tag has moved); the class whose next job is known to be young. By shelf: how many
+-- tenants stand there.
+local class_starts_of, virtual_times, not_aged, tenants_on = {}, {{}, {}, [0] = {}}, {}, {}
+
+-- Writes what this call has moved on, once for all that it served.
+local function write_virtual_times(priority)
+  local class_starts = {}
+  for n = 1, #(class_starts_of[priority] or {}), 2 do
+    local class = class_starts_of[priority][n]
+    local virtual_time = virtual_times[priority][class]
+    if virtual_time then redis.call('HSET', fair_key(priority, class), ':now', virtual_time) end
+    if virtual_time ~= nil then
+      class_starts[#class_starts + 1] = class_starts_of[priority][n + 1]
+      class_starts[#class_starts + 1] = class
+    end
+  end
+  if #class_starts > 0 then redis.call('ZADD', class_starts_key(priority), 'XX', unpack(class_starts)) end
+  virtual_times[priority] = {}
+end
+
+local function leave(priority, class, tenant)
+  write_virtual_times(priority)
+  step_off(priority, class, tenant)
+  class_starts_of[priority], tenants_on[class_queue_key(priority, class)] = nil, nil
+end
