@@ -25,12 +25,12 @@ local function serve(priority, class, margin, most, warm_lane)
     return
   end
   -- It goes back when it has jobs left.
-  local lane, turn
+  local lane, sequence
   if warm_lane then
-    lane, turn = warm_lane, redis.call('ZSCORE', lanes, warm_lane)
+    lane, sequence = warm_lane, redis.call('ZSCORE', lanes, warm_lane)
     redis.call('ZREM', lanes, warm_lane)
   else
-    lane, turn = unpack(redis.call('ZPOPMIN', lanes))
+    lane, sequence = unpack(redis.call('ZPOPMIN', lanes))
   end
   local siblings = lane and redis.call('ZCARD', lanes) or 0
   -- It stands there no more: a job that is called forward into it later in this call has to open it again.
@@ -82,7 +82,7 @@ local function serve(priority, class, margin, most, warm_lane)
     taken = taken + jobs
   end
   if left then
-    redis.call('ZADD', lanes, siblings > 0 and redis.call('INCR', ROOT .. ':turn') or turn, lane)
+    redis.call('ZADD', lanes, siblings > 0 and redis.call('INCR', ROOT .. ':turn') or sequence, lane)
   elseif siblings == 0 then
     leave(priority, class, tenant)
   end
