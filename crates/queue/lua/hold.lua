@@ -10,7 +10,7 @@ local now, hold_after, hold_for = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(AR
 local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
 
 -- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
-local function stands_since(priority, class)
+local function head_since(priority, class)
   local entry, lane = next_entry(priority, class)
   if not entry then return now end
   local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry
@@ -22,7 +22,7 @@ end
 
 for priority = 0, 2 do
   for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
-    if not is_within(now_reach, class) and is_within(could_reach, class) and now - stands_since(priority, class) >= hold_after
+    if not is_within(now_reach, class) and is_within(could_reach, class) and now - head_since(priority, class) >= hold_after
       and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', hold_for) then
       return {class}
     end

@@ -21,12 +21,12 @@ local function repaired(kind)
   repairs[kind] = (repairs[kind] or 0) + 1
 end
 
-local function stands_in(key, member) return redis.call('ZSCORE', key, member) end
+local function is_member(key, member) return redis.call('ZSCORE', key, member) end
 
 -- Whether a gate holds `member` back. One that nothing would open is opened, or noted for the time that opens it.
 local function is_held(scope, member)
-  if not stands_in(held_key(scope), member) then return false end
-  if not stands_in(ROOT .. ':holds', scope) then
+  if not is_member(held_key(scope), member) then return false end
+  if not is_member(ROOT .. ':holds', scope) then
     local places, due = room(scope, now)
     if places >= 1 then
       resume(scope)
@@ -44,19 +44,19 @@ local function check_lane(lane)
   if known_lanes[lane] then return end
   known_lanes[lane] = true
   local priority, class, owner, endpoint = parts_of(lane)
-  if not stands_in(lanes_key(priority, class, owner), lane) then
+  if not is_member(lanes_key(priority, class, owner), lane) then
     if is_held('e:' .. owner .. ':' .. endpoint, lane) then return end
     open_lane(lane)
     repaired('lane')
     classes[class] = true
   end
-  if not stands_in(class_queue_key(priority, class), owner) then
+  if not is_member(class_queue_key(priority, class), owner) then
     if is_held('t:' .. owner, priority .. ':' .. class) then return end
-    stand(priority, class, owner)
+    activate_tenant(priority, class, owner)
     repaired('shelf')
     classes[class] = true
   end
-  if not stands_in(class_starts_key(priority), class) then
+  if not is_member(class_starts_key(priority), class) then
     redis.call('ZADD', class_starts_key(priority), redis.call('ZRANGE', class_starts_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
     repaired('tag')
     classes[class] = true
@@ -66,7 +66,7 @@ end
 local function check_queued(id, job)
   if job.entry == 'k' then
     local scope, member = key_scope(tenant, job.ckey), id .. ' ' .. job.lane
-    if stands_in(waiting_key(scope), member) then return end
+    if is_member(waiting_key(scope), member) then return end
     line_up(id, job.lane, scope)
     repaired('waiting')
     -- What it waited for may have stopped while it was not there to be let on.
@@ -88,7 +88,7 @@ end
 
 -- Whether the end of job `other` will reach the one that waits for it.
 local function will_tell(other, waiting)
-  if stands_in(ROOT .. ':settle', 'ended ' .. other) then return true end
+  if is_member(ROOT .. ':settle', 'ended ' .. other) then return true end
   if redis.call('HEXISTS', job_key(other), 'ended') == 1 then return false end
   for _, on in ipairs({'success', 'completion'}) do
     if redis.call('LPOS', dependents_key(other), waiting .. ' ' .. on, 'MAXLEN', 1000) then return true end
@@ -99,7 +99,7 @@ end
 
 -- One that nobody is left to tell is looked at by `settle`, which knows from the records what it may do.
 local function check_blocked(id, job)
-  if stands_in(ROOT .. ':settle', 'ready ' .. id) then return end
+  if is_member(ROOT .. ':settle', 'ready ' .. id) then return end
   if tonumber(job.waits or 0) > 0 then
     local said = redis.call('HMGET', job_key(id), 'spec', 'steps')
     for _, dependency in ipairs(cjson.decode(said[1]).depends_on or {}) do
@@ -114,11 +114,11 @@ local function check_blocked(id, job)
 end
 
 local function check_ended(id, job)
-  if not stands_in(ROOT .. ':ended', id) then
+  if not is_member(ROOT .. ':ended', id) then
     redis.call('ZADD', ROOT .. ':ended', tonumber(job.ended or now) + (tonumber(job.keep) or retention), id)
     repaired('ended')
   end
-  if redis.call('EXISTS', dependents_key(id)) == 1 and not stands_in(ROOT .. ':settle', 'ended ' .. id) then
+  if redis.call('EXISTS', dependents_key(id)) == 1 and not is_member(ROOT .. ':settle', 'ended ' .. id) then
     redis.call('ZADD', ROOT .. ':settle', now, 'ended ' .. id)
     announce('settle')
     repaired('dependents')
@@ -138,7 +138,7 @@ end
 local function check(id)
   local values, job = redis.call('HMGET', job_key(id), unpack(FIELDS_HERE)), {}
   for n, field in ipairs(FIELDS_HERE) do job[field] = values[n] or nil end
-  if job.quarantined and not job.state and not stands_in(QUARANTINE, id) then
+  if job.quarantined and not job.state and not is_member(QUARANTINE, id) then
     redis.call('ZADD', QUARANTINE, now, id)
     repaired('quarantine')
   end
@@ -147,18 +147,18 @@ local function check(id)
   if job.ended then return check_ended(id, job) end
   if job.state == 'queued' then
     check_queued(id, job)
-  elseif job.state == 'running' and not stands_in(ROOT .. ':leases', id) then
+  elseif job.state == 'running' and not is_member(ROOT .. ':leases', id) then
     -- Whoever holds it can extend it again; if nobody does, the reaper takes it.
     redis.call('ZADD', ROOT .. ':leases', now + lease_ms, id)
     repaired('lease')
-  elseif job.state == 'scheduled' and not stands_in(ROOT .. ':scheduled', id) then
+  elseif job.state == 'scheduled' and not is_member(ROOT .. ':scheduled', id) then
     redis.call('ZADD', ROOT .. ':scheduled', job.run_after or now, id)
     repaired('scheduled')
   elseif job.state == 'blocked' then
     check_blocked(id, job)
   end
   local due = math.min(tonumber(job.deadline or math.huge), tonumber(job.start_by or math.huge))
-  if due < math.huge and not stands_in(ROOT .. ':deadlines', id) then
+  if due < math.huge and not is_member(ROOT .. ':deadlines', id) then
     redis.call('ZADD', ROOT .. ':deadlines', due, id)
     repaired('deadline')
   end

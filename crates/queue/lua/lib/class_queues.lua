@@ -32,7 +32,7 @@ local function flush_charges()
 end
 
 -- Puts a tenant on a shelf, if it is not there.
-local function stand(priority, class, tenant)
+local function activate_tenant(priority, class, tenant)
   local class_queue = class_queue_key(priority, class)
   if redis.call('ZSCORE', class_queue, tenant) then return end
   settle_charge(priority, class, tenant)
@@ -46,7 +46,7 @@ local function stand(priority, class, tenant)
 end
 
 -- Takes a tenant off a shelf. What it has had beyond the others is remembered while others stand there.
-local function step_off(priority, class, tenant)
+local function deactivate_tenant(priority, class, tenant)
   settle_charge(priority, class, tenant)
   local class_queue, fair = class_queue_key(priority, class), fair_key(priority, class)
   local virtual_start = redis.call('ZSCORE', class_queue, tenant)
@@ -67,7 +67,7 @@ local function open_lane(lane)
   opened[lane] = true
   local priority, class, tenant = parts_of(lane)
   redis.call('ZADD', lanes_key(priority, class, tenant), 'NX', redis.call('INCR', ROOT .. ':turn'), lane)
-  stand(priority, class, tenant)
+  activate_tenant(priority, class, tenant)
 end
 
 at_end('charges', flush_charges)

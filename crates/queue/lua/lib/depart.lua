@@ -13,7 +13,7 @@ local function tidy_lane(lane)
   local priority, class, tenant = parts_of(lane)
   local lanes = lanes_key(priority, class, tenant)
   redis.call('ZREM', lanes, lane)
-  if redis.call('EXISTS', lanes) == 0 then step_off(priority, class, tenant) end
+  if redis.call('EXISTS', lanes) == 0 then deactivate_tenant(priority, class, tenant) end
   return false
 end
 

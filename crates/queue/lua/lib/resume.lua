@@ -51,7 +51,7 @@ local function resume(scope)
     if tenant then
       local priority, class = string.match(member, '^(%d+):(%d+)$')
       if redis.call('EXISTS', lanes_key(priority, class, tenant)) == 1 then
-        stand(priority, class, tenant)
+        activate_tenant(priority, class, tenant)
         wake(class)
       end
     elseif redis.call('EXISTS', lane_key(member), requeued_key(member)) > 0 then

@@ -20,7 +20,7 @@ local function serve(priority, class, margin, most, warm_lane)
   local places, due = room(scope, now)
   if places < 1 then
     hold(scope, priority .. ':' .. class, now, due)
-    leave(priority, class, tenant)
+    drop_tenant(priority, class, tenant)
     cleared = cleared + 1
     return
   end
@@ -36,7 +36,7 @@ local function serve(priority, class, margin, most, warm_lane)
   -- It stands there no more: a job that is called forward into it later in this call has to open it again.
   if lane then opened[lane] = nil end
   if not lane then
-    leave(priority, class, tenant)
+    drop_tenant(priority, class, tenant)
     cleared = cleared + 1
     return
   end
@@ -45,7 +45,7 @@ local function serve(priority, class, margin, most, warm_lane)
   local lane_places, lane_due = room(lane_scope, now)
   if lane_places < 1 then
     hold(lane_scope, lane, now, lane_due)
-    if siblings == 0 then leave(priority, class, tenant) end
+    if siblings == 0 then drop_tenant(priority, class, tenant) end
     cleared = cleared + 1
     return
   end
@@ -84,7 +84,7 @@ local function serve(priority, class, margin, most, warm_lane)
   if left then
     redis.call('ZADD', lanes, siblings > 0 and redis.call('INCR', ROOT .. ':turn') or sequence, lane)
   elseif siblings == 0 then
-    leave(priority, class, tenant)
+    drop_tenant(priority, class, tenant)
   end
 end
 

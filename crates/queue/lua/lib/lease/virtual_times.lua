@@ -22,8 +22,8 @@ local function write_virtual_times(priority)
   virtual_times[priority] = {}
 end
 
-local function leave(priority, class, tenant)
+local function drop_tenant(priority, class, tenant)
   write_virtual_times(priority)
-  step_off(priority, class, tenant)
+  deactivate_tenant(priority, class, tenant)
   class_starts_of[priority], tenants_on[class_queue_key(priority, class)] = nil, nil
 end
