@@ -2,7 +2,7 @@
 -- batch_collect: the first `count` ended jobs are written down in these parts, so their records may go soon: those of a quick batch
 -- would fill the memory. Two that collect at once collect once.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 collected before | 4 count | 5 keep_ms | then per part: its name
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 collected before | 4 count | 5 retention_ms | then per part: its name
 -- Reply {"ok"} | {"stale"} somebody else did
 --- @include "lib/clock", "lib/keys", "lib/text"
 local now, key = clock(ARGV[1]), batch_key(ARGV[2])

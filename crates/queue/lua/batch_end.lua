@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- batch_end: finalizing -> completed | failed | cancelled | expired, once its results and errors are whole. Tells its webhook.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 parts_keep_ms
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 parts_retention_ms
 -- Reply {"ok"} | {"stale"} it is not finalizing
 --- @include "lib/announce", "lib/clock", "lib/keys", "lib/outbox", "lib/text"
 local now, id = clock(ARGV[1]), ARGV[2]

@@ -27,8 +27,8 @@ local function cancel(id)
     end_job(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
   else
     -- A batch has yet to write its lines down.
-    local keep_ms = job.batch and ARGV[2] or math.min(tonumber(ARGV[2]), UNSTARTED_MS)
-    end_job(job, 'cancelled', now, keep_ms, 'fence', fence)
+    local retention_ms = job.batch and ARGV[2] or math.min(tonumber(ARGV[2]), UNSTARTED_MS)
+    end_job(job, 'cancelled', now, retention_ms, 'fence', fence)
   end
   return 'cancelled'
 end

@@ -15,7 +15,7 @@
 --- @include "lib/announce", "lib/clock", "lib/ends", "lib/fences", "lib/flow", "lib/guard", "lib/keys"
 --- @include "lib/learn_cost", "lib/load", "lib/memory", "lib/requeue", "lib/spent", "lib/stop", "lib/text"
 --- @include "lib/timings", "lib/wake", "lib/watchers"
-local now, retention = clock(ARGV[1]), ARGV[2]
+local now, retention_ms = clock(ARGV[1]), ARGV[2]
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
@@ -59,9 +59,9 @@ end
 
 local function fail(job, report, ...)
   local key = job_key(job.id)
-  if report.kind == 'crash' and is_poison(job) then return end_job(job, 'failed', now, retention, 'error', poison, ...) end
+  if report.kind == 'crash' and is_poison(job) then return end_job(job, 'failed', now, retention_ms, 'error', poison, ...) end
   local used, most, policy = spend(job, report)
-  if used >= most then return end_job(job, 'failed', now, retention, 'error', report.value, ...) end
+  if used >= most then return end_job(job, 'failed', now, retention_ms, 'error', report.value, ...) end
   -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
   local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * report.jitter))
@@ -131,7 +131,7 @@ local function finish(report)
     announce('settle')
     notify(id, job.watch, now)
   else
-    end_job(job, 'succeeded', now, retention, kind, value, attempt, entry)
+    end_job(job, 'succeeded', now, retention_ms, kind, value, attempt, entry)
   end
   return 'ok'
 end

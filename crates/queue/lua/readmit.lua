@@ -6,7 +6,7 @@
 --- @include "lib/announce", "lib/attempt", "lib/clock", "lib/counts", "lib/enqueue", "lib/keys"
 --- @include "lib/lane_parts", "lib/line", "lib/load", "lib/raw_ids", "lib/recount", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/states", "lib/wake", "lib/watchers"
-local now, retention, id = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local now, retention_ms, id = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local key = job_key(id)
 local was, state
 
@@ -40,7 +40,7 @@ local function readmit()
     redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
     announce('settle')
   else
-    redis.call('ZADD', ROOT .. ':ended', must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention), id)
+    redis.call('ZADD', ROOT .. ':ended', must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention_ms), id)
   end
   notify(id, job.watch, now)
 end

@@ -11,7 +11,7 @@
 --- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts"
 --- @include "lib/line", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/wake"
-local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, most, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
 local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined', 'size'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
@@ -115,7 +115,7 @@ end
 
 local function check_ended(id, job)
   if not is_member(ROOT .. ':ended', id) then
-    redis.call('ZADD', ROOT .. ':ended', tonumber(job.ended or now) + (tonumber(job.keep) or retention), id)
+    redis.call('ZADD', ROOT .. ':ended', tonumber(job.ended or now) + (tonumber(job.keep) or retention_ms), id)
     repaired('ended')
   end
   if redis.call('EXISTS', dependents_key(id)) == 1 and not is_member(ROOT .. ':settle', 'ended ' .. id) then

@@ -11,7 +11,7 @@
 --- @include "lib/lane_parts", "lib/line", "lib/load", "lib/memory", "lib/raw_ids", "lib/scope_keys"
 --- @include "lib/wake", "lib/watchers"
 --- @include "lib/resume" for the gates that a quarantined job frees
-local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
+local now, retention_ms, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 
 local function settle()
   local key, job = job_key(id), load(ARGV[3])
@@ -54,10 +54,10 @@ local function settle()
       redis.call('HDEL', key, 'stored')
       redis.call('HSET', key, 'inline', ARGV[8])
     end
-    end_job(job, 'succeeded', now, retention)
+    end_job(job, 'succeeded', now, retention_ms)
   elseif verb == 'fail' then
     redis.call('HDEL', key, 'inline', 'stored')
-    end_job(job, 'failed', now, retention, 'error', ARGV[8])
+    end_job(job, 'failed', now, retention_ms, 'error', ARGV[8])
   end
   return {'ok'}
 end
