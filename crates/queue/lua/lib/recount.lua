@@ -17,9 +17,9 @@ end
 local function size_of(id) return tonumber(redis.call('HGET', job_key(id), 'size') or 0) or 0 end
 
 -- Before a job moves. One that is new has no state yet.
-local function touch(id, state, lane, ckey)
+local function touch(id, state, lane, concurrency_key)
   if not is_recounting() or touched[id] then return end
-  touched[id] = {state = state, lane = lane, ckey = ckey, size = size_of(id)}
+  touched[id] = {state = state, lane = lane, concurrency_key = concurrency_key, size = size_of(id)}
 end
 
 -- As ZRANGE BYLEX orders them: Lua's own order of texts depends on the locale.
@@ -41,13 +41,13 @@ local function is_recounted(tenant, ix)
 end
 
 -- Counts a job, as it is, in the sum of the sweep.
-local function recount(state, lane, ckey, by)
+local function recount(state, lane, concurrency_key, by)
   if not OPEN_STATES[state] then return end
   local _, _, tenant, endpoint = parts_of(lane)
   local scopes = {'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}
   for _, scope in ipairs(scopes) do count(RECOUNT, 'open ' .. scope, by) end
   if state == 'running' then
-    if ckey then scopes[3] = key_scope(tenant, ckey) end
+    if concurrency_key then scopes[3] = key_scope(tenant, concurrency_key) end
     for _, scope in ipairs(scopes) do count(RECOUNT, 'running ' .. scope, by) end
   elseif state == 'queued' then
     count(RECOUNT, 'ready ' .. lane, by)
@@ -59,7 +59,7 @@ local function flush_touched()
     local after, tenant = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey', 'size'), select(3, parts_of(before.lane))
     if after[1] and is_recounted(tenant, after[1]) then
       count(RECOUNT, 'bytes t:' .. tenant, (tonumber(after[5]) or 0) - before.size)
-      recount(before.state, before.lane, before.ckey, -1)
+      recount(before.state, before.lane, before.concurrency_key, -1)
       recount(after[2], after[3], after[4], 1)
     end
   end

@@ -6,7 +6,7 @@ local function waiting_key(scope) return ROOT .. ':waiting:' .. scope end
 local function paused_field(scope) return 'p:' .. scope end
 local function disabled_field(scope) return 'd:' .. scope end
 
-local function key_scope(tenant, ckey) return 'k:' .. tenant .. ':' .. string.match(ckey, '^%d+:(.*)$') end
+local function key_scope(tenant, concurrency_key) return 'k:' .. tenant .. ':' .. string.match(concurrency_key, '^%d+:(.*)$') end
 
 -- How many jobs with its key may run beside one with this `ckey`.
-local function key_max(ckey) return tonumber(string.match(ckey, '^%d+')) end
+local function key_max(concurrency_key) return tonumber(string.match(concurrency_key, '^%d+')) end

@@ -15,14 +15,14 @@ local function take(entry, id, lane, tenant, charged)
   if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
   local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
   if not may_hold(part) then return false, true end
-  local ckey, start_by, deadline, hook, batch
-  if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
-  touch(id, 'queued', lane, ckey)
+  local concurrency_key, start_by, deadline, hook, batch
+  if job[8] then concurrency_key, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
+  touch(id, 'queued', lane, concurrency_key)
   -- Its time is over, and `expire`, which has not come by yet, ends it.
   if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
-  if ckey then
-    local scope = key_scope(tenant, ckey)
-    if counted(ROOT .. ':running', scope) >= key_max(ckey) or goes_after(lane, scope, job[2]) then
+  if concurrency_key then
+    local scope = key_scope(tenant, concurrency_key)
+    if counted(ROOT .. ':running', scope) >= key_max(concurrency_key) or goes_after(lane, scope, job[2]) then
       wait_for_key(id, lane, scope, job[2])
       return false
     end
