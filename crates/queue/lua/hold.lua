@@ -6,7 +6,7 @@
 --       5 hold_after_ms | 6 how long nobody else is asked, ms
 -- Reply {the class, "" when nothing waits for so long}
 --- @include "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/reach", "lib/text"
-local now, hold_after, hold_for = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local now, reserve_after_ms, reserve_for_ms = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
 
 -- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
@@ -16,14 +16,14 @@ local function head_since(priority, class)
   local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry
   local since, before = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
   if before ~= head then since = text(now) end
-  redis.call('SET', key, since .. ' ' .. head, 'PX', hold_after + hold_for)
+  redis.call('SET', key, since .. ' ' .. head, 'PX', reserve_after_ms + reserve_for_ms)
   return tonumber(since)
 end
 
 for priority = 0, 2 do
   for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
-    if not is_within(now_reach, class) and is_within(could_reach, class) and now - head_since(priority, class) >= hold_after
-      and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', hold_for) then
+    if not is_within(now_reach, class) and is_within(could_reach, class) and now - head_since(priority, class) >= reserve_after_ms
+      and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', reserve_for_ms) then
       return {class}
     end
   end

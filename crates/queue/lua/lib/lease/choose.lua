@@ -18,7 +18,7 @@ local function loaded_lane(priority, places)
 end
 
 local function is_open(priority, class)
-  if only then return class == only and is_within(reach, class) end
+  if reserved_class then return class == reserved_class and is_within(reach, class) end
   return is_within(reach, class) or loaded_lane(priority, warm_of[class]) ~= nil
 end
 
@@ -57,7 +57,7 @@ local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
 -- A lane of what the worker has loaded that may go before whoever's turn it is, or the only one there that can go;
 -- nil when none may.
 local function warm_lane_of(priority, class)
-  if only then return nil end
+  if reserved_class then return nil end
   if not is_within(reach, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)

@@ -12,7 +12,7 @@ end
 local function serves(lane)
   local _, class, tenant, endpoint = parts_of(lane)
   class = tonumber(class)
-  local fits = only and class == only or not only and (is_within(reach, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
+  local fits = reserved_class and class == reserved_class or not reserved_class and (is_within(reach, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
   return fits and room('e:' .. tenant .. ':' .. endpoint, now) >= 1
 end
 
