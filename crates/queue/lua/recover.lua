@@ -24,8 +24,8 @@ end
 local function is_member(key, member) return redis.call('ZSCORE', key, member) end
 
 -- Whether a gate holds `member` back. One that nothing would open is opened, or noted for the time that opens it.
-local function is_held(scope, member)
-  if not is_member(held_key(scope), member) then return false end
+local function is_blocked(scope, member)
+  if not is_member(blocked_key(scope), member) then return false end
   if not is_member(ROOT .. ':holds', scope) then
     local places, due = room(scope, now)
     if places >= 1 then
@@ -45,13 +45,13 @@ local function check_lane(lane)
   known_lanes[lane] = true
   local priority, class, owner, endpoint = parts_of(lane)
   if not is_member(lanes_key(priority, class, owner), lane) then
-    if is_held('e:' .. owner .. ':' .. endpoint, lane) then return end
+    if is_blocked('e:' .. owner .. ':' .. endpoint, lane) then return end
     open_lane(lane)
     repaired('lane')
     classes[class] = true
   end
   if not is_member(class_queue_key(priority, class), owner) then
-    if is_held('t:' .. owner, priority .. ':' .. class) then return end
+    if is_blocked('t:' .. owner, priority .. ':' .. class) then return end
     activate_tenant(priority, class, owner)
     repaired('shelf')
     classes[class] = true

@@ -41,10 +41,10 @@ end
 -- Lets those held at a gate try again.
 local function resume(scope)
   if string.sub(scope, 1, 2) == 'k:' then return next_in_key(scope) end
-  local held = held_key(scope)
-  local members = redis.call('ZRANGE', held, 0, 99)
+  local blocked = blocked_key(scope)
+  local members = redis.call('ZRANGE', blocked, 0, 99)
   if #members == 0 then return end
-  redis.call('ZREM', held, unpack(members))
+  redis.call('ZREM', blocked, unpack(members))
   redis.call('ZREM', ROOT .. ':holds', scope)
   local tenant = string.match(scope, '^t:(.*)$')
   for _, member in ipairs(members) do
@@ -62,11 +62,11 @@ local function resume(scope)
 end
 
 local function resume_freed()
-  local scopes, held = freed, {}
+  local scopes, blocked = freed, {}
   freed = {}
-  for n, scope in ipairs(scopes) do held[n] = held_key(scope) end
+  for n, scope in ipairs(scopes) do blocked[n] = blocked_key(scope) end
   -- Few gates hold anything.
-  if #held == 0 or redis.call('EXISTS', unpack(held)) == 0 then return end
+  if #blocked == 0 or redis.call('EXISTS', unpack(blocked)) == 0 then return end
   for _, scope in ipairs(scopes) do attempt('gate', resume, scope) end
 end
 

@@ -26,7 +26,7 @@ local function start_at(scope, jobs, now)
 end
 
 -- Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
-local function hold(scope, member, now, due)
-  redis.call('ZADD', held_key(scope), 'NX', now, member)
+local function block(scope, member, now, due)
+  redis.call('ZADD', blocked_key(scope), 'NX', now, member)
   if due then redis.call('ZADD', ROOT .. ':holds', due, scope) end
 end

@@ -1,7 +1,7 @@
 -- Names and keys of gates (lib/limits), and of the fields of `:limits` that belong to one.
 --- @include "lib/keys"
 
-local function held_key(scope) return ROOT .. ':held:' .. scope end
+local function blocked_key(scope) return ROOT .. ':held:' .. scope end
 local function waiting_key(scope) return ROOT .. ':waiting:' .. scope end
 local function paused_field(scope) return 'p:' .. scope end
 local function disabled_field(scope) return 'd:' .. scope end

@@ -19,7 +19,7 @@ local function serve(priority, class, margin, most, warm_lane)
   local scope, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
   local places, due = room(scope, now)
   if places < 1 then
-    hold(scope, priority .. ':' .. class, now, due)
+    block(scope, priority .. ':' .. class, now, due)
     drop_tenant(priority, class, tenant)
     cleared = cleared + 1
     return
@@ -44,7 +44,7 @@ local function serve(priority, class, margin, most, warm_lane)
   local lane_scope = 'e:' .. tenant .. ':' .. endpoint
   local lane_places, lane_due = room(lane_scope, now)
   if lane_places < 1 then
-    hold(lane_scope, lane, now, lane_due)
+    block(lane_scope, lane, now, lane_due)
     if siblings == 0 then drop_tenant(priority, class, tenant) end
     cleared = cleared + 1
     return
