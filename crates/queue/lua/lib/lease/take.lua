@@ -1,5 +1,5 @@
 -- How jobs of a lane become running attempts.
---- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys", "lib/lease/held"
+--- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys", "lib/lease/capacity"
 --- @include "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount", "lib/scope_keys"
 --- @include "lib/tell", "lib/text", "lib/watchers"
 
@@ -14,7 +14,7 @@ local function take(entry, id, lane, tenant, charged)
   if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
   if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
   local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
-  if not may_hold(part) then return false, true end
+  if not may_lease(part) then return false, true end
   local concurrency_key, start_by, deadline, hook, batch
   if job[8] then concurrency_key, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
   touch(id, 'queued', lane, concurrency_key)
@@ -34,7 +34,7 @@ local function take(entry, id, lane, tenant, charged)
   redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
     -- Four words and no more: the release before reads no job of a fifth.
     worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
-  hold_job(id, part)
+  note_lease(id, part)
   if job[9] then redis.call('HDEL', key, 'entry') end
   if start_by then
     redis.call('HDEL', key, 'start_by')
