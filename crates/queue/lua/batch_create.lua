@@ -9,9 +9,9 @@
 local now, id, tenant = clock(ARGV[1]), ARGV[2], ARGV[3]
 local key, known, open = batch_key(id), ROOT .. ':i:' .. tenant .. ':b:' .. ARGV[8], ROOT .. ':batches'
 if ARGV[8] ~= '' then
-  local held = redis.call('GET', known)
-  if held then
-    local first, hash = string.match(held, '^(%S+) (.*)$')
+  local stored = redis.call('GET', known)
+  if stored then
+    local first, hash = string.match(stored, '^(%S+) (.*)$')
     if hash ~= ARGV[9] then return {'conflict'} end
     return {'repeat', first}
   end

@@ -23,11 +23,11 @@ local function point_at(number)
 end
 
 for _, number in ipairs({canary or '', current or ''}) do
-  local held = redis.call('HGET', KEYS[1], number)
+  local stored = redis.call('HGET', KEYS[1], number)
   -- The spec is the end of the stored text, byte for byte: its first member follows the three that deploy adds.
-  if held and string.sub(held, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then
+  if stored and string.sub(stored, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then
     point_at(number)
-    return {pointer, held, 'same'}
+    return {pointer, stored, 'same'}
   end
 end
 local made = redis.call('HLEN', KEYS[1])

@@ -5,10 +5,10 @@
 -- Reply {"yes", term} | {"no", holder}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HMGET', KEYS[1], 'holder', 'term', 'until_ms')
-local term = tonumber(held[2] or 0)
-if held[1] ~= ARGV[1] then
-  if tonumber(held[3] or 0) > now then return {'no', held[1]} end
+local current = redis.call('HMGET', KEYS[1], 'holder', 'term', 'until_ms')
+local term = tonumber(current[2] or 0)
+if current[1] ~= ARGV[1] then
+  if tonumber(current[3] or 0) > now then return {'no', current[1]} end
   term = term + 1
 end
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'term', term, 'until_ms', string.format('%.0f', now + tonumber(ARGV[2])))

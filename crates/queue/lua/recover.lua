@@ -211,8 +211,8 @@ local function count_beside()
   local pending = redis.call('ZRANGE', ROOT .. ':hooks', 0, left)
   left = left - #pending
   for _, id in ipairs(pending) do
-    local held = redis.call('HMGET', ROOT .. ':w:' .. id, 'tenant', 'size')
-    if held[1] then add(held[1], held[2]) end
+    local delivery = redis.call('HMGET', ROOT .. ':w:' .. id, 'tenant', 'size')
+    if delivery[1] then add(delivery[1], delivery[2]) end
   end
   for owner in pairs(counts) do
     local schedules = left >= 0 and redis.call('ZRANGE', ROOT .. ':schedules:' .. owner, 0, left) or {}

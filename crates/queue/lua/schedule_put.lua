@@ -4,7 +4,7 @@
 -- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant |
 --       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms |
 --       10 now_ms ("" = Redis TIME) | 11 bytes that a tenant may have which has no limit of its own ("" = any)
--- Reply "ok" | "full" | "memory <most> <held>" | "conflict" the key was used with another request | the id of the schedule that the key made
+-- Reply "ok" | "full" | "memory <most> <stored>" | "conflict" the key was used with another request | the id of the schedule that the key made
 --- @include "lib/beside", "lib/clock", "lib/idempotency", "lib/keys", "lib/memory", "lib/over_memory"
 --- @include "lib/text"
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
@@ -12,19 +12,19 @@ local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
 if redis.call('EXISTS', key) == 1 then return 'ok' end
 local known, shared = schedule_key_key(tenant, ARGV[7]), idempotency_key(tenant, ARGV[7])
 if ARGV[7] ~= '' then
-  local held = redis.call('GET', known)
-  if not held then
+  local stored = redis.call('GET', known)
+  if not stored then
     -- The release before keeps schedules' keys where those of submits are.
-    held = redis.call('GET', shared)
-    if held and not is_of_schedule(held) then held = nil end
+    stored = redis.call('GET', shared)
+    if stored and not is_of_schedule(stored) then stored = nil end
   end
-  local first, hash = string.match(held or '', '^(%S+) (.*)$')
+  local first, hash = string.match(stored or '', '^(%S+) (.*)$')
   if first then return hash == ARGV[8] and first or 'conflict' end
 end
 if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
 local size = RECORD_BYTES + #ARGV[3] + #ARGV[4]
-local most, held = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
-if most then return 'memory ' .. text(most) .. ' ' .. text(held) end
+local most, used = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
+if most then return 'memory ' .. text(most) .. ' ' .. text(used) end
 redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0, 'size', size)
 take_beside(tenant, size)
 -- The guard that `submit` holds every tick against: it counts pauses and resumes, and goes with the schedule.

@@ -29,14 +29,14 @@ local submits, moved = {}, {}
 local function submit_under(new)
   local key = idempotency_key(new.tenant, new.idempotency_key)
   if not submits[key] then
-    local held = redis.call('GET', key) or ''
+    local stored = redis.call('GET', key) or ''
     local own = schedule_key_key(new.tenant, new.idempotency_key)
     -- The same word as a schedule's key, where the release before keeps it. The schedule's stays known under its own.
-    if is_of_schedule(held) then
+    if is_of_schedule(stored) then
       if redis.call('EXISTS', own) == 0 then moved[key] = own end
-      held = ''
+      stored = ''
     end
-    local request_hash, ids = string.match(held, '^(%S+) (.*)$')
+    local request_hash, ids = string.match(stored, '^(%S+) (.*)$')
     submits[key] = {request_hash = request_hash or new.request_hash, ids = {}}
     for id in string.gmatch(ids or '', '%x+') do table.insert(submits[key].ids, id) end
   end
@@ -87,8 +87,8 @@ end
 
 -- Of batches too: their next lines wait until there is room.
 for _, tenant in ipairs(owners) do
-  local most, held = over_memory(tenant, sizes[tenant], ARGV[7], now)
-  if most then return {'memory', tenant, text(most), text(held)} end
+  local most, used = over_memory(tenant, sizes[tenant], ARGV[7], now)
+  if most then return {'memory', tenant, text(most), text(used)} end
 end
 
 if batch ~= '' then redis.call('HSET', batch_key(batch), 'fed', ARGV[5]) end

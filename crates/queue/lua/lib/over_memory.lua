@@ -6,7 +6,7 @@
 local function over_memory(tenant, more, share, now)
   local most = limits('t:' .. tenant).max_memory or tonumber(share)
   if not most then return nil end
-  local held = counted(ROOT .. ':bytes', 't:' .. tenant) + counted(ROOT .. ':beside', tenant)
-  for before = 0, 1 do held = held + (tonumber(redis.call('HGET', streamed_key(now, before), tenant)) or 0) end
-  if held + more > most then return most, held end
+  local used = counted(ROOT .. ':bytes', 't:' .. tenant) + counted(ROOT .. ':beside', tenant)
+  for before = 0, 1 do used = used + (tonumber(redis.call('HGET', streamed_key(now, before), tenant)) or 0) end
+  if used + more > most then return most, used end
 end
