@@ -7,8 +7,8 @@
 --       message JSON; of outputs an array of their JSON as texts, empty at the end of an attempt
 -- Reply {"ok" | "stale_fence", ...} in order
 --- @include "lib/attempt", "lib/clock", "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/memory"
---- @include "lib/over_memory", "lib/recount", "lib/streamed", "lib/tell", "lib/text", "lib/watchers"
-local now, reply, told = clock(ARGV[1]), {}, {}
+--- @include "lib/over_memory", "lib/recount", "lib/streamed", "lib/text", "lib/watchers", "lib/webhooks"
+local now, reply, notified = clock(ARGV[1]), {}, {}
 local PROGRESS_EVERY_MS = 1000 -- a handler may tell of its progress as often as it likes; its receiver hears less
 local ENTRY_BYTES = 100 -- what an entry of a stream takes beside its text
 -- Of a tenant that has all the memory that it may: what its jobs say must not take that of the others.
@@ -52,8 +52,8 @@ local function keep(id, fence, kind, extra, message)
   local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told', 'ckey', 'said')
   if job[1] ~= 'running' or job[2] ~= fence then return 'stale_fence' end
   local tenant, kept_bytes = select(3, parts_of(job[6])), tonumber(job[9] or 0) or 0
-  local function add(said)
-    local by = ENTRY_BYTES + #said
+  local function add(message_json)
+    local by = ENTRY_BYTES + #message_json
     local most = over_memory(tenant, by, ARGV[6], now) and EVENTS_OVER or tonumber(ARGV[2])
     local excess = redis.call('XLEN', events_key(id)) + 1 - most
     for _, first in ipairs(excess > 0 and redis.call('XRANGE', events_key(id), '-', '+', 'COUNT', excess) or {}) do
@@ -65,10 +65,10 @@ local function keep(id, fence, kind, extra, message)
     kept_bytes = redis.call('HINCRBY', job_key(id), 'said', by)
     touch(id, job[1], job[6], job[8] or nil)
     take_memory(id, tenant, by)
-    return redis.call('XADD', events_key(id), '*', 'a', job[3], 'm', said)
+    return redis.call('XADD', events_key(id), '*', 'a', job[3], 'm', message_json)
   end
   local function hook(name, entry)
-    tell({id = id, hook = job[5], tenant = tenant}, 'job.' .. name, entry, now)
+    notify_webhook({id = id, hook = job[5], tenant = tenant}, 'job.' .. name, entry, now)
   end
   if kind == 'outputs' then
     local texts, index = cjson.decode(message), tonumber(extra)
@@ -90,9 +90,9 @@ local function keep(id, fence, kind, extra, message)
       hook(kind, entry)
     end
   end
-  if job[4] and not told[id] then
-    told[id] = true
-    notify(id, job[4], now)
+  if job[4] and not notified[id] then
+    notified[id] = true
+    notify_watchers(id, job[4], now)
   end
   return 'ok'
 end

@@ -68,7 +68,7 @@ local function fail(job, report, ...)
   redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1, ...)
   redis.call('HDEL', key, 'run', 'progress')
   redis.call('ZADD', ROOT .. ':scheduled', due, job.id)
-  notify(job.id, job.watch, now)
+  notify_watchers(job.id, job.watch, now)
 end
 
 local classes = {} -- that somebody came to
@@ -129,7 +129,7 @@ local function finish(report)
     redis.call('HDEL', job_key(id), 'run', 'progress')
     redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
     announce('settle')
-    notify(id, job.watch, now)
+    notify_watchers(id, job.watch, now)
   else
     end_job(job, 'succeeded', now, retention_ms, kind, value, attempt, entry)
   end

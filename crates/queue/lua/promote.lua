@@ -15,7 +15,7 @@ local function promote(id)
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
     if job.ckey then line_up(id, job.lane, key_scope(job.tenant, job.ckey)) end
     redis.call('HDEL', job_key(id), 'run_after')
-    notify(id, job.watch, now)
+    notify_watchers(id, job.watch, now)
     classes[job.class] = job.lane
     moved = moved + 1
   end

@@ -42,7 +42,7 @@ local function readmit()
   else
     redis.call('ZADD', ROOT .. ':ended', must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention_ms), id)
   end
-  notify(id, job.watch, now)
+  notify_watchers(id, job.watch, now)
 end
 
 if not redis.call('ZSCORE', QUARANTINE, id) then return {'not_found'} end

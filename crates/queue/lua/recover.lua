@@ -87,7 +87,7 @@ local function check_queued(id, job)
 end
 
 -- Whether the end of job `other` will reach the one that waits for it.
-local function will_tell(other, waiting)
+local function will_notify(other, waiting)
   if is_member(ROOT .. ':settle', 'ended ' .. other) then return true end
   if redis.call('HEXISTS', job_key(other), 'ended') == 1 then return false end
   for _, on in ipairs({'success', 'completion'}) do
@@ -101,12 +101,12 @@ end
 local function check_blocked(id, job)
   if is_member(ROOT .. ':settle', 'ready ' .. id) then return end
   if tonumber(job.waits or 0) > 0 then
-    local said = redis.call('HMGET', job_key(id), 'spec', 'steps')
-    for _, dependency in ipairs(cjson.decode(said[1]).depends_on or {}) do
-      if will_tell(dependency.job, id) then return end
+    local record = redis.call('HMGET', job_key(id), 'spec', 'steps')
+    for _, dependency in ipairs(cjson.decode(record[1]).depends_on or {}) do
+      if will_notify(dependency.job, id) then return end
     end
-    local steps = said[2] and cjson.decode(said[2]) or {}
-    if #steps > 0 and will_tell(steps[#steps].job, id) then return end
+    local steps = record[2] and cjson.decode(record[2]) or {}
+    if #steps > 0 and will_notify(steps[#steps].job, id) then return end
   end
   redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
   announce('settle')

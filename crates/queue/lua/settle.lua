@@ -38,7 +38,7 @@ local function settle()
       if job.ckey then line_up(id, job.lane, key_scope(job.tenant, job.ckey)) end
       wake(job.class, job.lane)
     end
-    notify(id, job.watch, now)
+    notify_watchers(id, job.watch, now)
   elseif verb == 'step' then
     local new = cmsgpack.unpack(ARGV[9])
     new.run_after_ms, new.depends_on, new.endpoint = 0, {}, select(4, parts_of(new.lane))
@@ -47,7 +47,7 @@ local function settle()
     local class = create(new, now)
     redis.call('HSET', job_key(new.id), 'deps', 1)
     if class then wake(class, new.lane) end
-    notify(id, job.watch, now)
+    notify_watchers(id, job.watch, now)
   elseif verb == 'succeed' then
     if ARGV[8] ~= '' then
       take_memory(id, job.tenant, #ARGV[8])

@@ -8,7 +8,7 @@
 --- @include "lib/resume" for the gates that a quarantined job frees
 local now, id = clock(ARGV[1]), ARGV[3]
 local succeeded = redis.call('HGET', job_key(id), 'state') == 'succeeded'
-local function tell_of_it(waiting, on)
+local function resolve_dependency(waiting, on)
   if redis.call('HGET', job_key(waiting), 'state') ~= 'blocked' then return end
   local left = redis.call('HINCRBY', job_key(waiting), 'waits', -1)
   if left <= 0 or (on == 'success' and not succeeded) then
@@ -23,6 +23,6 @@ for _ = 1, tonumber(ARGV[2]) do
     return {'done'}
   end
   local waiting, on = string.match(entry, '^(%x+) (.*)$')
-  guarded(waiting, nil, tell_of_it, waiting, on)
+  guarded(waiting, nil, resolve_dependency, waiting, on)
 end
 return {'more'}

@@ -37,7 +37,7 @@ const MUTANTS: [(&str, Bug); 20] = [
         Bug::Lua(&[(
             "finish",
             "if not job then return 'not_found' end",
-            "if not job then return 'not_found' end\n  tell(job, 'job.completed', nil, now)",
+            "if not job then return 'not_found' end\n  notify_webhook(job, 'job.completed', nil, now)",
         )]),
     ),
     // Leases are taken back as soon as Redis is up.

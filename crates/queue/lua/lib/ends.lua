@@ -1,6 +1,6 @@
 -- How jobs end.
---- @include "lib/announce", "lib/counts", "lib/departures", "lib/flow", "lib/keys", "lib/tell", "lib/text"
---- @include "lib/traces", "lib/watchers"
+--- @include "lib/announce", "lib/counts", "lib/departures", "lib/flow", "lib/keys", "lib/text"
+--- @include "lib/traces", "lib/watchers", "lib/webhooks"
 
 -- Ends a job that has departed. Further fields and values are set with it.
 local function end_job(job, state, now, retention_ms, ...)
@@ -30,7 +30,7 @@ local function end_job(job, state, now, retention_ms, ...)
     redis.call('ZADD', ROOT .. ':settle', now, 'ended ' .. id)
     announce('settle')
   end
-  tell(job, 'job.completed', nil, now)
+  notify_webhook(job, 'job.completed', nil, now)
   trace(id, now)
-  notify(id, job.watch, now)
+  notify_watchers(id, job.watch, now)
 end

@@ -8,5 +8,5 @@ local function requeue(job, now, ...)
   redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(raw_of(job.id), job.lane, true), ...)
   if job.ckey then line_up(job.id, job.lane, key_scope(job.tenant, job.ckey)) end
   redis.call('HDEL', key, 'run', 'progress')
-  notify(job.id, job.watch, now)
+  notify_watchers(job.id, job.watch, now)
 end

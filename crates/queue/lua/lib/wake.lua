@@ -1,7 +1,7 @@
 -- Wakes of parked pulls.
 --- @include "lib/keys", "lib/lane_parts", "lib/waiter_keys"
 
-local function call_up(listed)
+local function wake_waiter(listed)
   local replica, waiter, met = string.match(listed, '^(.*)/(%d+)/([%d.]+)$')
   for each in string.gmatch(met, '%d+') do redis.call('ZREM', parked_key(each), listed) end
   return redis.call('PUBLISH', ROOT .. ':signal:' .. replica, 'wake ' .. waiter) > 0
@@ -11,7 +11,7 @@ local WARM_LOOKS = 8
 local UNMET_MS = 500 -- as often as this the autoscaler is told
 
 -- Nobody waits for work of a class that has some: a machine may be wanted.
-local function unmet()
+local function report_unmet()
   if redis.call('SET', ROOT .. ':unmet', '1', 'NX', 'PX', UNMET_MS) then
     redis.call('PUBLISH', ROOT .. ':signal:autoscaler', 'unmet')
   end
@@ -27,15 +27,15 @@ local function wake(class, lane)
     local warm = warm_key(string.match(lane, '^%d+:(.*)$'))
     for _, waiter in ipairs(redis.call('ZRANGE', warm, 0, WARM_LOOKS - 1)) do
       -- A loaded model takes the job whatever room there is.
-      if redis.call('ZSCORE', parked_key(demands), waiter) and call_up(waiter) then return true end
+      if redis.call('ZSCORE', parked_key(demands), waiter) and wake_waiter(waiter) then return true end
       -- It waits no more, or was told in vain.
       redis.call('ZREM', warm, waiter)
     end
   end
   for _ = 1, 100 do
     local found = redis.call('ZRANGEBYSCORE', parked_key(demands), gib, '+inf', 'LIMIT', 0, 1)
-    if #found == 0 then return unmet() end
-    if call_up(found[1]) then return true end
+    if #found == 0 then return report_unmet() end
+    if wake_waiter(found[1]) then return true end
   end
   return false
 end

@@ -2,7 +2,7 @@
 --- @include "lib/keys", "lib/text"
 
 -- Tells every replica that watches this job. `watch` is "<replica>=<until_ms> ...", nil when nobody does.
-local function notify(id, watch, now)
+local function notify_watchers(id, watch, now)
   if not watch then return end
   for replica, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do
     if tonumber(until_ms) > now then

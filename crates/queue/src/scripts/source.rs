@@ -67,13 +67,13 @@ library! {
     "lib/states"
     "lib/stop"
     "lib/streamed"
-    "lib/tell"
     "lib/text"
     "lib/timings"
     "lib/traces"
     "lib/waiter_keys"
     "lib/wake"
     "lib/watchers"
+    "lib/webhooks"
 }
 
 /// Has `flush`, which runs at the end of every script that includes this file.

@@ -1,7 +1,7 @@
 -- How jobs of a lane become running attempts.
---- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys", "lib/lease/capacity"
---- @include "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount", "lib/scope_keys"
---- @include "lib/tell", "lib/text", "lib/watchers"
+--- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys"
+--- @include "lib/lease/capacity", "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount"
+--- @include "lib/scope_keys", "lib/text", "lib/watchers", "lib/webhooks"
 
 local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
 
@@ -40,9 +40,9 @@ local function take(entry, id, lane, tenant, charged)
     redis.call('HDEL', key, 'start_by')
     if deadline then redis.call('ZADD', ROOT .. ':deadlines', deadline, id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
   end
-  if hook then tell({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
+  if hook then notify_webhook({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
   if batch then count(batch_key(batch), 'running', 1) end
-  notify(id, job[7], now)
+  notify_watchers(id, job[7], now)
   count(ROOT .. ':ready', lane, -1)
   if attempt == 1 then
     grow('s:' .. lane, 1)

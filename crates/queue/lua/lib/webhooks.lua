@@ -2,7 +2,7 @@
 --- @include "lib/outbox"
 
 -- A job's message, if its owner wants to hear of this event. `hook` is "<event,event> <url>", nil when there is none.
-local function tell(job, event, suffix, now)
+local function notify_webhook(job, event, suffix, now)
   if not job.hook then return end
   local events, url = string.match(job.hook, '^(%S*) (.*)$')
   if not string.find(',' .. events .. ',', ',' .. event .. ',', 1, true) then return end
