@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
 -- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
--- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `patience_ms`, and needs
+-- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `warm_preference_ms`, and needs
 -- no room that is not taken already: it goes also where its class is out of reach, as far as the loaded model takes more. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
 -- urgent work once, so that nothing starves.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
---       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 patience_ms |
+--       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 warm_preference_ms |
 --       11 the lanes of what it has loaded, without their priority, each with how many jobs more it takes:
 --          "<class>:<tenant>:<endpoint>*<jobs> ..." |
 --       12 the class that it has made room for: nothing else is leased ("" = all within reach) |

@@ -61,7 +61,7 @@ local function warm_lane_of(priority, class)
   if not is_within(reach, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)
-  if not due_lane or (takes[place_of(due_lane)] or 0) > 0 or now - ready_since(priority, class) >= patience then return nil end
+  if not due_lane or (takes[place_of(due_lane)] or 0) > 0 or now - ready_since(priority, class) >= warm_preference_ms then return nil end
   return open
 end
 
