@@ -4,7 +4,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most
 -- Reply {number moved, next_due_ms ("" = none)}
---- @include "lib/attempt", "lib/clock", "lib/enqueue", "lib/guard", "lib/keys", "lib/line", "lib/load"
+--- @include "lib/attempt", "lib/clock", "lib/enqueue", "lib/guard", "lib/key_queue", "lib/keys", "lib/load"
 --- @include "lib/raw_ids", "lib/resume", "lib/scope_keys", "lib/wake", "lib/watchers"
 local now, moved, classes = clock(ARGV[1]), 0, {}
 local function promote(id)
@@ -13,7 +13,7 @@ local function promote(id)
   if job and job.state == 'scheduled' then
     local entry = enqueue(raw_of(id), job.lane, job.attempt and true or false)
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
-    if job.ckey then line_up(id, job.lane, key_scope(job.tenant, job.ckey)) end
+    if job.ckey then join_key_queue(id, job.lane, key_scope(job.tenant, job.ckey)) end
     redis.call('HDEL', job_key(id), 'run_after')
     notify_watchers(id, job.watch, now)
     classes[job.class] = job.lane

@@ -3,8 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id
 -- Reply {"ok", state} | {"not_found"} | {"unreadable", why}: it stays
---- @include "lib/announce", "lib/attempt", "lib/clock", "lib/counts", "lib/enqueue", "lib/keys"
---- @include "lib/lane_parts", "lib/line", "lib/load", "lib/raw_ids", "lib/recount", "lib/scope_keys"
+--- @include "lib/announce", "lib/attempt", "lib/clock", "lib/counts", "lib/enqueue", "lib/key_queue"
+--- @include "lib/keys", "lib/lane_parts", "lib/load", "lib/raw_ids", "lib/recount", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/states", "lib/wake", "lib/watchers"
 local now, retention_ms, id = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local key = job_key(id)
@@ -32,7 +32,7 @@ local function readmit()
   if state == 'queued' then
     redis.call('HDEL', key, 'run', 'progress', 'run_after', 'waits')
     redis.call('HSET', key, 'entry', enqueue(raw_of(id), job.lane, true))
-    if job.ckey then line_up(id, job.lane, key_scope(job.tenant, job.ckey)) end
+    if job.ckey then join_key_queue(id, job.lane, key_scope(job.tenant, job.ckey)) end
     wake(job.class, job.lane)
   elseif state == 'scheduled' then
     redis.call('ZADD', ROOT .. ':scheduled', must(tonumber(record[5] or now), 'run_after'), id)

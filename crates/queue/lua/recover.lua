@@ -8,8 +8,8 @@
 --       go on ("" = begin)
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
 --- @include "lib/announce", "lib/append", "lib/attempt", "lib/class_queues", "lib/clock", "lib/counts"
---- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/keys", "lib/lane_keys", "lib/lane_parts"
---- @include "lib/line", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
+--- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/key_queue", "lib/keys", "lib/lane_keys"
+--- @include "lib/lane_parts", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/wake"
 local now, most, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
@@ -67,14 +67,14 @@ local function check_queued(id, job)
   if job.entry == 'k' then
     local scope, member = key_scope(tenant, job.ckey), id .. ' ' .. job.lane
     if is_member(waiting_key(scope), member) then return end
-    line_up(id, job.lane, scope)
+    join_key_queue(id, job.lane, scope)
     repaired('waiting')
     -- What it waited for may have stopped while it was not there to be let on.
     if not redis.call('HGET', ROOT .. ':running', scope) then next_in_key(scope) end
     return
   end
   -- Not counted: the release before has only those in line that are set aside.
-  if job.ckey then line_up(id, job.lane, key_scope(tenant, job.ckey)) end
+  if job.ckey then join_key_queue(id, job.lane, key_scope(tenant, job.ckey)) end
   local requeued = string.match(job.entry or '', '^f(.*)$')
   local at = requeued or job.entry or job.ix
   local found = at and redis.call('XRANGE', requeued and requeued_key(job.lane) or lane_key(job.lane), at, at)[1]

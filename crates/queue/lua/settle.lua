@@ -7,9 +7,9 @@
 --       8 fail: error JSON; succeed: result from now on ("" = as it is) |
 --       9 step: the job, a MessagePack map as in submit: id, raw, tenant, lane, spec, input, fields
 -- Reply {"ok" | "stale"}
---- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/guard", "lib/job_keys", "lib/keys"
---- @include "lib/lane_parts", "lib/line", "lib/load", "lib/memory", "lib/raw_ids", "lib/scope_keys"
---- @include "lib/wake", "lib/watchers"
+--- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/guard", "lib/job_keys"
+--- @include "lib/key_queue", "lib/keys", "lib/lane_parts", "lib/load", "lib/memory", "lib/raw_ids"
+--- @include "lib/scope_keys", "lib/wake", "lib/watchers"
 --- @include "lib/resume" for the gates that a quarantined job frees
 local now, retention_ms, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 
@@ -35,7 +35,7 @@ local function settle()
     else
       redis.call('HDEL', key, 'run_after')
       redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(raw_of(id), job.lane, false))
-      if job.ckey then line_up(id, job.lane, key_scope(job.tenant, job.ckey)) end
+      if job.ckey then join_key_queue(id, job.lane, key_scope(job.tenant, job.ckey)) end
       wake(job.class, job.lane)
     end
     notify_watchers(id, job.watch, now)

@@ -1,8 +1,8 @@
 -- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after_ms,
 -- fields (further fields of the record, flat), depends_on (maps of job, on) and what else `submit` names. Returns the
 -- class to wake, if any.
---- @include "lib/announce", "lib/append", "lib/counts", "lib/enqueue", "lib/job_keys", "lib/keys"
---- @include "lib/lane_parts", "lib/line", "lib/memory", "lib/recount", "lib/scope_keys", "lib/text"
+--- @include "lib/announce", "lib/append", "lib/counts", "lib/enqueue", "lib/job_keys", "lib/key_queue"
+--- @include "lib/keys", "lib/lane_parts", "lib/memory", "lib/recount", "lib/scope_keys", "lib/text"
 --- @include "lib/watchers"
 
 local known_tenants = {} -- of this call: those that the recovery sweep has been told of
@@ -46,7 +46,7 @@ local function create(new, now)
   redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, 'size', size, unpack(new.fields))
   count(ROOT .. ':bytes', 't:' .. new.tenant, size)
   if field then redis.call('HSET', key, field, value) end
-  if state == 'queued' and named.ckey then line_up(new.id, new.lane, key_scope(new.tenant, named.ckey)) end
+  if state == 'queued' and named.ckey then join_key_queue(new.id, new.lane, key_scope(new.tenant, named.ckey)) end
   if new.watcher then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)

@@ -1,6 +1,6 @@
 -- How a job leaves the place where it is.
---- @include "lib/class_queues", "lib/counts", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line"
---- @include "lib/resume", "lib/scope_keys", "lib/stop"
+--- @include "lib/class_queues", "lib/counts", "lib/key_queue", "lib/keys", "lib/lane_keys"
+--- @include "lib/lane_parts", "lib/resume", "lib/scope_keys", "lib/stop"
 
 -- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
 local function tidy_lane(lane)
@@ -28,7 +28,7 @@ local function depart(job, now)
   elseif job.state == 'queued' then
     count(ROOT .. ':ready', job.lane, -1)
     local scope = job.ckey and key_scope(job.tenant, job.ckey)
-    if scope then leave_line(job.id, job.lane, scope) end
+    if scope then leave_key_queue(job.id, job.lane, scope) end
     if job.entry == 'k' then return end
     local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
     local requeued = string.match(entry, '^f(.*)$')

@@ -1,7 +1,7 @@
 -- How jobs and lanes that a gate held go on. At the end of a call those go on that are held at the gates that it has
 -- freed.
 --- @include "lib/attempt", "lib/class_queues", "lib/counts", "lib/enqueue", "lib/freed", "lib/guard"
---- @include "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/line", "lib/raw_ids", "lib/scope_keys"
+--- @include "lib/key_queue", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/raw_ids", "lib/scope_keys"
 --- @include "lib/wake"
 
 -- Puts a job that was set aside back at the front of its lane.
@@ -14,7 +14,7 @@ end
 -- each lane, since one lane may be closed, or have no worker, for any time; `lease` keeps the order between lanes
 -- (lib/lease/key_order).
 local function next_in_key(scope)
-  local members = redis.call('ZRANGE', waiting_key(scope), 0, LINE_MAX - 1)
+  local members = redis.call('ZRANGE', waiting_key(scope), 0, KEY_QUEUE_MAX - 1)
   if #members == 0 then redis.call('ZREM', ROOT .. ':holds', scope) end
   local running, in_lane, full = counted(ROOT .. ':running', scope), {}, {}
   local function look_at(member, id, lane)

@@ -1,9 +1,9 @@
 -- The order among jobs with one concurrency key.
---- @include "lib/guard", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/line", "lib/reach"
+--- @include "lib/guard", "lib/key_queue", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/reach"
 --- @include "lib/room", "lib/scope_keys", "lib/text"
 
 -- A job whose turn it is not is set aside; it keeps its place in its key's line.
-local function wait_for_key(id, lane, scope, ix)
+local function set_aside_for_key(id, lane, scope, ix)
   redis.call('ZADD', waiting_key(scope), text(arrival(ix)), id .. ' ' .. lane)
   redis.call('HSET', job_key(id), 'entry', 'k')
 end
@@ -29,16 +29,16 @@ local function may_start(id)
   return tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now, job[2]
 end
 
-local function goes_after(lane, scope, ix)
-  local line, served = waiting_key(scope), {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, LINE_MAX)) do
+local function is_behind(lane, scope, ix)
+  local waiting, served = waiting_key(scope), {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, KEY_QUEUE_MAX)) do
     local id, other = string.match(member, '^(%x+) (.*)$')
     if served[other] == nil then served[other] = string.sub(other, 1, 1) <= string.sub(lane, 1, 1) and serves(other) end
     if served[other] then
       -- One that cannot be read is itself to blame, and not the one that would wait for it.
       local _, may, entry = guarded(id, 'queued', may_start, id)
       if may == nil then
-        redis.call('ZREM', line, member)
+        redis.call('ZREM', waiting, member)
       elseif may then
         if entry == 'k' then
           to_requeue[#to_requeue + 1] = id

@@ -1,7 +1,7 @@
 -- How jobs of a lane become running attempts.
---- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/keys"
---- @include "lib/lease/capacity", "lib/lease/key_order", "lib/lease/query", "lib/line", "lib/recount"
---- @include "lib/scope_keys", "lib/text", "lib/watchers", "lib/webhooks"
+--- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/key_queue", "lib/keys"
+--- @include "lib/lease/capacity", "lib/lease/key_order", "lib/lease/query", "lib/recount", "lib/scope_keys"
+--- @include "lib/text", "lib/watchers", "lib/webhooks"
 
 local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
 
@@ -22,11 +22,11 @@ local function take(entry, id, lane, tenant, charged)
   if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
   if concurrency_key then
     local scope = key_scope(tenant, concurrency_key)
-    if counted(ROOT .. ':running', scope) >= key_max(concurrency_key) or goes_after(lane, scope, job[2]) then
-      wait_for_key(id, lane, scope, job[2])
+    if counted(ROOT .. ':running', scope) >= key_max(concurrency_key) or is_behind(lane, scope, job[2]) then
+      set_aside_for_key(id, lane, scope, job[2])
       return false
     end
-    leave_line(id, lane, scope)
+    leave_key_queue(id, lane, scope)
     count(ROOT .. ':running', scope, 1)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce

@@ -9,10 +9,10 @@ end
 
 -- Every queued job with a concurrency key is in its key's line, in the order of arrival: those in lanes, and those
 -- set aside (entry `k`).
-local function line_up(id, lane, scope)
+local function join_key_queue(id, lane, scope)
   redis.call('ZADD', waiting_key(scope), text(arrival(redis.call('HGET', job_key(id), 'ix'))), id .. ' ' .. lane)
 end
 
-local function leave_line(id, lane, scope) redis.call('ZREM', waiting_key(scope), id .. ' ' .. lane) end
+local function leave_key_queue(id, lane, scope) redis.call('ZREM', waiting_key(scope), id .. ' ' .. lane) end
 
-local LINE_MAX = 100 -- members of a line that are looked at
+local KEY_QUEUE_MAX = 100 -- members of a line that are looked at
