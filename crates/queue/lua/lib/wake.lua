@@ -22,18 +22,18 @@ end
 -- loaded, else the smallest card that fits, of those the cheapest, of those the least busy. The waiters of a replica
 -- that is gone are dropped.
 local function wake(class, lane)
-  local demands, gib = parts_of_class(class)
+  local requirement_set, gib = parts_of_class(class)
   if lane then
     local warm = warm_key(string.match(lane, '^%d+:(.*)$'))
     for _, waiter in ipairs(redis.call('ZRANGE', warm, 0, WARM_LOOKS - 1)) do
       -- A loaded model takes the job whatever room there is.
-      if redis.call('ZSCORE', parked_key(demands), waiter) and wake_waiter(waiter) then return true end
+      if redis.call('ZSCORE', parked_key(requirement_set), waiter) and wake_waiter(waiter) then return true end
       -- It waits no more, or was told in vain.
       redis.call('ZREM', warm, waiter)
     end
   end
   for _ = 1, 100 do
-    local found = redis.call('ZRANGEBYSCORE', parked_key(demands), gib, '+inf', 'LIMIT', 0, 1)
+    local found = redis.call('ZRANGEBYSCORE', parked_key(requirement_set), gib, '+inf', 'LIMIT', 0, 1)
     if #found == 0 then return report_unmet() end
     if wake_waiter(found[1]) then return true end
   end
