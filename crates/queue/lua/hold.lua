@@ -5,9 +5,9 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 what it can take now | 4 what its cards could hold, both "<demands>:<GiB> ..." |
 --       5 hold_after_ms | 6 how long nobody else is asked, ms
 -- Reply {the class, "" when nothing waits for so long}
---- @include "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/reach", "lib/text"
+--- @include "lib/capability", "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/text"
 local now, reserve_after_ms, reserve_for_ms = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
+local free_capability, full_capability = capability_of(ARGV[3]), capability_of(ARGV[4])
 
 -- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
 local function head_since(priority, class)
@@ -22,7 +22,7 @@ end
 
 for priority = 0, 2 do
   for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
-    if not is_within(now_reach, class) and is_within(could_reach, class) and now - head_since(priority, class) >= reserve_after_ms
+    if not is_within(free_capability, class) and is_within(full_capability, class) and now - head_since(priority, class) >= reserve_after_ms
       and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', reserve_for_ms) then
       return {class}
     end

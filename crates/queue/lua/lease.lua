@@ -81,7 +81,7 @@ elseif is_full then
 elseif cleared >= IN_THE_WAY then
   reply[1] = 'again'
 elseif waiter ~= '' then
-  for requirement_set, gib in pairs(reach) do redis.call('ZADD', parked_key(requirement_set), gib + rank / 1000000, waiter) end
+  for requirement_set, gib in pairs(capability) do redis.call('ZADD', parked_key(requirement_set), gib + rank / 1000000, waiter) end
   for _, place in ipairs(warm) do
     redis.call('ZADD', warm_key(place), rank, waiter)
     redis.call('PEXPIRE', warm_key(place), WARM_MS)

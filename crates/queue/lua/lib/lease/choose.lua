@@ -1,6 +1,6 @@
 -- What to serve next: the priority, the class, and the lane if it is out of turn.
---- @include "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/query", "lib/lease/virtual_times"
---- @include "lib/next_entry", "lib/reach"
+--- @include "lib/capability", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/query"
+--- @include "lib/lease/virtual_times", "lib/next_entry"
 
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 
@@ -18,8 +18,8 @@ local function loaded_lane(priority, places)
 end
 
 local function is_open(priority, class)
-  if reserved_class then return class == reserved_class and is_within(reach, class) end
-  return is_within(reach, class) or loaded_lane(priority, warm_of[class]) ~= nil
+  if reserved_class then return class == reserved_class and is_within(capability, class) end
+  return is_within(capability, class) or loaded_lane(priority, warm_of[class]) ~= nil
 end
 
 -- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest
@@ -58,7 +58,7 @@ local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
 -- nil when none may.
 local function warm_lane_of(priority, class)
   if reserved_class then return nil end
-  if not is_within(reach, class) then return loaded_lane(priority, warm_of[class]) end
+  if not is_within(capability, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)
   if not due_lane or (takes[place_of(due_lane)] or 0) > 0 or now - ready_since(priority, class) >= warm_preference_ms then return nil end
@@ -76,7 +76,7 @@ local function choose()
     if passed[priority] >= PASSED_MAX then
       local class, margin = class_of(priority)
       if class and is_aged(priority, class) then
-        return priority, class, margin, 1, not is_within(reach, class) and loaded_lane(priority, warm_of[class]) or nil
+        return priority, class, margin, 1, not is_within(capability, class) and loaded_lane(priority, warm_of[class]) or nil
       end
     end
   end

@@ -1,5 +1,5 @@
 -- The order among jobs with one concurrency key.
---- @include "lib/guard", "lib/key_queue", "lib/keys", "lib/lane_parts", "lib/lease/query", "lib/reach"
+--- @include "lib/capability", "lib/guard", "lib/key_queue", "lib/keys", "lib/lane_parts", "lib/lease/query"
 --- @include "lib/room", "lib/scope_keys", "lib/text"
 
 -- A job whose turn it is not is set aside; it keeps its place in its key's line.
@@ -12,7 +12,7 @@ end
 local function serves(lane)
   local _, class, tenant, endpoint = parts_of(lane)
   class = tonumber(class)
-  local fits = reserved_class and class == reserved_class or not reserved_class and (is_within(reach, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
+  local fits = reserved_class and class == reserved_class or not reserved_class and (is_within(capability, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
   return fits and room('e:' .. tenant .. ':' .. endpoint, now) >= 1
 end
 

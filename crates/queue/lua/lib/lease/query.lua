@@ -1,7 +1,7 @@
 -- What a call of `lease` asks for, and what it has taken so far.
---- @include "lib/clock", "lib/reach"
+--- @include "lib/capability", "lib/clock"
 
-local now, worker, want, reach, reserved_class = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
+local now, worker, want, capability, reserved_class = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), capability_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, warm_preference_ms, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
 for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
