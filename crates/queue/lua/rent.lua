@@ -11,20 +11,20 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local machines, spend = 0, 0
+local instances, spend = 0, 0
 local known = redis.call('HGETALL', KEYS[2])
 for n = 1, #known, 2 do
-  local machine = cjson.decode(known[n + 1])
-  local costs = math.max(machine.usd_micros_per_hour, machine.agreed_usd_micros_per_hour or 0)
+  local instance = cjson.decode(known[n + 1])
+  local costs = math.max(instance.usd_micros_per_hour, instance.agreed_usd_micros_per_hour or 0)
   if known[n] == id then
     -- Itself, stopped or asked for before.
-  elseif machine.wanted == 'stopped' and machine.is_done then
-    spend = spend + machine.stopped_usd_micros_per_hour
-  elseif machine.wanted ~= 'gone' or costs > 0 then
-    machines, spend = machines + 1, spend + costs
+  elseif instance.wanted == 'stopped' and instance.is_done then
+    spend = spend + instance.stopped_usd_micros_per_hour
+  elseif instance.wanted ~= 'gone' or costs > 0 then
+    instances, spend = instances + 1, spend + costs
   end
 end
-if machines + 1 > tonumber(ARGV[5]) then return {'machines', tostring(machines)} end
+if instances + 1 > tonumber(ARGV[5]) then return {'machines', tostring(instances)} end
 if price > 0 then
   if spend + price > tonumber(ARGV[6]) then return {'spend', string.format('%.0f', spend)} end
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - tonumber(ARGV[8]))

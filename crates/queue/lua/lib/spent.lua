@@ -10,11 +10,11 @@ local spent_at = {} -- key of a day -> gate -> micro-dollars, of this call
 -- What an attempt that has ended took: milliseconds of a slot, and what running and loading cost. An attempt that
 -- went on over midnight is counted in each of its days by how long it ran there, and as a job in the last. Machines
 -- are named last, since they are called what their operators like.
-local function count_spent(job, now, machine, ...)
+local function count_spent(job, now, instance, ...)
   local since, took = tonumber(job.leased), {...}
   if job.batch then count(batch_key(job.batch), 'spent', took[2] + took[3]) end
   local last, left = math.floor(now / DAY_MS), {tonumber(took[1]), tonumber(took[2]), tonumber(took[3])}
-  local field = table.concat({job.tenant, job.endpoint, job.batch or '-', machine}, '|')
+  local field = table.concat({job.tenant, job.endpoint, job.batch or '-', instance}, '|')
   for day = math.max(math.floor(since / DAY_MS), last - 400), last do
     local part = {day == last and 1 or 0, left[1], left[2], left[3]}
     if day < last then
