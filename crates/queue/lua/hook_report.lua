@@ -4,7 +4,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most tries kept | 3 life after the end, ms | 4 the same when it is listed no more
 --       then per report: id | claim | "retry" | "put_off" | "delivered" | "exhausted" | "disabled" | delay_ms | try JSON or ""
 -- Reply {"ok" | "stale_claim", ...} in order
---- @include "lib/beside", "lib/clock", "lib/keys", "lib/text"
+--- @include "lib/clock", "lib/extra_memory", "lib/keys", "lib/text"
 local now, reply = clock(ARGV[1]), {}
 local BODY_KEPT = 4096 -- of an ended delivery: a larger one is made again from what it is about if somebody replays it
 for n = 5, #ARGV, 5 do
@@ -28,7 +28,7 @@ for n = 5, #ARGV, 5 do
     else
       redis.call('HSET', key, 'state', outcome)
       -- From here on the bound of the list bounds it.
-      if record[5] then take_beside(record[4], -(tonumber(record[5]) or 0)) end
+      if record[5] then take_extra_memory(record[4], -(tonumber(record[5]) or 0)) end
       redis.call('HDEL', key, 'size')
       if redis.call('HSTRLEN', key, 'body') > BODY_KEPT then redis.call('HDEL', key, 'body', 'trace') end
       redis.call('ZREM', ROOT .. ':hooks', id)

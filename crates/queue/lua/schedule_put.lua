@@ -5,7 +5,7 @@
 --       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms |
 --       10 now_ms ("" = Redis TIME) | 11 bytes that a tenant may have which has no limit of its own ("" = any)
 -- Reply "ok" | "full" | "memory <most> <stored>" | "conflict" the key was used with another request | the id of the schedule that the key made
---- @include "lib/beside", "lib/clock", "lib/idempotency", "lib/keys", "lib/memory", "lib/over_memory"
+--- @include "lib/clock", "lib/extra_memory", "lib/idempotency", "lib/keys", "lib/memory", "lib/over_memory"
 --- @include "lib/text"
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
 local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
@@ -26,7 +26,7 @@ local size = RECORD_BYTES + #ARGV[3] + #ARGV[4]
 local most, used = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
 if most then return 'memory ' .. text(most) .. ' ' .. text(used) end
 redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0, 'size', size)
-take_beside(tenant, size)
+take_extra_memory(tenant, size)
 -- The guard that `submit` holds every tick against: it counts pauses and resumes, and goes with the schedule.
 redis.call('HSET', ROOT .. ':b:' .. id, 'fed', 0)
 -- All of one score: ids sort by creation.

@@ -2,4 +2,4 @@
 --- @include "lib/counts", "lib/keys"
 
 -- What a tenant's schedules and the webhook messages that it has not got yet take: so many bytes more, or less.
-local function take_beside(tenant, by) count(ROOT .. ':beside', tenant, by) end
+local function take_extra_memory(tenant, by) count(ROOT .. ':beside', tenant, by) end
