@@ -1,5 +1,5 @@
 -- Signals to all replicas.
 --- @include "lib/keys"
 
--- Tells every replica that there is work which any of them may do.
+-- Signals to every replica that there is work of this kind, which any one of them can do.
 local function announce(work) redis.call('PUBLISH', ROOT .. ':signal:all', 'work ' .. work) end

@@ -1,8 +1,8 @@
 -- Entries of streams.
 --- @include "lib/clock"
 
--- A stream's entry carries the time since when the job is ready. A test's clock, or what is wanted, may stand behind
--- the stream's last entry.
+-- Appends an entry and returns its ID. The ID carries the time at which the job became ready. It is `wanted` if given,
+-- then the time of a test's clock; if the stream already has a later ID, Redis chooses one.
 local function append(stream, raw, wanted)
   for _, at in ipairs({wanted or '*', MANUAL and MANUAL .. '-*' or nil}) do
     local entry = at ~= '*' and redis.pcall('XADD', stream, at, 'j', raw)

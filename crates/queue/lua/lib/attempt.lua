@@ -3,13 +3,13 @@
 
 local WHY_MAX = 300
 
--- What was raised: a text, or the table of a command that failed.
+-- The message of a raised error. A failed command raises a table, anything else a text.
 local function why_of(raised)
   return string.sub(type(raised) == 'table' and raised.err or tostring(raised), 1, WHY_MAX)
 end
 
--- Runs a part of a call for which no job is to blame. What it raises is counted (`:faults`) and keeps no other part
--- from its work. Returns what `body` returned; nil when it raised.
+-- Runs a part of a call that belongs to no single job. An error in it is logged and counted in `:faults`, and the other
+-- parts still run. Returns what `body` returned, or nil after an error.
 local function attempt(part, body, ...)
   local done, answer = pcall(body, ...)
   if done then return answer end

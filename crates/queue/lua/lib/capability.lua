@@ -1,10 +1,13 @@
 -- What a worker can take.
 --- @include "lib/lane_parts"
 
--- What a worker can take: by demands the largest class, GiB; from "<demands>:<GiB> ...".
+-- Parses a capability, "<requirement set>:<GiB> ...": for each requirement set that the worker meets, the largest class
+-- that fits.
 local function capability_of(words)
   local capability = {}
-  for requirement_set, gib in string.gmatch(words, '(%d+):(%d+)') do capability[tonumber(requirement_set)] = tonumber(gib) end
+  for requirement_set, gib in string.gmatch(words, '(%d+):(%d+)') do
+    capability[tonumber(requirement_set)] = tonumber(gib)
+  end
   return capability
 end
 

@@ -1,17 +1,20 @@
--- Where ready jobs stand. A shelf (priority, class) holds tenants by their start tag; a tenant's lanes on it take
--- turns; a lane is two streams, the front being served first.  Fair sharing between the tenants of a shelf is
--- start-time fair queueing (Goyal, Vin, Cheng 1996): a tenant is served at its start tag, and each job moves the tag
--- on by its cost over the tenant's weight. The cost is milliseconds of a card: expected when the job starts,
--- corrected when it stops. A tenant that comes back starts at the shelf's virtual time, so that it is neither owed
--- for its absence nor punished for having been alone. In `:fair`, `:now` is the shelf's virtual time and every other
--- field a tenant: no tenant's name has a colon. The classes of one priority share in the same way, each weighing as
--- much as it has tenants.
+-- Class queues: the order in which ready jobs start.
+-- A class queue (priority, class) holds the active tenants, ordered by virtual start. Within it, a tenant's lanes take
+-- turns. A lane is two streams: the requeued entries, which go first, and the others. The key of a class queue is
+-- `:shelf:<priority>:<class>`; it keeps that spelling because replicas of the previous release use it during an
+-- upgrade.
+-- Tenants of a class queue share it by start-time fair queueing (Goyal, Vin, Cheng 1996). The tenant with the smallest
+-- virtual start goes first, and each job advances its virtual start by the job's cost divided by the tenant's weight.
+-- The cost is GPU time in milliseconds: estimated when the job starts, corrected when it stops. A tenant that becomes
+-- active again starts at the queue's virtual time, so that it neither gains nor loses by its absence.
+-- In `:fair`, the field `:now` is the virtual time of the class queue. Every other field is a tenant; tenant names
+-- contain no colon. The classes of one priority share in the same way, each weighted by its number of active tenants.
 --- @include "lib/counts", "lib/keys", "lib/lane_keys", "lib/lane_parts"
 
-local opened = {} -- lanes that stand among their tenant's, as far as this call knows
-local charges = {} -- of this call, by shelf and tenant
+local opened = {} -- lanes known in this call to be among their tenant's lanes
+local charges = {} -- charges of this call, by class queue and tenant
 
--- Moves a tenant's tag by what it was charged in this call.
+-- Advances a tenant's virtual start by what it was charged in this call.
 local function settle_charge(priority, class, tenant)
   local place = priority .. ':' .. class .. ':' .. tenant
   local by, class_queue = charges[place], class_queue_key(priority, class)
@@ -31,7 +34,7 @@ local function flush_charges()
   for _, place in ipairs(places) do settle_charge(string.match(place, '^(%d+):(%d+):(.*)$')) end
 end
 
--- Puts a tenant on a shelf, if it is not there.
+-- Adds a tenant to a class queue, unless it is there already.
 local function activate_tenant(priority, class, tenant)
   local class_queue = class_queue_key(priority, class)
   if redis.call('ZSCORE', class_queue, tenant) then return end
@@ -45,7 +48,8 @@ local function activate_tenant(priority, class, tenant)
   end
 end
 
--- Takes a tenant off a shelf. What it has had beyond the others is remembered while others stand there.
+-- Removes a tenant from a class queue. While other tenants stay, its virtual start is kept if it is ahead of the
+-- queue's virtual time.
 local function deactivate_tenant(priority, class, tenant)
   settle_charge(priority, class, tenant)
   local class_queue, fair = class_queue_key(priority, class), fair_key(priority, class)
@@ -61,7 +65,7 @@ local function deactivate_tenant(priority, class, tenant)
   end
 end
 
--- Puts a lane back among its tenant's.
+-- Adds a lane to its tenant's lanes and activates the tenant.
 local function open_lane(lane)
   if opened[lane] then return end
   opened[lane] = true

@@ -1,6 +1,6 @@
--- The clock: Redis TIME in unix ms, unless a test hands in its own.
+-- The clock: Redis TIME in unix ms, or the time that a test passes.
 
-local MANUAL, asked_at = false, nil -- when this call asked last
+local MANUAL, asked_at = false, nil -- the time that this call read last
 
 local function clock(given)
   if given ~= '' then

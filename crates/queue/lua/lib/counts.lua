@@ -1,11 +1,11 @@
--- What many jobs of one call change together is written once, by `flush` at the end of the call. The builder
--- (scripts.rs) runs `flush` at the end of every script that includes this file, also of one that raised.
+-- Counters that the jobs of one call change. `flush` writes each of them once, at the end of the call. The builder
+-- (scripts.rs) runs `flush` at the end of every script that includes this file, even after an error.
 --- @include "lib/attempt"
 
 local tallies = {} -- key -> field -> change
-local journal = {} -- key, field, change, ... as counted, so that the counts of a job that fails can be taken back
+local journal = {} -- key, field, change, ... in order, to undo the counts of a job that fails
 
--- A number in a hash that goes with its last unit, so that a drained queue leaves nothing behind.
+-- Changes a counter in a hash. A counter that reaches 0 is deleted, so that an empty queue leaves nothing behind.
 local function count(key, field, by)
   local fields, n = tallies[key], #journal
   if not fields then
@@ -16,7 +16,7 @@ local function count(key, field, by)
   journal[n + 1], journal[n + 2], journal[n + 3] = key, field, by
 end
 
--- Takes back what was counted since the journal had `length` entries.
+-- Undoes all counts since the journal had `length` entries.
 local function uncount(length)
   for n = #journal, length + 1, -3 do
     local fields = tallies[journal[n - 2]]
@@ -25,10 +25,10 @@ local function uncount(length)
   end
 end
 
--- What such a number is at this point of the call.
+-- The value of a counter at this point of the call.
 local function counted(key, field)
   local change = tallies[key] and tallies[key][field] or 0
-  -- What is no number counts as nothing, as in `flush_counts`; recovery counts anew.
+  -- A value that is not a number counts as 0, as in `flush_counts`. The recovery sweep recounts it.
   return (tonumber(redis.call('HGET', key, field)) or 0) + change
 end
 
@@ -54,11 +54,12 @@ local function flush_counts()
   end
 end
 
-local parts = {} -- what else is written at the end of a call: a name (false where a failure ends the script) and a function, ...
+-- What else runs at the end of a call: name (false = an error ends the script), function, ...
+local parts = {}
 
 local function at_end(part, body) parts[#parts + 1], parts[#parts + 2] = part, body end
 
--- Runs in the order of the includes, so that a part finds written what the parts that it builds on have counted.
+-- Runs the parts in the order of the includes, so that each part sees what the parts before it have written.
 local function flush()
   attempt('counts', flush_counts)
   for n = 1, #parts, 2 do

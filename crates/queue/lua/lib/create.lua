@@ -1,11 +1,11 @@
--- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after_ms,
--- fields (further fields of the record, flat), depends_on (maps of job, on) and what else `submit` names. Returns the
--- class to wake, if any.
+-- Creates a job: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after_ms,
+-- fields (more fields of the record: name, value, ...), depends_on (maps of job, on) and the other fields that
+-- submit.lua documents. Returns the class to wake, if there is one.
 --- @include "lib/announce", "lib/append", "lib/counts", "lib/enqueue", "lib/job_keys", "lib/key_queue"
 --- @include "lib/keys", "lib/lane_parts", "lib/memory", "lib/recount", "lib/scope_keys", "lib/text"
 --- @include "lib/watchers"
 
-local known_tenants = {} -- of this call: those that the recovery sweep has been told of
+local known_tenants = {} -- tenants that this call has listed for the recovery sweep
 
 local function create(new, now)
   local key, named, names = job_key(new.id), {}, {}
@@ -16,7 +16,7 @@ local function create(new, now)
   local waits = 0
   for _, dependency in ipairs(new.depends_on) do
     local state = redis.call('HGET', job_key(dependency.job), 'state')
-    -- One that has ended otherwise than wished is for `settle` to see.
+    -- `settle` handles a dependency that has ended in another way than required.
     if state and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' and state ~= 'expired' then
       redis.call('RPUSH', dependents_key(dependency.job), new.id .. ' ' .. dependency.on)
       redis.call('HSET', job_key(dependency.job), 'deps', 1)
@@ -43,7 +43,8 @@ local function create(new, now)
     class = select(2, parts_of(new.lane))
   end
   local size = RECORD_BYTES + #new.spec + #new.input
-  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, 'size', size, unpack(new.fields))
+  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, 'size',
+    size, unpack(new.fields))
   count(ROOT .. ':bytes', 't:' .. new.tenant, size)
   if field then redis.call('HSET', key, field, value) end
   if state == 'queued' and named.ckey then join_key_queue(new.id, new.lane, key_scope(new.tenant, named.ckey)) end

@@ -1,8 +1,9 @@
--- How a job leaves the place where it is.
+-- How a job leaves its current place.
 --- @include "lib/class_queues", "lib/counts", "lib/key_queue", "lib/keys", "lib/lane_keys"
 --- @include "lib/lane_parts", "lib/resume", "lib/scope_keys", "lib/stop"
 
--- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
+-- Removes a lane that has no jobs. An empty stream is deleted, because it would keep its memory. Returns whether the
+-- lane still has jobs.
 local function tidy_lane(lane)
   local left = false
   for _, key in ipairs({requeued_key(lane), lane_key(lane)}) do
@@ -17,7 +18,7 @@ local function tidy_lane(lane)
   return false
 end
 
--- Takes a job out of whatever it stands in.
+-- Removes a job from the place that its state implies.
 local function depart(job, now)
   if job.state == 'running' then
     stop(job, now)
@@ -34,7 +35,7 @@ local function depart(job, now)
     local requeued = string.match(entry, '^f(.*)$')
     redis.call('XDEL', requeued and requeued_key(job.lane) or lane_key(job.lane), requeued or entry)
     tidy_lane(job.lane)
-    -- It may have been let back into its lane in the place of one that stopped: the next in line takes it.
+    -- This job may have been returned to its lane when another one stopped. The next job with the key takes its place.
     if scope then next_in_key(scope) end
   end
 end

@@ -1,10 +1,10 @@
--- Jobs that have left in this call: their leases and their entries in `:runs` and `:ended` are written once, at its
--- end.
+-- Jobs that have left in this call. Changes to `:leases`, `:runs` and `:ended` are written once, at the end of the
+-- call.
 --- @include "lib/counts", "lib/keys"
 
-local stopped = {} -- ids that give their lease back
-local left_by = {} -- worker -> ids that give the lease back that it held
-local ended = {} -- due, id, ... of the jobs that ended
+local stopped = {} -- IDs of the jobs whose leases end
+local left_by = {} -- worker -> IDs of the jobs that it had leased
+local ended = {} -- due time, ID, ... of the jobs that ended
 
 local function flush_departures()
   if #stopped > 0 then redis.call('ZREM', ROOT .. ':leases', unpack(stopped)) end

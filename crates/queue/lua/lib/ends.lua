@@ -2,7 +2,8 @@
 --- @include "lib/announce", "lib/counts", "lib/departures", "lib/flow", "lib/keys", "lib/text"
 --- @include "lib/traces", "lib/watchers", "lib/webhooks"
 
--- Ends a job that has departed. Further fields and values are set with it.
+-- Ends a job that has left its place. The further arguments are fields and values to set on the record. The record's
+-- field `keep` overrides `retention_ms`.
 local function end_job(job, state, now, retention_ms, ...)
   local key, id = job_key(job.id), job.id
   redis.call('HSET', key, 'state', state, 'ended', text(now), ...)

@@ -1,5 +1,5 @@
--- The memory that a tenant takes beside its jobs.
+-- Memory of a tenant that is not taken by jobs.
 --- @include "lib/counts", "lib/keys"
 
--- What a tenant's schedules and the webhook messages that it has not got yet take: so many bytes more, or less.
+-- Changes the number of bytes that a tenant's schedules and pending webhook messages take. The key is `:beside`.
 local function take_extra_memory(tenant, by) count(ROOT .. ':beside', tenant, by) end

@@ -1,6 +1,6 @@
--- Gates that a job has passed out of in this call. `lib/resume` lets those held there go on at the end of the call.
+-- Limit scopes that a job of this call has left. At the end of the call, `lib/resume` retries what they blocked.
 
-local freed = {} -- gates that one passed out of, each once, in the order of their freeing
+local freed = {} -- scopes, each once, in the order in which they were freed
 
 local function free(scope)
   if freed[scope] then return end

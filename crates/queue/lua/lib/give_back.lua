@@ -1,7 +1,7 @@
--- The memory that a deleted record gives back.
+-- Memory of a deleted record.
 --- @include "lib/counts", "lib/keys", "lib/recount"
 
--- A record is deleted. `ix` is its entry in the tenant's index, as far as it has one.
+-- Subtracts a deleted record from its tenant's memory. `ix` is its entry in the tenant's index, nil if unknown.
 local function give_back_memory(tenant, ix, size)
   local bytes = tonumber(size or 0) or 0
   if bytes == 0 then return end

@@ -1,4 +1,4 @@
--- One job of a call whose record cannot be read keeps none of the others from its work.
+-- Isolates jobs of one call: a record that cannot be read does not stop the others.
 --- @include "lib/attempt", "lib/counts", "lib/departures", "lib/quarantine"
 
 local function conclude(id, state, counts, stops, ends, done, ...)
@@ -10,9 +10,9 @@ local function conclude(id, state, counts, stops, ends, done, ...)
   return false
 end
 
--- Runs `body` for one job of a call. What it raises is that job's own: what it has counted is taken back, the job
--- goes to the quarantine, and the others go on. Returns whether all went well, and what `body` returned. `state`: the
--- job's before, if it was not loaded with `load`.
+-- Runs `body` for one job of a call. After an error, the job's counts are undone and the job goes to the quarantine.
+-- `state` is the job's state before the call, if the job was not loaded with `load`. Returns whether `body` succeeded,
+-- and what it returned.
 local function guarded(id, state, body, ...)
   return conclude(id, state, #journal, #stopped, #ended, pcall(body, ...))
 end

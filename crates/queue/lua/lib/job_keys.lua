@@ -1,4 +1,4 @@
--- Keys that belong to one job, beside its record.
+-- Keys of one job, besides its record.
 --- @include "lib/keys"
 
 local function events_key(id) return ROOT .. ':e:' .. id end

@@ -1,5 +1,5 @@
--- The root of a shard, and the keys of what most scripts use. `KEYS[1]` is always the root, for example `{stoke:0}`.
--- Every other key is derived from it, so that a script never leaves the hash slot of the root (keys.rs lists all keys).
+-- The root of a shard and the keys that most scripts use. `KEYS[1]` is always the root, e.g. `{stoke:0}`. All other
+-- keys start with it, so that a script stays in one hash slot. keys.rs lists all keys.
 
 local ROOT = KEYS[1]
 

@@ -1,7 +1,7 @@
--- The parts of the name of a lane and of a class.
+-- Parts of the names of lanes and classes.
 
 -- A lane is <priority>:<class>:<tenant>:<endpoint>.
 local function parts_of(lane) return string.match(lane, '^(%d+):(%d+):([^:]*):(.*)$') end
 
--- A class is demands * 1000 + GiB (reach.rs).
+-- A class is <number of the requirement set> * 1000 + <GiB>.
 local function parts_of_class(class) return math.floor(class / 1000), class % 1000 end

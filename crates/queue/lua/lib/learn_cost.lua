@@ -1,10 +1,10 @@
--- What a run of an endpoint is expected to cost.
+-- The expected cost of an endpoint's runs.
 --- @include "lib/costs", "lib/counts", "lib/keys"
 
-local SMOOTHING = 0.2 -- weight of the newest run in an endpoint's expected cost
-local runs = {} -- of this call: field of `:cost`, milliseconds, ...
+local SMOOTHING = 0.2 -- weight of the newest run
+local runs = {} -- runs of this call: field of `:cost`, ms, ...
 
--- What a run of this endpoint costs, for the next one that starts.
+-- Notes what a run cost, for the estimate of the next one.
 local function learn_cost(job, now)
   runs[#runs + 1] = job.tenant .. ':' .. job.endpoint
   runs[#runs + 1] = taken_ms(job, now)
@@ -19,7 +19,9 @@ local function flush_costs()
       fields[#fields + 1] = runs[n]
     end
   end
-  for n, before in ipairs(redis.call('HMGET', ROOT .. ':cost', unpack(fields))) do costs[fields[n]] = tonumber(before) end
+  for n, before in ipairs(redis.call('HMGET', ROOT .. ':cost', unpack(fields))) do
+    costs[fields[n]] = tonumber(before)
+  end
   for n = 1, #runs, 2 do
     local before, took = costs[runs[n]] or runs[n + 1], runs[n + 1]
     costs[runs[n]] = math.max(before + (took - before) * SMOOTHING, 0.1)

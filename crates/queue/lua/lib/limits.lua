@@ -1,15 +1,16 @@
--- Gates: limits that jobs pass through one after the other. `t:<tenant>` and `e:<tenant>:<endpoint>` have theirs in
--- `:limits`, written "weight|max_running|max_open|starts_per_minute|max_memory_bytes" with nothing where there is no
--- limit, the last one only where it is given; `k:<tenant>:<key>` is a concurrency key, and its limit stands in the
--- job. The field `p:<gate>` beside a gate's says until when nothing starts there, since its budget is spent, and
--- `d:<gate>` beside a tenant's that it is disabled.
+-- Limits of scopes. A job must pass all of its scopes to start.
+-- `t:<tenant>` and `e:<tenant>:<endpoint>` have their limits in `:limits`, as
+-- "weight|max_running|max_open|starts_per_minute|max_memory_bytes". An empty part means no limit; the last part is
+-- written only if it is set. `k:<tenant>:<key>` is a concurrency key; its limit is in the job.
+-- The field `p:<scope>` says until when nothing starts because a budget is spent. The field `d:<scope>` of a tenant
+-- means that the tenant is disabled.
 --- @include "lib/keys", "lib/scope_keys"
 
 local known_limits, all_limits = {}, nil
-local ALL_LIMITS_MAX = 16 -- so many are read at once
+local ALL_LIMITS_MAX = 16 -- with more fields than this, scopes are read one by one
 local UNLIMITED = {weight = 1}
 
--- What is written of a gate, until when it is paused, and whether it is disabled; false or nil where nothing is.
+-- The stored limits of a scope, the end of its pause, and whether it is disabled; false or nil for what is not set.
 local function stored_limits(scope)
   if all_limits == nil then
     all_limits = redis.call('HLEN', ROOT .. ':limits') <= ALL_LIMITS_MAX and {}
@@ -30,9 +31,9 @@ local function limits(scope)
     local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)')
     weight = tonumber(weight) or 1
     known_limits[scope] = {
-      -- Nothing may be divided by 0: the tags it gives are no numbers, and every later script of the shelf would fail
-      -- on them.
-      weight = weight > 0 and weight or 1, max_running = tonumber(running), max_open = tonumber(open), rate = tonumber(rate),
+      -- A weight of 0 would make virtual starts infinite, and every later script on the class queue would fail.
+      weight = weight > 0 and weight or 1, max_running = tonumber(running), max_open = tonumber(open),
+      rate = tonumber(rate),
       max_memory = tonumber(string.match(stored or '', '^[^|]*|[^|]*|[^|]*|[^|]*|(%d+)')),
       paused = tonumber(paused), disabled = disabled,
     }

@@ -1,7 +1,7 @@
--- Records of jobs as the scripts read them.
+-- Records of jobs, as scripts read them.
 --- @include "lib/keys", "lib/lane_parts", "lib/recount", "lib/states"
 
--- What the scripts rely on. What does not hold is said before anything is changed.
+-- Checks what the scripts rely on, before they change anything. Raises an error that names the field.
 local function check_record(job)
   local function must(holds, field) if not holds then error('the field "' .. field .. '" cannot be read', 0) end end
   must(OPEN_STATES[job.state] or ENDED_STATES[job.state], 'state')
@@ -18,24 +18,26 @@ local function check_record(job)
   must(not job.keep or tonumber(job.keep), 'keep')
 end
 
--- One job's record, as far as the scripts decide by it; nil when there is none. The rest of it is for people.
--- `ix` is its entry in the tenant's index. `entry` says where it stands while it is queued: an entry of its lane,
--- after an `f` of the front, or `k` with those that wait for its key; without `entry` the lane's entry is that of the
--- index. `run` is "<worker> <leased> <queued> <charged>" while it runs; a release adds a word only once the one
--- before it reads more. `opt` names the fields that only some jobs have: deadline, start_by, keep, ckey, hook, batch,
--- retry_of, after. Looking for a field that is not there is what costs most.
+-- Loads the fields of a job's record that scripts decide by; nil if there is no record.
+-- `ix` is the job's entry in the tenant's index. `entry` is its place while queued: an entry of the lane, `f` and an
+-- entry of the requeued ones, or `k` if it is set aside for its concurrency key. Without `entry`, the lane's entry has
+-- the ID of `ix`. `run` is "<worker> <leased> <queued> <charged>" while running; a release may add a word only once the
+-- previous release reads it. `opt` names the fields that only some jobs have: deadline, start_by, keep, ckey, hook,
+-- batch, retry_of, after. Only named fields are read, because looking up absent ones costs the most.
 local function load(id)
   local key = job_key(id)
   local core = redis.call('HMGET', key, 'state', 'lane', 'fence', 'attempt', 'run', 'entry', 'watch', 'opt', 'deps')
-  -- Without a lane it is what a power cut has left of a record (record.rs): nothing that could be moved. Without a
-  -- state it may be in the quarantine.
+  -- A record without a lane is the rest that a power failure has left (record.rs); no script can move it. A record
+  -- without a state may be in the quarantine.
   if not core[1] or not core[2] then return nil end
   local job = {
     id = id, state = core[1], lane = core[2], fence = core[3] or nil, attempt = core[4] or nil, entry = core[6] or nil,
     watch = core[7] or nil, deps = core[9] or nil,
   }
   loaded = job
-  if core[5] then job.worker, job.leased, job.queued, job.charged = string.match(core[5], '^(%S+) (%S+) (%S+) (%S+)') end
+  if core[5] then
+    job.worker, job.leased, job.queued, job.charged = string.match(core[5], '^(%S+) (%S+) (%S+) (%S+)')
+  end
   if core[8] then
     local names = {}
     for name in string.gmatch(core[8], '%S+') do names[#names + 1] = name end

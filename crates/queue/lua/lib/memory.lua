@@ -1,11 +1,11 @@
--- The memory that records of jobs take.
+-- Memory that the records of jobs take.
 --- @include "lib/counts", "lib/keys"
 
--- What a record takes beside its spec, its input and a result: about what Redis needs for the hash, its places and
--- its idempotency key.
+-- Bytes of a record besides its spec, input and result: approximately what Redis needs for the hash, its list entries
+-- and its idempotency key.
 local RECORD_BYTES = 2048
 
--- A record takes so many bytes of its tenant's memory more, or less.
+-- Changes the number of bytes that a record takes of its tenant's memory.
 local function take_memory(id, tenant, by)
   if by == 0 then return end
   redis.call('HINCRBY', job_key(id), 'size', by)

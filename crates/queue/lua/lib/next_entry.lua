@@ -1,13 +1,13 @@
--- What would be served next on a shelf.
+-- The next entry of a class queue.
 --- @include "lib/lane_keys"
 
--- The lane that would be served next.
+-- The lane that is due.
 local function next_lane(priority, class)
   local tenant = redis.call('ZRANGE', class_queue_key(priority, class), 0, 0)[1]
   return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
 end
 
--- The entry of that lane that would be served next, and the lane; nil when there is none.
+-- The entry of that lane that is due, and the lane; nil if there is none.
 local function next_entry(priority, class)
   local lane = next_lane(priority, class)
   for _, stream in ipairs(lane and {requeued_key(lane), lane_key(lane)} or {}) do

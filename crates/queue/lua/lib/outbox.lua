@@ -1,10 +1,10 @@
--- The outbox: what webhooks tell of is written in the very script that commits it.
+-- The outbox: webhook messages are written by the same script that commits the change they report.
 --- @include "lib/announce", "lib/extra_memory", "lib/keys", "lib/text"
 
-local KEPT_MESSAGES = 10000 -- of a tenant, for its delivery log
-local MESSAGE_BYTES = 1024 -- what a message takes beside its URL and its body
+local KEPT_MESSAGES = 10000 -- messages of a tenant that the delivery log lists
+local MESSAGE_BYTES = 1024 -- bytes of a message besides its URL and its body
 
--- One message to deliver. The same `msg` again changes nothing.
+-- Adds a message to deliver. Repeating the same `msg` changes nothing.
 local function outbox(now, msg, event, subject, tenant, url)
   local key, list = ROOT .. ':w:' .. msg, ROOT .. ':wl:' .. tenant
   if redis.call('EXISTS', key) == 1 then return end

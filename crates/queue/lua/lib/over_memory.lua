@@ -1,8 +1,8 @@
--- The limit of what a tenant may take.
+-- The memory limit of a tenant.
 --- @include "lib/counts", "lib/keys", "lib/limits", "lib/streamed"
 
--- Whether so many bytes more are more than a tenant may have: then what it may have and what it has. `share` is of
--- those that have no limit of their own, "" where there is room for all.
+-- Whether `more` bytes exceed a tenant's memory limit: returns the limit and the bytes in use, nil if there is room.
+-- `share` is the limit of tenants without one of their own, "" if there is room for all.
 local function over_memory(tenant, more, share, now)
   local most = limits('t:' .. tenant).max_memory or tonumber(share)
   if not most then return nil end

@@ -1,28 +1,28 @@
--- The sweep that counts all open jobs anew (recover.lua) keeps in `:recount` how far it has come (`:tenant`, and
--- `:at`, an entry of that tenant's index) and how many jobs it has seen there, by "<open|running|ready> <gate or
--- lane>". A script that moves a job which the sweep has seen counts there what has changed, so that the sum is right
--- at every moment.
+-- Counts of the recovery sweep. The sweep (recover.lua) counts all open jobs again. `:recount` holds its position
+-- (`:tenant`, and `:at`, an entry of that tenant's index) and the jobs counted so far, by "<open|running|ready> <scope
+-- or lane>". A script that moves a job behind that position updates these counts, so that they are right at every
+-- moment.
 --- @include "lib/counts", "lib/keys", "lib/lane_parts", "lib/scope_keys", "lib/states"
 
 local RECOUNT = ROOT .. ':recount'
-local recount_tenant, recount_at -- asked once a call; false where no sweep is under way
-local touched = {} -- id -> what the job was before this call, while a sweep is under way
+local recount_tenant, recount_at -- read once a call; false if no sweep is in progress
+local touched = {} -- ID -> the job before this call, while a sweep is in progress
 
 local function is_recounting()
   if recount_tenant == nil then recount_tenant, recount_at = unpack(redis.call('HMGET', RECOUNT, ':tenant', ':at')) end
   return recount_tenant
 end
 
--- The bytes that a record was counted with (`size`). One of the release before was not.
+-- The bytes that a record was counted with (`size`); 0 for records of the previous release, which does not count them.
 local function size_of(id) return tonumber(redis.call('HGET', job_key(id), 'size') or 0) or 0 end
 
--- Before a job moves. One that is new has no state yet.
+-- Notes a job before it moves. A new job has no state yet.
 local function touch(id, state, lane, concurrency_key)
   if not is_recounting() or touched[id] then return end
   touched[id] = {state = state, lane = lane, concurrency_key = concurrency_key, size = size_of(id)}
 end
 
--- As ZRANGE BYLEX orders them: Lua's own order of texts depends on the locale.
+-- Compares bytes, like ZRANGE BYLEX. Lua's own order of strings depends on the locale.
 local function is_before(one, other)
   for n = 1, math.min(#one, #other) do
     local a, b = string.byte(one, n), string.byte(other, n)
@@ -40,7 +40,7 @@ local function is_recounted(tenant, ix)
   return tonumber(seq) <= tonumber(at_seq)
 end
 
--- Counts a job, as it is, in the sum of the sweep.
+-- Adds a job, in this state, to the counts of the sweep.
 local function recount(state, lane, concurrency_key, by)
   if not OPEN_STATES[state] then return end
   local _, _, tenant, endpoint = parts_of(lane)
@@ -56,7 +56,8 @@ end
 
 local function flush_touched()
   for id, before in pairs(touched) do
-    local after, tenant = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey', 'size'), select(3, parts_of(before.lane))
+    local after, tenant = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey', 'size'),
+      select(3, parts_of(before.lane))
     if after[1] and is_recounted(tenant, after[1]) then
       count(RECOUNT, 'bytes t:' .. tenant, (tonumber(after[5]) or 0) - before.size)
       recount(before.state, before.lane, before.concurrency_key, -1)

@@ -1,18 +1,17 @@
--- How jobs and lanes that a gate held go on. At the end of a call those go on that are held at the gates that it has
--- freed.
+-- How blocked jobs, lanes and tenants continue. At the end of a call, this file retries what the freed scopes blocked.
 --- @include "lib/attempt", "lib/class_queues", "lib/counts", "lib/enqueue", "lib/freed", "lib/guard"
 --- @include "lib/key_queue", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/raw_ids", "lib/scope_keys"
 --- @include "lib/wake"
 
--- Puts a job that was set aside back at the front of its lane.
+-- Returns a job that was set aside to its lane, among the requeued entries.
 local function return_to_lane(id, lane)
   count(ROOT .. ':ready', lane, -1)
   redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
 end
 
--- Jobs with a concurrency key may go on: of each lane as many as there are free places, in the order of arrival. Of
--- each lane, since one lane may be closed, or have no worker, for any time; `lease` keeps the order between lanes
--- (lib/lease/key_order).
+-- Returns jobs with a concurrency key to their lanes: in each lane as many as may run, in the order of submit. Lanes
+-- are handled separately, because one of them may be blocked or without a worker for any time. `lease` keeps the order
+-- between lanes (lib/lease/key_order).
 local function next_in_key(scope)
   local members = redis.call('ZRANGE', waiting_key(scope), 0, KEY_QUEUE_MAX - 1)
   if #members == 0 then redis.call('ZREM', ROOT .. ':holds', scope) end
@@ -38,7 +37,7 @@ local function next_in_key(scope)
   end
 end
 
--- Lets those held at a gate try again.
+-- Retries what a scope blocks.
 local function resume(scope)
   if string.sub(scope, 1, 2) == 'k:' then return next_in_key(scope) end
   local blocked = blocked_key(scope)
@@ -65,7 +64,7 @@ local function resume_freed()
   local scopes, blocked = freed, {}
   freed = {}
   for n, scope in ipairs(scopes) do blocked[n] = blocked_key(scope) end
-  -- Few gates hold anything.
+  -- Most scopes block nothing.
   if #blocked == 0 or redis.call('EXISTS', unpack(blocked)) == 0 then return end
   for _, scope in ipairs(scopes) do attempt('gate', resume, scope) end
 end

@@ -1,7 +1,7 @@
--- How much room gates have.
+-- How many jobs the limits of a scope let start.
 --- @include "lib/counts", "lib/keys", "lib/limits", "lib/scope_keys"
 
--- How many may start now, and when to look again if only time can let the next one through.
+-- Returns how many jobs may start now, and when to check again if only time can let the next one start.
 -- The rate is GCRA (ITU-T I.371): `:rate` holds the theoretical arrival time; a burst is what one second lets through.
 local function room(scope, now)
   local limit, most = limits(scope), math.huge
@@ -25,7 +25,7 @@ local function start_at(scope, jobs, now)
   end
 end
 
--- Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
+-- Blocks `member` (a lane, or a tenant's class queue) until the scope has room: when a running job stops, or at `due`.
 local function block(scope, member, now, due)
   redis.call('ZADD', blocked_key(scope), 'NX', now, member)
   if due then redis.call('ZADD', ROOT .. ':holds', due, scope) end

@@ -1,4 +1,4 @@
--- Names and keys of gates (lib/limits), and of the fields of `:limits` that belong to one.
+-- Names and keys of limit scopes (lib/limits), and their fields in `:limits`.
 --- @include "lib/keys"
 
 local function blocked_key(scope) return ROOT .. ':held:' .. scope end
@@ -6,7 +6,9 @@ local function waiting_key(scope) return ROOT .. ':waiting:' .. scope end
 local function paused_field(scope) return 'p:' .. scope end
 local function disabled_field(scope) return 'd:' .. scope end
 
-local function key_scope(tenant, concurrency_key) return 'k:' .. tenant .. ':' .. string.match(concurrency_key, '^%d+:(.*)$') end
+local function key_scope(tenant, concurrency_key)
+  return 'k:' .. tenant .. ':' .. string.match(concurrency_key, '^%d+:(.*)$')
+end
 
--- How many jobs with its key may run beside one with this `ckey`.
+-- How many jobs with this concurrency key may run at once.
 local function key_max(concurrency_key) return tonumber(string.match(concurrency_key, '^%d+')) end

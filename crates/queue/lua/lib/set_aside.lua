@@ -3,7 +3,7 @@
 
 local QUARANTINE, WHY = ROOT .. ':quarantine', ROOT .. ':quarantine_why'
 
--- Takes a job out of everything that would come back to it, and notes why.
+-- Removes a job from all lists that would lead back to it, and stores why.
 local function set_aside(id, why)
   redis.call('ZADD', QUARANTINE, 'NX', asked_at or clock(''), id)
   redis.call('HSET', WHY, id, why)

@@ -1,15 +1,15 @@
--- What attempts have cost, by day.
+-- Costs of attempts, by day.
 --- @include "lib/counts", "lib/keys", "lib/text"
 
 local DAY_MS = 86400000
-local SPENT_MAX = 50000 -- fields of a day: machines by endpoints and batches
+local SPENT_MAX = 50000 -- fields of a day: instances, endpoints and batches
 local SPENT_S = 401 * 86400 -- as long as bills are kept (autoscaler/src/bills.rs)
-local spent = {} -- key of a day -> field -> what was spent, of this call
-local spent_at = {} -- key of a day -> gate -> micro-dollars, of this call
+local spent = {} -- costs of this call: key of a day -> field -> numbers
+local spent_at = {} -- costs of this call: key of a day -> scope -> micro-dollars
 
--- What an attempt that has ended took: milliseconds of a slot, and what running and loading cost. An attempt that
--- went on over midnight is counted in each of its days by how long it ran there, and as a job in the last. Machines
--- are named last, since they are called what their operators like.
+-- Counts what an ended attempt took: slot time in ms, and the costs of running and loading in micro-dollars. An attempt
+-- that ran past midnight is divided among its days by time; as a job it counts on the last day. The instance is the
+-- last part of the field, because operators choose the names of instances freely.
 local function count_spent(job, now, instance, ...)
   local since, took = tonumber(job.leased), {...}
   if job.batch then count(batch_key(job.batch), 'spent', took[2] + took[3]) end
@@ -37,8 +37,8 @@ local function count_spent(job, now, instance, ...)
   end
 end
 
--- The field of a day that counts for this one, and what is there. What has no room for another goes to all that its
--- tenant has had on the machine, and at last to all.
+-- The field of a day to add to, and its value. If a day has no room for another field, the costs go to the tenant's
+-- total on that instance, and finally to the total of all.
 local function spent_before(key, field)
   local before = redis.call('HGET', key, field)
   if before or redis.call('HLEN', key) < SPENT_MAX then return field, before end
@@ -55,7 +55,7 @@ local function flush_spent()
       local words, n = {}, 0
       for number in string.gmatch(before or '0 0 0 0', '%d+') do
         n = n + 1
-        -- Words that a later release adds stay as they are.
+        -- Keeps words that a later release adds.
         words[n] = by[n] and text(tonumber(number) + by[n]) or number
       end
       redis.call('HSET', key, field, table.concat(words, ' '))
@@ -66,7 +66,8 @@ local function flush_spent()
   for key, scopes in pairs(spent_at) do
     for scope, by in pairs(scopes) do
       if by > 0 and redis.call('HINCRBY', key, scope, text(by)) == by then
-        -- What is new has its first value. Budgets are of a day, and an attempt may have begun on the one before.
+        -- The result equals the amount only if the field is new. Three days, because budgets apply to a day and an
+        -- attempt may have begun on the day before.
         if redis.call('HLEN', key) > SPENT_MAX then redis.call('HDEL', key, scope) end
         redis.call('PEXPIRE', key, 3 * DAY_MS)
       end

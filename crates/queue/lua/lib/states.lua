@@ -2,4 +2,4 @@
 
 local OPEN_STATES = {scheduled = true, blocked = true, queued = true, running = true}
 local ENDED_STATES = {succeeded = true, failed = true, cancelled = true, expired = true}
-local loaded -- by lib/load
+local loaded -- set by lib/load

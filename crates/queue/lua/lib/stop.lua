@@ -1,11 +1,11 @@
--- How a running attempt ends.
+-- How a running attempt stops.
 --- @include "lib/charge", "lib/costs", "lib/counts", "lib/departures", "lib/freed", "lib/keys"
 --- @include "lib/resume", "lib/scope_keys", "lib/text"
 
-local KEPT_ATTEMPTS = 30 -- older entries of a job's history make room for newer ones
+local KEPT_ATTEMPTS = 30 -- older entries of a job's history are deleted
 
--- The running attempt as it goes into the job's history: field and value for the HSET that moves the job on. `tail` is
--- `attempt_tail` of record.rs, or empty. What succeeded keeps its fence, so that its attempt need not name it again.
+-- The history entry of a running attempt: field and value for the HSET that moves the job. `tail` is `attempt_tail` of
+-- record.rs, or empty. A succeeded attempt is stored with the fence `=`, since the record keeps that fence.
 local function closed_attempt(job, now, outcome, tail)
   if tonumber(job.attempt) > KEPT_ATTEMPTS then
     redis.call('HDEL', job_key(job.id), 'h' .. (tonumber(job.attempt) - KEPT_ATTEMPTS))
@@ -15,7 +15,7 @@ local function closed_attempt(job, now, outcome, tail)
   return 'h' .. job.attempt, table.concat({job.worker, fence, job.leased, job.queued, took, outcome, tail}, ' ')
 end
 
--- A running job gives back its lease and its slots, and pays for what it took.
+-- Ends a running job's lease, frees its scopes, and corrects its tenant's charge to the actual cost.
 local function stop(job, now)
   stopped[#stopped + 1] = job.id
   local ids = left_by[job.worker] or {}

@@ -1,12 +1,12 @@
--- The memory that outputs take.
+-- Memory that outputs take.
 --- @include "lib/keys"
 
-local STREAMED_MS = 3600000 -- as long as outputs live after the last
+local STREAMED_MS = 3600000 -- outputs live this long after the last one
 
 local function streamed_key(now, before) return ROOT .. ':streamed:' .. (math.floor(now / STREAMED_MS) - before) end
 
--- Outputs of a tenant's jobs take so many bytes more. They go by themselves, and what was counted of them with its
--- hour.
+-- Counts bytes of outputs for a tenant, by hour. Outputs expire without notice, and the counter of their hour expires
+-- with them.
 local function take_streamed(tenant, by, now)
   local key = streamed_key(now, 0)
   if by <= 0 then return end

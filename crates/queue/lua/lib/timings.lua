@@ -1,18 +1,20 @@
--- How long the parts of attempts took, by endpoint, version and hour: histograms with buckets 9 % wide (timings.rs reads them).
+-- Durations of the parts of attempts, by endpoint, version and hour: histograms with buckets 9 % wide, which timings.rs
+-- reads.
 --- @include "lib/counts", "lib/keys", "lib/text"
 
 local HOUR_MS = 3600000
-local TIMINGS_MAX = 4000 -- fields of an hour: versions by parts by buckets
+local TIMINGS_MAX = 4000 -- fields of an hour: versions, parts and buckets
 local TIMINGS_S = 49 * 3600
-local PARTS = {'env', 'boot', 'load', 'run', 'upload', 'warmup', 'weights'} -- as `attempt_tail` of record.rs orders them
-local timed = {} -- key -> field -> by how much, of this call
+-- In the order of `attempt_tail` of record.rs.
+local PARTS = {'env', 'boot', 'load', 'run', 'upload', 'warmup', 'weights'}
+local timed = {} -- counts of this call: key -> field -> change
 
--- The bucket of a number of milliseconds above 0: eight to each doubling.
+-- The bucket of a duration above 0 ms. Each doubling has eight buckets.
 local function bucket_of(ms) return math.floor(math.log(ms) / math.log(2) * 8) end
 
--- An attempt that has ended. Of one that failed only that is told: it broke off anywhere.
+-- Counts an ended attempt. A failed one counts only as failed, because it may have stopped at any point.
 local function count_timing(job, now, succeeded, tail, usd_micros)
-  -- The version stands first in a spec (stored_spec.rs).
+  -- The version is the first field of a spec (stored_spec.rs).
   local version = string.match(redis.call('HGET', job_key(job.id), 'spec') or '', '^{"version":(%d+)')
   if not version then return end
   local key = ROOT .. ':timings:' .. job.tenant .. ':' .. job.endpoint .. ':' .. math.floor(now / HOUR_MS)
@@ -37,7 +39,7 @@ local function count_timing(job, now, succeeded, tail, usd_micros)
   end
 end
 
--- One HSET for all of it: what a script writes is written again for replicas and the append-only file.
+-- A single HSET for each key: Redis writes every command again to the replicas and the append-only file.
 local function flush_timings()
   for key, fields in pairs(timed) do
     local names, set, new = {}, {}, 0

@@ -1,9 +1,9 @@
--- Traces to export: jobs that have ended while somebody said that traces are exported (trace_claim.lua).
+-- Traces to export: jobs that end while a replica exports traces (trace_claim.lua).
 --- @include "lib/counts", "lib/keys"
 
-local TRACE_AFTER_MS = 2000 -- its webhooks are part of a trace: most are delivered by then
-local traced = {} -- due time, id, ... of this call
-local is_exported -- asked once a call
+local TRACE_AFTER_MS = 2000 -- a trace contains its webhooks; most are delivered by then
+local traced = {} -- due time, ID, ... of this call
+local is_exported -- read once a call
 
 local function trace(id, now)
   if is_exported == nil then is_exported = redis.call('EXISTS', ROOT .. ':tracing') == 1 end

@@ -1,4 +1,4 @@
--- Wakes of parked pulls.
+-- Wakes parked pulls.
 --- @include "lib/keys", "lib/lane_parts", "lib/waiter_keys"
 
 local function wake_waiter(listed)
@@ -8,9 +8,9 @@ local function wake_waiter(listed)
 end
 
 local WARM_LOOKS = 8
-local UNMET_MS = 500 -- as often as this the autoscaler is told
+local UNMET_MS = 500 -- the autoscaler is notified at most this often
 
--- Nobody waits for work of a class that has some: a machine may be wanted.
+-- Notifies the autoscaler that a class has ready jobs and no parked pull can take them.
 local function report_unmet()
   if redis.call('SET', ROOT .. ':unmet', '1', 'NX', 'PX', UNMET_MS) then
     redis.call('PUBLISH', ROOT .. ':signal:autoscaler', 'unmet')
@@ -18,17 +18,17 @@ local function report_unmet()
   return false
 end
 
--- Wakes one parked pull that can take a job of this class, from this lane if it is known: one that has the model
--- loaded, else the smallest card that fits, of those the cheapest, of those the least busy. The waiters of a replica
--- that is gone are dropped.
+-- Wakes one parked pull that can take a job of this class, from this lane if given. The order of preference: the model
+-- is loaded, the smallest GPU that fits, the cheapest, the least busy. Pulls of a replica that is gone are removed.
+-- Returns whether a pull was woken.
 local function wake(class, lane)
   local requirement_set, gib = parts_of_class(class)
   if lane then
     local warm = warm_key(string.match(lane, '^%d+:(.*)$'))
     for _, waiter in ipairs(redis.call('ZRANGE', warm, 0, WARM_LOOKS - 1)) do
-      -- A loaded model takes the job whatever room there is.
+      -- A loaded model takes the job even if the worker has no room otherwise.
       if redis.call('ZSCORE', parked_key(requirement_set), waiter) and wake_waiter(waiter) then return true end
-      -- It waits no more, or was told in vain.
+      -- The pull is no longer parked, or its replica is gone.
       redis.call('ZREM', warm, waiter)
     end
   end

@@ -1,7 +1,7 @@
 -- Replicas that watch a job.
 --- @include "lib/keys", "lib/text"
 
--- Tells every replica that watches this job. `watch` is "<replica>=<until_ms> ...", nil when nobody does.
+-- Notifies every replica that watches this job. `watch` is "<replica>=<until_ms> ...", nil if there is none.
 local function notify_watchers(id, watch, now)
   if not watch then return end
   for replica, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do
@@ -11,7 +11,7 @@ local function notify_watchers(id, watch, now)
   end
 end
 
--- `watch` with this replica in it for `watch_ms` from now, without those whose time is over.
+-- Adds a replica to `watch` for `watch_ms` from now, and removes those whose time is over.
 local function watched_by(watch, replica, watch_ms, now)
   local kept = {replica .. '=' .. text(now + watch_ms)}
   for other, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do

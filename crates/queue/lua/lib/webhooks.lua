@@ -1,7 +1,8 @@
--- Messages to the webhook of a job.
+-- Webhook messages of a job.
 --- @include "lib/outbox"
 
--- A job's message, if its owner wants to hear of this event. `hook` is "<event,event> <url>", nil when there is none.
+-- Adds a message to the outbox if the job's webhook receives this event. `hook` is "<event,event> <url>", nil if there
+-- is none.
 local function notify_webhook(job, event, suffix, now)
   if not job.hook then return end
   local events, url = string.match(job.hook, '^(%S*) (.*)$')

@@ -1,15 +1,15 @@
--- How many jobs the worker may hold.
+-- How many jobs the worker may lease.
 --- @include "lib/keys", "lib/lease/query"
 
--- What the worker holds, in parts of slots: a job whose model takes `share` of them at once in one slot takes so much
--- less of it. Beyond its slots it may hold a few jobs ahead: as many as it ends in a moment, and those whose ends and
--- results are on their way.
+-- Leases are counted in parts of slots: a job whose model runs `share` jobs at once in a slot takes 1/share of it. A
+-- worker may lease a few jobs more than its slots run (`ahead`): the jobs that it finishes within a moment, and those
+-- whose reports are in transit.
 local SLOT = 1000000
 local RUNS_MAX = 1000 -- leases that one heartbeat extends
 local leased_parts, leased_jobs, is_checked = nil, 0, false
 
--- Adds up the worker's leases. `checks`: those that it does not hold any more are struck off first, which the release
--- before leaves there.
+-- Adds up the worker's leases. With `checks`, it first removes leases that the worker no longer has; the previous
+-- release leaves them behind.
 local function count_leased(checks)
   local fields, gone = redis.call('HGETALL', runs_key(worker)), {}
   leased_parts, leased_jobs = tonumber(ARGV[15]), 0
@@ -29,7 +29,7 @@ local function has_capacity(part)
   return leased_jobs < RUNS_MAX and leased_parts + part <= slots * SLOT + ahead * part
 end
 
--- Whether the worker may hold one more job that takes this part of a slot.
+-- Whether the worker may lease one more job that takes this part of a slot.
 local function may_lease(part)
   if not slots then return true end
   if not leased_parts then count_leased(false) end
@@ -41,7 +41,7 @@ local function may_lease(part)
   return has_capacity(part)
 end
 
--- Notes a job that the worker holds from now on.
+-- Notes a job that this call leases to the worker.
 local function note_lease(id, part)
   given[#given + 1], given[#given + 2] = id, part
   if leased_parts then leased_parts, leased_jobs = leased_parts + part, leased_jobs + 1 end

@@ -1,11 +1,11 @@
--- What to serve next: the priority, the class, and the lane if it is out of turn.
+-- What to serve next: the priority, the class, and the lane if it goes out of turn.
 --- @include "lib/capability", "lib/keys", "lib/lane_keys", "lib/lane_parts", "lib/lease/query"
 --- @include "lib/lease/virtual_times", "lib/next_entry"
 
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 
--- The first of these lanes that stands on its shelf, and whose model takes more. A tenant whose gate is closed does
--- not stand on its shelf, and its lanes wait.
+-- The first of these lanes that is active and whose loaded model takes more jobs. The lanes of a blocked tenant are not
+-- active.
 local function loaded_lane(priority, places)
   for _, place in ipairs(places or {}) do
     local lane = priority .. ':' .. place
@@ -22,10 +22,11 @@ local function is_open(priority, class)
   return is_within(capability, class) or loaded_lane(priority, warm_of[class]) ~= nil
 end
 
--- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest
--- first.
+-- Of the classes that this call may serve, the one with the smallest virtual start, and its margin to the next one. The
+-- largest class wins a tie.
 local function class_of(priority)
-  class_starts_of[priority] = class_starts_of[priority] or redis.call('ZRANGE', class_starts_key(priority), 0, -1, 'WITHSCORES')
+  class_starts_of[priority] = class_starts_of[priority]
+    or redis.call('ZRANGE', class_starts_key(priority), 0, -1, 'WITHSCORES')
   local class_starts, best, virtual_start, next_start = class_starts_of[priority], nil, nil, math.huge
   for n = 1, #class_starts, 2 do
     local class, start = tonumber(class_starts[n]), tonumber(class_starts[n + 1])
@@ -41,12 +42,13 @@ local function class_of(priority)
   return best, next_start - (virtual_start or 0)
 end
 
--- Since when the job that would be served next is ready; infinity when there is none.
+-- The time since when the next job of a class queue is ready; infinity if there is none.
 local function ready_since(priority, class)
   return tonumber(string.match(next_entry(priority, class) or '', '^%d+') or math.huge)
 end
 
--- Whether that job has waited too long. One that is young stays so until somebody there is served.
+-- Whether that job has waited for `age_after`. Once found too young, the class is not checked again until one of its
+-- jobs is served.
 local function is_aged(priority, class)
   if not_aged[priority] ~= class and now - ready_since(priority, class) < age_after then not_aged[priority] = class end
   return not_aged[priority] ~= class
@@ -54,14 +56,17 @@ end
 
 local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
 
--- A lane of what the worker has loaded that may go before whoever's turn it is, or the only one there that can go;
--- nil when none may.
+-- A lane of the worker's loaded models that may go first, or the only one that can; nil if there is none. A lane goes
+-- first if the due lane is not warm on this worker and its next job has waited for less than `warm_preference_ms`.
 local function warm_lane_of(priority, class)
   if reserved_class then return nil end
   if not is_within(capability, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)
-  if not due_lane or (takes[place_of(due_lane)] or 0) > 0 or now - ready_since(priority, class) >= warm_preference_ms then return nil end
+  if not due_lane or (takes[place_of(due_lane)] or 0) > 0
+    or now - ready_since(priority, class) >= warm_preference_ms then
+    return nil
+  end
   return open
 end
 
@@ -70,26 +75,29 @@ passed = {tonumber(passed[1]) or 0, tonumber(passed[2]) or 0}
 local before = {passed[1], passed[2]}
 local waits = {redis.call('EXISTS', class_starts_key(1)) == 1, redis.call('EXISTS', class_starts_key(2)) == 1}
 
--- What to serve next: priority, class, lead, most, and the lane if it is out of turn.
+-- What to serve next: priority, class, margin, the most jobs, and the lane if it goes out of turn.
 local function choose()
   for priority = 1, 2 do
     if passed[priority] >= PASSED_MAX then
       local class, margin = class_of(priority)
       if class and is_aged(priority, class) then
-        return priority, class, margin, 1, not is_within(capability, class) and loaded_lane(priority, warm_of[class]) or nil
+        return priority, class, margin, 1,
+          not is_within(capability, class) and loaded_lane(priority, warm_of[class]) or nil
       end
     end
   end
   for priority = 0, 2 do
     local class, margin = class_of(priority)
     if class then
-      -- Not further than the next who has been passed over too often.
+      -- Stops where a lower priority is due for one start.
       local most = want - taken
       for lower = priority + 1, 2 do
         if waits[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
       end
       local lane = warm_lane_of(priority, class)
-      if lane then return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[place_of(lane)]), lane end
+      if lane then
+        return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[place_of(lane)]), lane
+      end
       return priority, class, margin, most
     end
   end

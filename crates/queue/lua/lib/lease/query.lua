@@ -1,7 +1,8 @@
--- What a call of `lease` asks for, and what it has taken so far.
+-- The arguments of a call of `lease`, and what the call has leased so far.
 --- @include "lib/capability", "lib/clock"
 
-local now, worker, want, capability, reserved_class = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), capability_of(ARGV[4]), tonumber(ARGV[12])
+local now, worker, want, capability, reserved_class = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]),
+  capability_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, warm_preference_ms, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
 for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
@@ -13,4 +14,4 @@ end
 
 local reply, leases, taken, cleared, bytes, bytes_max = {'ok'}, {}, 0, 0, 0, tonumber(ARGV[13])
 local slots, is_full, ahead = tonumber(ARGV[14]), false, 0
-local given = {} -- id, part, ... of this call
+local given = {} -- job ID, part of a slot, ... of this call

@@ -1,12 +1,12 @@
--- How the tenant whose turn it is gets its jobs started.
+-- Starts jobs of the chosen tenant.
 --- @include "lib/class_queues", "lib/costs", "lib/keys", "lib/lane_keys", "lib/lane_parts"
 --- @include "lib/lease/key_order", "lib/lease/query", "lib/lease/take", "lib/lease/virtual_times", "lib/limits"
 --- @include "lib/resume", "lib/room"
 
 local AHEAD_MS, AHEAD_MAX, SPARE = 500, 300, 32
 
--- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of
--- its lanes; or, out of turn, a lane of what the worker has loaded.
+-- Starts at most `most` jobs from one lane of the tenant that is due: as many as it may run before the next tenant is
+-- due. With `warm_lane`, it serves that lane out of turn.
 local function serve(priority, class, margin, most, warm_lane)
   local class_queue = class_queue_key(priority, class)
   not_aged[priority] = nil
@@ -14,7 +14,8 @@ local function serve(priority, class, margin, most, warm_lane)
   local tenant, virtual_start, next_start, is_out_of_turn = head[1], tonumber(head[2]), tonumber(head[4]), false
   local owner = warm_lane and select(3, parts_of(warm_lane)) or tenant
   if owner ~= tenant then
-    tenant, virtual_start, next_start, is_out_of_turn = owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
+    tenant, virtual_start, next_start, is_out_of_turn =
+      owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
   end
   local scope, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
   local places, due = room(scope, now)
@@ -24,7 +25,7 @@ local function serve(priority, class, margin, most, warm_lane)
     cleared = cleared + 1
     return
   end
-  -- It goes back when it has jobs left.
+  -- The lane goes back below if it has jobs left.
   local lane, sequence
   if warm_lane then
     lane, sequence = warm_lane, redis.call('ZSCORE', lanes, warm_lane)
@@ -33,7 +34,7 @@ local function serve(priority, class, margin, most, warm_lane)
     lane, sequence = unpack(redis.call('ZPOPMIN', lanes))
   end
   local siblings = lane and redis.call('ZCARD', lanes) or 0
-  -- It stands there no more: a job that is called forward into it later in this call has to open it again.
+  -- The lane is removed for now. A job that this call returns to it has to add it again.
   if lane then opened[lane] = nil end
   if not lane then
     drop_tenant(priority, class, tenant)
@@ -88,7 +89,7 @@ local function serve(priority, class, margin, most, warm_lane)
   end
 end
 
--- Jobs that go before one with the same key are where they can be served.
+-- Returns jobs to their lanes that go before others with the same key.
 local function return_earlier_jobs()
   for n = 1, #to_requeue, 2 do
     local id, lane = to_requeue[n], to_requeue[n + 1]

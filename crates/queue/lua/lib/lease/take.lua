@@ -1,13 +1,13 @@
--- How jobs of a lane become running attempts.
+-- How the jobs of a lane become running attempts.
 --- @include "lib/counts", "lib/fences", "lib/flow", "lib/guard", "lib/ids", "lib/key_queue", "lib/keys"
 --- @include "lib/lease/capacity", "lib/lease/key_order", "lib/lease/query", "lib/recount", "lib/scope_keys"
 --- @include "lib/text", "lib/watchers", "lib/webhooks"
 
-local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
+-- By priority: a job that has waited longer counts as started late.
+local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000}
 
--- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes
--- all the same. Returns whether it was taken, and whether it stays where it is, since the worker holds as many as it
--- may.
+-- Leases one job. An entry whose record is gone or points elsewhere is skipped, but still removed. Returns whether the
+-- job was leased, and whether its entry stays because the worker has no capacity left.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
   local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
@@ -16,9 +16,12 @@ local function take(entry, id, lane, tenant, charged)
   local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
   if not may_lease(part) then return false, true end
   local concurrency_key, start_by, deadline, hook, batch
-  if job[8] then concurrency_key, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
+  if job[8] then
+    concurrency_key, start_by, deadline, hook, batch =
+      unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch'))
+  end
   touch(id, 'queued', lane, concurrency_key)
-  -- Its time is over, and `expire`, which has not come by yet, ends it.
+  -- A job past its time is skipped. The next run of `expire` ends it.
   if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
   if concurrency_key then
     local scope = key_scope(tenant, concurrency_key)
@@ -32,13 +35,17 @@ local function take(entry, id, lane, tenant, charged)
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
   redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
-    -- Four words and no more: the release before reads no job of a fifth.
+    -- Exactly four words: the previous release cannot read a job with a fifth one.
     worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
   note_lease(id, part)
   if job[9] then redis.call('HDEL', key, 'entry') end
   if start_by then
     redis.call('HDEL', key, 'start_by')
-    if deadline then redis.call('ZADD', ROOT .. ':deadlines', deadline, id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
+    if deadline then
+      redis.call('ZADD', ROOT .. ':deadlines', deadline, id)
+    else
+      redis.call('ZREM', ROOT .. ':deadlines', id)
+    end
   end
   if hook then notify_webhook({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
   if batch then count(batch_key(batch), 'running', 1) end
@@ -51,13 +58,15 @@ local function take(entry, id, lane, tenant, charged)
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
   bytes = bytes + #job[3] + #job[4]
-  -- The last part is filled in when the call is done.
-  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued), ''}) do reply[#reply + 1] = part end
+  -- The last part of a lease is filled in at the end of the call.
+  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued), ''}) do
+    reply[#reply + 1] = part
+  end
   return true
 end
 
--- Takes up to `most` from a stream, fewer when the reply is full. How many jobs that gave, and whether there are
--- more. An empty stream is deleted, since it would keep its memory.
+-- Leases up to `most` jobs from a stream, fewer if the reply is full. Returns the number of leases and whether entries
+-- are left. An empty stream is deleted, because it would keep its memory.
 local function take_from(stream, mark, lane, tenant, most, charged)
   local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most + 1)
   local gone, jobs, left = {}, 0, #entries > most

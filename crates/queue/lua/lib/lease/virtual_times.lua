@@ -1,12 +1,12 @@
--- Whose turn it is: the tags of this call, and how far they have moved on.
+-- Virtual starts and virtual times that this call has advanced.
 --- @include "lib/class_queues", "lib/lane_keys"
 
--- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not
--- written yet (false: none, but the tag has moved); the class whose next job is known to be young. By shelf: how many
--- tenants stand there.
+-- `class_starts_of`: by priority, the list class, virtual start, ... in order. `virtual_times`: by priority and class,
+-- the virtual time to write (false = only the virtual start has changed). `not_aged`: by priority, the class whose next
+-- job is known to be too young to age. `tenants_on`: by class queue, the number of active tenants.
 local class_starts_of, virtual_times, not_aged, tenants_on = {}, {{}, {}, [0] = {}}, {}, {}
 
--- Writes what this call has moved on, once for all that it served.
+-- Writes what this call has advanced, once for all jobs that it served.
 local function write_virtual_times(priority)
   local class_starts = {}
   for n = 1, #(class_starts_of[priority] or {}), 2 do
