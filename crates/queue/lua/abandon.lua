@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- abandon: ends the leases of a worker that is known to have ended: they are the first that `reap` takes back. Moves no job.
+-- abandon: ends the leases of a worker that has terminated, so that the next `reap` takes them back first. Moves no
+-- job.
 -- KEYS  1 root
 -- ARGV  1 worker_id | then per job that may be leased: id
 -- Reply number of leases ended

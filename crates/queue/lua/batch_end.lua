@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- batch_end: finalizing -> completed | failed | cancelled | expired, once its results and errors are whole. Tells its webhook.
+-- batch_end: finalizing -> completed | failed | cancelled | expired, once the files of results and errors are complete.
+-- Notifies the batch's webhook.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 parts_retention_ms
--- Reply {"ok"} | {"stale"} it is not finalizing
+-- Reply {"ok"} | {"stale"} the batch is not finalizing
 --- @include "lib/announce", "lib/clock", "lib/keys", "lib/outbox", "lib/text"
 local now, id = clock(ARGV[1]), ARGV[2]
 local key = batch_key(id)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- batch_note: remembers how far a batch has come. Moves nothing.
+-- batch_note: stores the progress of a batch. Moves nothing.
 -- KEYS  1 root
--- ARGV  1 now_ms, not used | 2 batch | 3 field | 4 value
+-- ARGV  1 now_ms (unused) | 2 batch | 3 field | 4 value
 -- Reply {"ok"} | {"stale"} the batch is gone
 --- @include "lib/keys"
 local key = batch_key(ARGV[2])

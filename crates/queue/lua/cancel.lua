@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- cancel: scheduled | blocked | queued | running -> cancelled. A running attempt loses its lease in the same step, so no result
--- can appear once this has answered; its worker learns at the next extend.
+-- cancel: scheduled | blocked | queued | running -> cancelled. A running attempt loses its lease in the same step, so
+-- that no result can appear after the reply. Its worker learns of it at the next extend.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 tenant | then per job: id
 -- Reply {"cancelled" | "not_found" | "ended <state>" | "quarantined" (its record cannot be read), ...} in order
 --- @include "lib/clock", "lib/depart", "lib/ends", "lib/fences", "lib/guard", "lib/keys", "lib/lane_parts"
 --- @include "lib/load", "lib/stop"
 local now, tenant, reply = clock(ARGV[1]), ARGV[3], {}
--- A job that never started moves to history after this long, so that its memory is its tenant's again.
+-- A job that never started moves to history after this time, so that its tenant gets the memory back.
 local UNSTARTED_MS = 30 * 60000
 local OPEN = {scheduled = true, blocked = true, queued = true, running = true}
 
@@ -26,7 +26,7 @@ local function cancel(id)
   if job.state == 'running' then
     end_job(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
   else
-    -- A batch has yet to write its lines down.
+    -- The lines of a batch have to be collected first.
     local retention_ms = job.batch and ARGV[2] or math.min(tonumber(ARGV[2]), UNSTARTED_MS)
     end_job(job, 'cancelled', now, retention_ms, 'fence', fence)
   end

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- demand: the number of a requirement set; equal sets have the same number. 0 is the empty set and is never asked for. Notes that the
--- tenant uses the set, so that it keeps its number (demand_free.lua).
+-- demand: returns the number of a requirement set. Equal sets have the same number; 0 is the empty set and is never
+-- requested. Notes that the tenant uses the set, so that the set keeps its number (demand_free.lua).
 -- KEYS  1 demands HASH (set JSON -> number) | 2 demands_of, without a tenant | 3 demand_users, without a number
--- ARGV  1 set JSON | 2 tenant | 3 most numbers | 4 most sets of a tenant | 5 "1" = the tenant deploys with it | 6 how stale the note of
---       the tenant's use may get, ms | 7 a tenant with fewer sets gets a number although there are most
+-- ARGV  1 set JSON | 2 tenant | 3 most numbers | 4 most sets of a tenant | 5 "1" = the tenant deploys with it |
+--       6 most age of a note that the tenant uses the set, ms |
+--       7 a tenant with fewer sets than this is not limited by 3
 -- Reply {"number", number} | {"tenant_full", number of its sets} | {"full", number of sets}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- A number that nothing uses any more keeps a set in the HASH which no worker meets and no tenant can ask for: the release before gives
--- out HLEN + 1 as the next number, which must be a new one.
+-- A freed number keeps a placeholder in the HASH: a set that no worker meets and no tenant can request. The previous
+-- release gives out HLEN + 1 as the next number, which must not be in use.
 local function unused(number) return '{"regions":["\\u0000free ' .. number .. '"]}' end
 
 local set, tenant = ARGV[1], ARGV[2]
@@ -17,8 +18,10 @@ local own = KEYS[2] .. ':' .. tenant
 local number = redis.call('HGET', KEYS[1], set)
 local is_known = number and redis.call('SISMEMBER', own, number) == 1
 local sets = redis.call('SCARD', own)
--- A set that has a number stays usable for what is deployed; only a deploy, or a number that has to be made, is refused.
-if not is_known and sets >= tonumber(ARGV[4]) and (not number or ARGV[5] == '1') then return {'tenant_full', tostring(sets)} end
+-- A set with a number stays usable for what is deployed. Only a deploy, or a set without a number, is rejected.
+if not is_known and sets >= tonumber(ARGV[4]) and (not number or ARGV[5] == '1') then
+  return {'tenant_full', tostring(sets)}
+end
 if not number then
   local known, used = redis.call('HGETALL', KEYS[1]), 0
   for n = 1, #known, 2 do

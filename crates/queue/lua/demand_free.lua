@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- demand_free: takes requirement sets from tenants that still have not used them. A set that no tenant uses gives its number back.
+-- demand_free: removes requirement sets from tenants that still do not use them. A set without a tenant gives up its
+-- number.
 -- KEYS  1 demands HASH (set JSON -> number) | 2 demand_users, without a number | 3 demands_of, without a tenant
--- ARGV  1 unused until then, unix ms | then per use: number | tenant
--- Reply {numbers given back}
+-- ARGV  1 unused since before this time, unix ms | then per use: number | tenant
+-- Reply {number of sets that gave up their number}
 local gone = {}
 for n = 2, #ARGV, 2 do
   local number, tenant = ARGV[n], ARGV[n + 1]
@@ -19,7 +20,7 @@ for n = 1, #known, 2 do
   local number = known[n + 1]
   if gone[number] then
     redis.call('HDEL', KEYS[1], known[n])
-    redis.call('HSET', KEYS[1], '{"regions":["\\u0000free ' .. number .. '"]}', number) -- as demand.lua knows it
+    redis.call('HSET', KEYS[1], '{"regions":["\\u0000free ' .. number .. '"]}', number) -- the placeholder of demand.lua
     freed = freed + 1
   end
 end

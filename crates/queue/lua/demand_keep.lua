@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- demand_keep: notes that tenants use requirement sets, as their jobs or their deployed versions show.
+-- demand_keep: notes that tenants use requirement sets, as shown by their jobs or deployed versions.
 -- KEYS  1 demand_users, without a number | 2 demands_of, without a tenant
 -- ARGV  then per use: number | tenant
 -- Reply {"ok"}

@@ -1,9 +1,12 @@
 #!lua
--- deploy: adds a version of an endpoint and gives it a part of new jobs; the same spec as a version that has one adds none.
--- KEYS  1 versions HASH (number -> version JSON, empty once deleted) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
---       3 deleted HASH (name -> how many of its versions are deleted)
--- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 most versions that are not deleted | 6 most names, deleted ones too
--- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} there are as many already
+-- deploy: adds a version of an endpoint and gives it a part of the new jobs. Adds none if the spec equals that of a
+-- version that gets new jobs.
+-- KEYS  1 versions HASH (number -> version JSON, empty once deleted) |
+--       2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
+--       3 deleted HASH (name -> number of its deleted versions)
+-- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 most versions, deleted ones excluded |
+--       6 most names, deleted ones included
+-- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} the limit is reached
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
 local current, canary, percent, previous = string.match(pointer or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
 if percent == '' then canary, previous = '', canary end
@@ -24,14 +27,15 @@ end
 
 for _, number in ipairs({canary or '', current or ''}) do
   local stored = redis.call('HGET', KEYS[1], number)
-  -- The spec is the end of the stored text, byte for byte: its first member follows the three that deploy adds.
+  -- The stored text ends with the spec, byte for byte: its first member follows the three that deploy adds.
   if stored and string.sub(stored, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then
     point_at(number)
     return {pointer, stored, 'same'}
   end
 end
 local made = redis.call('HLEN', KEYS[1])
--- Names of endpoints, and of those that are deleted as a whole. An endpoint of which some versions are deleted has a field in both.
+-- Counts the names of endpoints and of endpoints that are deleted as a whole. An endpoint of which some versions are
+-- deleted has a field in both hashes.
 local function names()
   local known = redis.call('HLEN', KEYS[2])
   for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
@@ -44,9 +48,10 @@ if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= na
   return {'', '', 'names'}
 end
 if made - tonumber(redis.call('HGET', KEYS[3], ARGV[1]) or 0) >= tonumber(ARGV[5]) then return {'', '', 'versions'} end
--- The field of a deleted version stays, so that no number is given twice; the current one may be any of them.
+-- The field of a deleted version stays, so that no number is given out twice. The current version may be any of them.
 local number = made + 1
-local version = '{"name":"' .. ARGV[1] .. '","version":' .. number .. ',"created_ms":' .. ARGV[2] .. ',' .. string.sub(ARGV[3], 2)
+local version = '{"name":"' .. ARGV[1] .. '","version":' .. number .. ',"created_ms":' .. ARGV[2] .. ','
+  .. string.sub(ARGV[3], 2)
 redis.call('HSET', KEYS[1], number, version)
 point_at(number)
 return {pointer, version, 'new'}

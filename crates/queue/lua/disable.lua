@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- disable: nothing more of a tenant starts until it is enabled again; what runs ends.
+-- disable: stops all new starts of a tenant until it is enabled again. Running jobs continue.
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 "1" disabled | "0" enabled
 -- Reply {"ok"}

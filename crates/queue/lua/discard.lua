@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- discard: a job in the quarantine -> failed. A record that does not allow it, or had ended, is deleted with all that names it.
+-- discard: a job in the quarantine -> failed. If its record does not allow that, or the job had ended before, the
+-- record is deleted with all references to it.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 error JSON | 5 "1" = delete it in any case
 -- Reply {"failed"} | {"deleted"} | {"not_found"}
@@ -7,7 +8,8 @@
 --- @include "lib/keys", "lib/lane_parts", "lib/set_aside", "lib/states"
 local now, id = clock(ARGV[1]), ARGV[3]
 local key = job_key(id)
-local FIELDS_HERE = {'quarantined', 'lane', 'spec', 'input', 'batch', 'hook', 'deps', 'watch', 'keep', 'ix', 'fence', 'size'}
+local FIELDS_HERE = {'quarantined', 'lane', 'spec', 'input', 'batch', 'hook', 'deps', 'watch', 'keep', 'ix', 'fence',
+  'size'}
 
 local job = {id = id, state = 'blocked', deadline = '0'}
 local values = redis.pcall('HMGET', key, unpack(FIELDS_HERE))
@@ -19,11 +21,13 @@ if job.hook and not string.match(job.hook, '^%S* .') then job.hook = nil end
 
 local function fail()
   assert(job.tenant and job.input and OPEN_STATES[job.quarantined] and cjson.decode(job.spec))
-  redis.call('HDEL', key, 'quarantined', 'run', 'progress', 'inline', 'stored', 'won', 'steps', 'deadline', 'start_by', 'opt')
-  -- `bury` takes it out of the open ones; it is not among them.
+  redis.call('HDEL', key, 'quarantined', 'run', 'progress', 'inline', 'stored', 'won', 'steps', 'deadline', 'start_by',
+    'opt')
+  -- `end_job` subtracts the job from the open ones, but a quarantined job is not counted there.
   count(ROOT .. ':open', 't:' .. job.tenant, 1)
   count(ROOT .. ':open', 'e:' .. job.tenant .. ':' .. job.endpoint, 1)
-  end_job(job, 'failed', now, tonumber(ARGV[2]), 'fence', (tonumber(string.match(job.fence or '', '^%d+')) or 0) + 1, 'error', ARGV[4])
+  end_job(job, 'failed', now, tonumber(ARGV[2]), 'fence', (tonumber(string.match(job.fence or '', '^%d+')) or 0) + 1,
+    'error', ARGV[4])
 end
 
 local function delete()

@@ -1,33 +1,37 @@
 #!lua
--- event: keeps what a running job said, if its teller still holds the lease. Moves no job.
+-- event: stores messages of running jobs whose lease the caller still holds. Moves no job.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most kept | 3 outputs: most kept | 4 their bytes | 5 their life, ms |
---       6 bytes that a tenant may have which has no limit of its own ("" = any)
---       then per event: id | fence | kind (progress, log, outputs) | progress ("" or JSON); of outputs the first index |
---       message JSON; of outputs an array of their JSON as texts, empty at the end of an attempt
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most messages of a job | 3 most entries of outputs | 4 most bytes of outputs |
+--       5 lifetime of outputs, ms | 6 memory limit, bytes, of a tenant without one of its own ("" = none) |
+--       then per event: id | fence | kind (progress, log, outputs) |
+--       progress ("" or JSON); for outputs, the first index |
+--       message JSON; for outputs, an array of their JSON as texts, empty at the end of an attempt
 -- Reply {"ok" | "stale_fence", ...} in order
 --- @include "lib/attempt", "lib/clock", "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/memory"
 --- @include "lib/over_memory", "lib/recount", "lib/streamed", "lib/text", "lib/watchers", "lib/webhooks"
 local now, reply, notified = clock(ARGV[1]), {}, {}
-local PROGRESS_EVERY_MS = 1000 -- a handler may tell of its progress as often as it likes; its receiver hears less
-local ENTRY_BYTES = 100 -- what an entry of a stream takes beside its text
--- Of a tenant that has all the memory that it may: what its jobs say must not take that of the others.
+-- The most frequent progress message to a webhook. Handlers may report progress as often as they like. The record's
+-- field `told` holds the time of the last one.
+local PROGRESS_EVERY_MS = 1000
+local ENTRY_BYTES = 100 -- bytes of a stream entry besides its text
+-- Lower limits for a tenant that has used up its memory: messages of its jobs must not take that of others.
 local EVENTS_OVER, OUTPUTS_BYTES_OVER = 50, 65536
 
--- Outputs are kept in this server's memory alone, neither in its append-only file nor by its replicas: what a restart or a failover takes
--- is a gap for their readers, who find it by the indexes. The caller turns replication on again. The id of an entry is `<attempt>-<end>`, so that it is found by an index.
+-- Stores outputs in this server's memory only, neither in the append-only file nor on replicas. A restart or a failover
+-- leaves a gap, which readers detect by the indexes. The caller turns replication on again. The ID of an entry is
+-- `<attempt>-<end>`, so that an entry can be found by index.
 local function keep_outputs(id, tenant, run, index, count, texts)
   local key, most, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
   if over_memory(tenant, #texts, ARGV[6], now) then most = OUTPUTS_BYTES_OVER end
   redis.set_repl(redis.REPL_NONE)
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   local before = last and tonumber(last[2][6]) or 0
-  -- `b` counts all bytes so far, so that two entries tell what lies between them.
+  -- `b` counts all bytes so far, so that two entries show how many bytes lie between them.
   local bytes = #texts + before
   local entry = run .. '-' .. text(index + math.max(count, 1))
-  local added = redis.pcall('XADD', key, 'MAXLEN', '~', ARGV[3], entry, 't', text(time[1] * 1000 + math.floor(time[2] / 1000)),
-    'i', text(index), 'b', text(bytes), 'v', texts)
-  -- Anything else is a repetition.
+  local added = redis.pcall('XADD', key, 'MAXLEN', '~', ARGV[3], entry,
+    't', text(time[1] * 1000 + math.floor(time[2] / 1000)), 'i', text(index), 'b', text(bytes), 'v', texts)
+  -- Any other answer means that the entry is a repetition.
   if type(added) == 'string' then
     while bytes > most do
       local first = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
@@ -35,12 +39,13 @@ local function keep_outputs(id, tenant, run, index, count, texts)
       redis.call('XDEL', key, first[1])
     end
     redis.call('PEXPIRE', key, ARGV[5])
-    -- A job keeps no more than this, however much it says. The count is where the outputs are: in memory alone.
+    -- A job keeps no more than `most` bytes, however much it writes. Like the outputs, the counter is in memory only.
     take_streamed(tenant, math.min(bytes, most) - math.min(before, most), now)
   end
 end
 
--- Whether a replica of the release before watches, which reads outputs among the other events. Its name begins with `r_`.
+-- Whether a replica of the previous release watches the job. Such a replica reads outputs among the other events. Its
+-- name begins with `r_`.
 local function is_watched_by_older(watch)
   for replica, until_ms in string.gmatch(watch or '', '(%S+)=(%d+)') do
     if string.sub(replica, 1, 2) == 'r_' and tonumber(until_ms) > now then return true end
@@ -49,7 +54,8 @@ local function is_watched_by_older(watch)
 end
 
 local function keep(id, fence, kind, extra, message)
-  local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told', 'ckey', 'said')
+  local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told', 'ckey',
+    'said')
   if job[1] ~= 'running' or job[2] ~= fence then return 'stale_fence' end
   local tenant, kept_bytes = select(3, parts_of(job[6])), tonumber(job[9] or 0) or 0
   local function add(message_json)
@@ -60,7 +66,8 @@ local function keep(id, fence, kind, extra, message)
       by = by - ENTRY_BYTES - #first[2][4]
       redis.call('XDEL', events_key(id), first[1])
     end
-    -- The release before does not count what it adds, so that there may be more to remove than was counted.
+    -- The previous release does not count what it adds, so there may be more to remove than was counted. The record's
+    -- field `said` holds the count.
     by = math.max(by, -kept_bytes)
     kept_bytes = redis.call('HINCRBY', job_key(id), 'said', by)
     touch(id, job[1], job[6], job[8] or nil)
@@ -98,7 +105,7 @@ local function keep(id, fence, kind, extra, message)
 end
 
 for n = 7, #ARGV, 5 do
-  -- One that cannot be kept is lost; the job goes on.
+  -- A message that cannot be stored is lost; the job continues.
   reply[#reply + 1] = attempt('event', keep, unpack(ARGV, n, n + 4)) or 'stale_fence'
 end
 return reply

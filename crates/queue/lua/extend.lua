@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- extend: running -> running with a later end, for each lease that the caller still holds.
+-- extend: running -> running with a later expiry, for each lease that the caller still holds.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 lease_ms | then per lease: id | fence
 -- Reply {"held" | "lost", ...} in order
@@ -14,7 +14,8 @@ end
 
 for n = 3, #ARGV, 2 do
   local done, answer = pcall(extend, ARGV[n], ARGV[n + 1])
-  -- `extend` reads no field that could be wrong: what it cannot read is no hash, and no count can be found in it.
+  -- `extend` reads only the fence and the state. If that fails, the key is not a hash, and the counters that include
+  -- the job are unknown.
   if not done then set_aside(ARGV[n], why_of(answer)) end
   reply[#reply + 1] = done and answer or 'lost'
 end

@@ -1,8 +1,9 @@
 #!lua
--- feedback: counts what somebody thought of a job's result; what was counted of the same job before is taken back.
+-- feedback: counts a rating of a job's result. A rating counted before for the same job is subtracted.
 -- KEYS  1 counters HASH of the tenant | 2 judged STRING of the job
--- ARGV  1 ttl_ms of the STRING | 2 the counters' prefix, <endpoint>:<version>: | 3 accepted ("1", "0", "" = not said) |
---       4 score ("" = not said) | 5 former feedback as this script keeps it, for when the STRING is gone ("" = none)
+-- ARGV  1 ttl_ms of the STRING | 2 prefix of the counters, <endpoint>:<version>: |
+--       3 accepted ("1", "0", "" = not given) | 4 score ("" = not given) |
+--       5 earlier feedback in the format of this script, in case the STRING is gone ("" = none)
 -- Reply {"new" | "replaced"}
 local function count(by, accepted, score)
   local function add(name, value)

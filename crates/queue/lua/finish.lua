@@ -1,23 +1,24 @@
 #!lua flags=allow-oom
--- finish: running -> succeeded | failed | scheduled (retry) | queued (on a larger card) | blocked (steps follow), for each report whose
--- caller still holds the lease.
+-- finish: running -> succeeded | failed | scheduled (retry) | queued (on a larger GPU) | blocked (steps follow), for
+-- each report whose caller still holds the lease.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
 --       6 poison_workers | 7 error JSON of a poison job | then per report a MessagePack map:
 --       id, fence, kind (inline, stored, final, model, crash, oom, infra, outgrown),
---       value (the result JSON, its size in S3, the error JSON), tail (the attempt's timing, cost and error, JSON),
---       jitter (0 to 1), code (of an error, unless the job has outgrown its card),
---       class_gib (on which a job that has outgrown its card goes on; none = on no card),
---       sharers (jobs that shared its time), turn_ms (how long it waited inside its worker);
---       what is counted of its run: gpu, run_ms (none = it did not run), load (cold, disk; none = not loaded), load_ms;
---       what was spent on it: machine, slot_ms (without loading), run_usd_micros, load_usd_micros
+--       value (the result JSON, its size in S3, the error JSON), tail (timing, cost and error of the attempt, JSON),
+--       jitter (0 to 1), code (of an error, unless the job has outgrown its GPU),
+--       class_gib (GiB of the class on which a job that has outgrown its GPU continues; none = no GPU is large enough),
+--       sharers (jobs that shared its time), turn_ms (how long it waited for a slot inside its worker);
+--       counted for the run: gpu, run_ms (none = it did not run), load (cold, disk; none = not loaded), load_ms;
+--       spent on the run: machine, slot_ms (without loading), run_usd_micros, load_usd_micros
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
 --- @include "lib/announce", "lib/clock", "lib/ends", "lib/fences", "lib/flow", "lib/guard", "lib/keys"
 --- @include "lib/learn_cost", "lib/load", "lib/memory", "lib/requeue", "lib/spent", "lib/stop", "lib/text"
 --- @include "lib/timings", "lib/wake", "lib/watchers"
 local now, retention_ms = clock(ARGV[1]), ARGV[2]
-local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
-local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local USUAL_ATTEMPTS = 3 -- the default of max_attempts (stored_spec.rs)
+local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
+  tonumber(ARGV[6])
 local poison = ARGV[7]
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
 
@@ -28,19 +29,22 @@ local function contains(list, value)
   return false
 end
 
--- Counts a crash. True when the job has crashed too often on too many workers.
+-- Counts a crash. Returns whether the job has crashed too often on too many workers.
 local function is_poison(job)
   local before = redis.call('HMGET', job_key(job.id), 'crashes', 'crashed')
   local crashes, workers, distinct = (tonumber(before[1] or 0)) + 1, before[2] or '', 1
   for worker in string.gmatch(workers, '%S+') do
     if worker ~= job.worker then distinct = distinct + 1 end
   end
-  if not string.find(' ' .. workers .. ' ', ' ' .. job.worker .. ' ', 1, true) then workers = workers .. ' ' .. job.worker end
+  if not string.find(' ' .. workers .. ' ', ' ' .. job.worker .. ' ', 1, true) then
+    workers = workers .. ' ' .. job.worker
+  end
   redis.call('HSET', job_key(job.id), 'crashes', crashes, 'crashed', workers)
   return crashes >= poison_crashes and distinct >= poison_workers
 end
 
--- Charges a failure to its budget. Returns how often that budget was used and how often it may be, and the spec's retry policy.
+-- Charges a failure to its budget. Returns how often the budget was used, how often it may be used, and the spec's
+-- retry policy.
 local function spend(job, report)
   local kind, code = report.kind, report.code
   local spec = cjson.decode(redis.call('HGET', job_key(job.id), 'spec'))
@@ -59,10 +63,12 @@ end
 
 local function fail(job, report, ...)
   local key = job_key(job.id)
-  if report.kind == 'crash' and is_poison(job) then return end_job(job, 'failed', now, retention_ms, 'error', poison, ...) end
+  if report.kind == 'crash' and is_poison(job) then
+    return end_job(job, 'failed', now, retention_ms, 'error', poison, ...)
+  end
   local used, most, policy = spend(job, report)
   if used >= most then return end_job(job, 'failed', now, retention_ms, 'error', report.value, ...) end
-  -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
+  -- As in retry.rs: backoff * 2^(used - 1), at most backoff_max, times a factor between 1 - policy.jitter and 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
   local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * report.jitter))
   redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1, ...)
@@ -71,10 +77,10 @@ local function fail(job, report, ...)
   notify_watchers(job.id, job.watch, now)
 end
 
-local classes = {} -- that somebody came to
+local classes = {} -- class -> lane, for jobs that moved to a larger class
 
--- The model needs a larger card than this one was: the job goes on at the front of that class. No budget pays for what was declared
--- wrongly, and a class is only ever left upwards. What it asks for beside memory stays.
+-- Moves a job whose model needs a larger GPU to that class, among the requeued entries. The attempt is not charged to a
+-- budget, and a job never moves to a smaller class. Its other requirements stay the same.
 local function move_to_class(job, gib, ...)
   local class = math.floor(job.class / 1000) * 1000 + gib
   job.class, job.lane = class, table.concat({job.priority, class, job.tenant, job.endpoint}, ':')
@@ -82,7 +88,7 @@ local function move_to_class(job, gib, ...)
   classes[class] = job.lane
 end
 
--- What is learned of an endpoint on a kind of card, and what was spent.
+-- Counts durations of an endpoint on a kind of GPU, and what the run cost.
 local function count_run(job, now, report)
   local of = job.tenant .. ':' .. job.endpoint .. ':' .. report.gpu
   if report.run_ms then
@@ -101,7 +107,7 @@ local function finish(report)
   local job = load(id)
   if not job then return 'not_found' end
   if job.fence ~= fence then
-    -- The attempt whose result waits to be allowed, told again.
+    -- A repeated report of the attempt whose result waits for the steps that follow.
     local won = redis.call('HGET', job_key(id), 'won')
     return won and string.match(won, ' (.*)$') == fence and 'already_ended' or 'stale_fence'
   end
@@ -109,7 +115,7 @@ local function finish(report)
   if job.state ~= 'running' then return 'stale_fence' end
 
   local succeeded = kind == 'inline' or kind == 'stored'
-  -- A small one is within what every record is counted with.
+  -- The size of every record already includes a small result.
   if kind == 'inline' and #value > RECORD_BYTES / 2 then take_memory(id, job.tenant, #value) end
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', report.tail)
   job.sharers, job.waited = report.sharers, report.turn_ms
@@ -123,9 +129,9 @@ local function finish(report)
   elseif not succeeded then
     fail(job, report, attempt, entry)
   elseif job.after then
-    -- The result is there and nobody sees it before the steps that follow have allowed it.
-    redis.call('HSET', job_key(id), 'state', 'blocked', 'waits', 0, kind, value, 'won', job.attempt .. ' ' .. fence, 'fence',
-      fence_counter(fence) + 1, attempt, entry)
+    -- The result is stored, but stays hidden until the steps that follow have approved it.
+    redis.call('HSET', job_key(id), 'state', 'blocked', 'waits', 0, kind, value, 'won', job.attempt .. ' ' .. fence,
+      'fence', fence_counter(fence) + 1, attempt, entry)
     redis.call('HDEL', job_key(id), 'run', 'progress')
     redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
     announce('settle')
@@ -140,7 +146,7 @@ local reply = {}
 for n = 8, #ARGV do
   local report = cmsgpack.unpack(ARGV[n])
   local done, word = guarded(report.id, nil, finish, report)
-  -- One that is in the quarantine now has no holder.
+  -- A job that is in the quarantine now has no valid lease.
   reply[#reply + 1] = done and word or 'stale_fence'
 end
 for class, lane in pairs(classes) do wake(class, lane) end

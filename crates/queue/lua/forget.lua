@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- forget: deletes ended jobs, which the caller has archived: record, events and every place they are listed in. Moves no job.
+-- forget: deletes ended jobs that the caller has archived: the record, its events and all list entries. Moves no job.
 -- KEYS  1 root
 -- ARGV  1.. id
--- Reply {number forgotten}
+-- Reply {number deleted}
 --- @include "lib/give_back", "lib/guard", "lib/job_keys", "lib/keys", "lib/lane_parts"
 --- @include "lib/resume" for the gates that a quarantined job frees
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
@@ -11,10 +11,10 @@ local function forget(id)
   local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane', 'quarantined', 'size')
   local tenant = job[3] and select(3, parts_of(job[3]))
   if job[4] then
-    -- Somebody has to look at it first.
+    -- An operator has to decide first.
     redis.call('ZREM', ROOT .. ':ended', id)
   elseif not job[1] or not job[3] then
-    -- Deleted before, by a sweep whose answer was lost; or the rest of a record that a power cut has left (record.rs).
+    -- An earlier sweep deleted it and its reply was lost, or a power failure left the rest of a record (record.rs).
     redis.call('DEL', job_key(id), events_key(id), outputs_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
   elseif not tenant then

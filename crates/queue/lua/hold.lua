@@ -1,15 +1,17 @@
 #!lua flags=allow-oom
--- hold: a class of which nothing has been leased for too long, though this worker's cards could take it, if they were not full: the
--- worker is to make room. Of each class one worker is asked at a time. Moves no job.
+-- hold: finds a class whose next job has waited too long although this worker's GPUs could take it if they were not
+-- full. The worker then reserves room for the class. One worker at a time is asked per class. Moves no job.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 what it can take now | 4 what its cards could hold, both "<demands>:<GiB> ..." |
---       5 hold_after_ms | 6 how long nobody else is asked, ms
--- Reply {the class, "" when nothing waits for so long}
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 capability now |
+--       4 capability with empty GPUs, both "<requirement set>:<GiB> ..." | 5 reserve_after_ms |
+--       6 reserve_for_ms: no other worker is asked for this time
+-- Reply {the class, "" = none}
 --- @include "lib/capability", "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/text"
 local now, reserve_after_ms, reserve_for_ms = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local free_capability, full_capability = capability_of(ARGV[3]), capability_of(ARGV[4])
 
--- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
+-- Since when the same job has been the next one. The age of the job would not do: in a long queue all jobs are old,
+-- however fast it moves.
 local function head_since(priority, class)
   local entry, lane = next_entry(priority, class)
   if not entry then return now end
@@ -22,7 +24,8 @@ end
 
 for priority = 0, 2 do
   for _, class in ipairs(redis.call('ZRANGE', class_starts_key(priority), 0, -1)) do
-    if not is_within(free_capability, class) and is_within(full_capability, class) and now - head_since(priority, class) >= reserve_after_ms
+    if not is_within(free_capability, class) and is_within(full_capability, class)
+      and now - head_since(priority, class) >= reserve_after_ms
       and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', reserve_for_ms) then
       return {class}
     end

@@ -1,5 +1,6 @@
 #!lua
--- hook_body: fixes what a delivery sends. The first body stays, so that every try sends the same bytes; so does its place in a trace.
+-- hook_body: fixes the body and the trace context of a delivery. The first ones stay, so that every attempt sends the
+-- same bytes.
 -- KEYS  1 root
 -- ARGV  1 id | 2 claim | 3 body | 4 traceparent ("" = none)
 -- Reply {"ok", body, traceparent} | {"stale_claim"}

@@ -1,6 +1,6 @@
 #!lua
--- hook_replay: delivered | exhausted | disabled -> pending, due now, with all its tries before it again. A pending one becomes due
--- now, unless it is being tried at this moment.
+-- hook_replay: delivered | exhausted | disabled -> pending, due now, with all attempts again. A pending delivery
+-- becomes due now, unless an attempt is in progress.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 tenant | 3 id
 -- Reply {"ok"} | {"not_found"}

@@ -1,12 +1,14 @@
 #!lua
--- hook_report: claimed -> pending again | delivered | exhausted | disabled, if the caller's claim is still the last one.
+-- hook_report: claimed -> pending again | delivered | exhausted | disabled, if the caller's claim is still the latest.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most tries kept | 3 life after the end, ms | 4 the same when it is listed no more
---       then per report: id | claim | "retry" | "put_off" | "delivered" | "exhausted" | "disabled" | delay_ms | try JSON or ""
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most attempts logged | 3 retention after the end, ms |
+--       4 the same for a delivery that is no longer listed | then per report: id | claim | "retry" | "put_off" |
+--       "delivered" | "exhausted" | "disabled" | delay_ms | attempt JSON or ""
 -- Reply {"ok" | "stale_claim", ...} in order
 --- @include "lib/clock", "lib/extra_memory", "lib/keys", "lib/text"
 local now, reply = clock(ARGV[1]), {}
-local BODY_KEPT = 4096 -- of an ended delivery: a larger one is made again from what it is about if somebody replays it
+-- The most bytes kept of an ended delivery's body. A replay builds a larger one again from its subject.
+local BODY_KEPT = 4096
 for n = 5, #ARGV, 5 do
   local id, claim, outcome, delay_ms, try = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4]
   local key = ROOT .. ':w:' .. id
@@ -16,7 +18,7 @@ for n = 5, #ARGV, 5 do
     if outcome == 'put_off' then
       redis.call('HINCRBY', key, 'held', delay_ms)
     else
-      -- One JSON object per line, so that nothing here has to read it.
+      -- One JSON object per line, so that no script has to parse it.
       local log = (record[3] and record[3] ~= '') and (record[3] .. '\n' .. try) or try
       local _, breaks = string.gsub(log, '\n', '')
       for _ = 1, breaks + 1 - ARGV[2] do log = string.sub(log, string.find(log, '\n', 1, true) + 1) end
@@ -27,7 +29,7 @@ for n = 5, #ARGV, 5 do
       redis.call('ZADD', ROOT .. ':hooks', text(now + delay_ms), id)
     else
       redis.call('HSET', key, 'state', outcome)
-      -- From here on the bound of the list bounds it.
+      -- From here on, the length of the tenant's list bounds its memory.
       if record[5] then take_extra_memory(record[4], -(tonumber(record[5]) or 0)) end
       redis.call('HDEL', key, 'size')
       if redis.call('HSTRLEN', key, 'body') > BODY_KEPT then redis.call('HDEL', key, 'body', 'trace') end

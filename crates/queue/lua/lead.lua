@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- lead: makes the caller the one that leads, or keeps it so, if nobody else does. Each new leader begins a new term.
+-- lead: makes the caller the leader, or renews its leadership, unless another one leads. Each new leader starts a new
+-- term.
 -- KEYS  1 lead HASH (holder, term, until_ms)
--- ARGV  1 holder | 2 ttl_ms, 0 to give it up
+-- ARGV  1 holder | 2 ttl_ms (0 = resign)
 -- Reply {"yes", term} | {"no", holder}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

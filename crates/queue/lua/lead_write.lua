@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- lead_write: writes a field, if nobody has led since the caller's term. One that was paused and is no longer the leader changes nothing.
+-- lead_write: writes a field if no other leader has been elected since the caller's term. A leader that was paused and
+-- has lost its leadership changes nothing.
 -- KEYS  1 lead HASH | 2 the HASH to write
 -- ARGV  1 term | 2 field | 3 value ("" = delete it)
 -- Reply {"ok"} | {"stale"}

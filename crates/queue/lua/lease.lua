@@ -1,27 +1,35 @@
 #!lua flags=allow-oom
--- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
--- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
--- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `warm_preference_ms`, and needs
--- no room that is not taken already: it goes also where its class is out of reach, as far as the loaded model takes more. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
--- urgent work once, so that nothing starves.
+-- lease: queued -> running, for up to `want` jobs from the class queues within the worker's capability. If there is
+-- none, the waiter is parked in the same step.
+-- Jobs are ordered by priority, then by fair share among classes and tenants, then by the turn of a tenant's lanes. In
+-- a lane, requeued entries go first.
+-- Lanes of the worker's loaded models go first, unless the job that is due has waited for `warm_preference_ms`. They
+-- need no further GPU memory, so they are also served outside the capability, as far as the loaded model takes more
+-- jobs.
+-- To prevent starvation, work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
+-- urgent work once.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
---       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 warm_preference_ms |
---       11 the lanes of what it has loaded, without their priority, each with how many jobs more it takes:
---          "<class>:<tenant>:<endpoint>*<jobs> ..." |
---       12 the class that it has made room for: nothing else is leased ("" = all within reach) |
---       13 bytes of specs and inputs after which no further job is added, so that one call holds neither Redis nor its reader for long |
---       14 slots of the worker: it holds no more than they run and a few ahead ("" = no bound) | 15 parts of slots that its leases on other
---       shards take
---       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
--- Reply {"ok" | "again" | "full", then per lease: id, lane, spec, input, attempt, fence, queued_ms, behind}; "again": much was in the way,
---       call once more; "full": the worker holds as many as it may, and is not parked; behind: jobs that the lane has left, as far as its
---       limits let them start
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want |
+--       4 capability: the largest GPU for each requirement set that the worker meets, "<requirement set>:<GiB> ..." |
+--       5 lease_ms | 6 nonce | 7 waiter, as wake() reads it ("" = do not park) | 8 age_after_ms |
+--       9 rank (0 to 999999: of waiters with the same capability, the lowest is woken first) | 10 warm_preference_ms |
+--       11 lanes of the loaded models, without priority, each with the number of jobs that it takes more:
+--       "<class>:<tenant>:<endpoint>*<jobs> ..." |
+--       12 the class that the worker has reserved room for: nothing else is leased ("" = none) |
+--       13 bytes of specs and inputs after which no further job is added, to bound how long one call blocks Redis and
+--       delays its reader |
+--       14 slots of the worker: it leases what they run and a few more ("" = no bound) |
+--       15 parts of slots that its leases on other shards take
+-- Reply {"ok" | "again" | "full", then per lease: id, lane, spec, input, attempt, fence, queued_ms, behind}
+--       "again": the call has only cleared obsolete entries; call again
+--       "full": the worker has as many leases as it may and is not parked
+--       behind: jobs left in the lane, as far as its limits let them start
 --- @include "lib/counts", "lib/keys", "lib/lane_parts", "lib/lease/choose", "lib/lease/query"
 --- @include "lib/lease/serve", "lib/lease/virtual_times", "lib/room", "lib/text", "lib/waiter_keys", "lib/wake"
-local WARM_MS = 60000 -- a waiter that lasts parks again sooner
-local LEASE_PARTS = 8 -- of each lease in the reply
-local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
+local WARM_MS = 60000 -- a waiter that stays parks again before that
+local LEASE_PARTS = 8 -- parts of each lease in the reply
+-- Entries and lanes without a lease that one call may clear.
+local IN_THE_WAY = 100
 local RUNS_TTL_MS = 7 * 86400000
 
 while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_full do
@@ -50,7 +58,7 @@ for priority = 1, 2 do
   end
 end
 
--- Jobs that a lane has left, as far as its limits let them start now.
+-- The number of jobs left in a lane, as far as its limits let them start now.
 local function jobs_behind(lane)
   local _, _, tenant, endpoint = parts_of(lane)
   local most = math.min(room('t:' .. tenant, now), (room('e:' .. tenant .. ':' .. endpoint, now)))
@@ -69,7 +77,8 @@ if taken > 0 then
   end
 end
 if taken > 0 or is_full then
-  -- The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room here.
+  -- The wake-up that led to this call may have been for more jobs than it leased. It is passed on, even if only this
+  -- worker lacks the room.
   for place in pairs(takes) do takes[place] = math.huge end
   local _, more, _, _, lane = choose()
   if more then wake(more, lane) end
@@ -81,7 +90,9 @@ elseif is_full then
 elseif cleared >= IN_THE_WAY then
   reply[1] = 'again'
 elseif waiter ~= '' then
-  for requirement_set, gib in pairs(capability) do redis.call('ZADD', parked_key(requirement_set), gib + rank / 1000000, waiter) end
+  for requirement_set, gib in pairs(capability) do
+    redis.call('ZADD', parked_key(requirement_set), gib + rank / 1000000, waiter)
+  end
   for _, place in ipairs(warm) do
     redis.call('ZADD', warm_key(place), rank, waiter)
     redis.call('PEXPIRE', warm_key(place), WARM_MS)

@@ -1,9 +1,9 @@
 #!lua
--- limit: sets what may pass a gate, and lets those held there try again. A pause for a budget that is spent stays until the budget is
--- raised or lifted; a budget of 0 is spent from the start.
+-- limit: sets the limits and the budget of a scope, then retries what the scope blocks. A pause because of a spent
+-- budget stays until the budget is raised or removed. A budget of 0 is spent from the start.
 -- KEYS  1 root
--- ARGV  1 gate | 2 limits as lib/limits.lua has them ("" = none) |
---       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
+-- ARGV  1 scope | 2 limits in the format of lib/limits.lua ("" = none) |
+--       3 budget as "<micro-dollars per day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
 --- @include "lib/keys", "lib/resume", "lib/scope_keys"
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- mark: writes something, whatever the calls before it wrote. WAIT counts from its connection's own last write: a repeat that found
--- its job there has written nothing, and what it found may not have reached a replica yet. All writes reach it in one order.
+-- mark: writes a key, so that a WAIT on this connection covers everything before it. WAIT counts from the last write of
+-- its own connection. A repeated submit writes nothing, and the job that it found may not have reached a replica yet.
+-- Replicas receive all writes in one order.
 -- KEYS  1 root
 -- ARGV  1 anything
 -- Reply {"ok"}

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- pause: writes down how a gate stands to its budget of a day. Where that is reached nothing more starts there until the day is over, and
--- where it is 0 on no day.
+-- pause: stores the state of a scope's daily budget. If the budget is spent, nothing more starts there until the day
+-- ends; with a budget of 0, nothing ever starts.
 -- KEYS  1 root
--- ARGV  1 gate | 2 the budget that this was decided by | 3 how it stands, as "<day> <micro-dollars spent> <word>" |
+-- ARGV  1 scope | 2 the budget that the decision is based on | 3 state, "<day> <micro-dollars spent> <word>" |
 --       4 until_ms ("" = no pause)
--- Reply {"ok", how it stood before ("" = not known)} | {"stale"} it has another budget by now
+-- Reply {"ok", previous state ("" = unknown)} | {"stale"} the budget has changed
 --- @include "lib/keys", "lib/scope_keys"
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs
 local scope = ARGV[1]

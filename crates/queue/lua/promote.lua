@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- promote: scheduled -> queued, for jobs whose time has come. A retry goes to the front: it has waited its turn before. Gates that
--- only time could open are opened.
+-- promote: scheduled -> queued, for jobs that are due. A retry goes among the requeued entries, because it has waited
+-- its turn before. Then retries what is blocked by scopes that only time unblocks.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most
 -- Reply {number moved, next_due_ms ("" = none)}

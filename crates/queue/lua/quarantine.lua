@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- quarantine: takes a job whose record its reader cannot read out of all places and counts (lib/quarantine.lua). One
--- that has gone is left alone.
+-- quarantine: removes a job whose record the caller cannot read from all lists and counters (lib/quarantine.lua). Does
+-- nothing if the job is gone.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 id | 3 why
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 id | 3 reason
 -- Reply {"ok"}
 --- @include "lib/attempt", "lib/clock", "lib/keys", "lib/quarantine"
 --- @include "lib/resume" for the gates that a quarantined job frees

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- readmit: a job in the quarantine -> queued (at the front, also if it ran) | scheduled | blocked; one that had ended goes back to the ended.
+-- readmit: a job in the quarantine -> queued (as requeued, also if it was running) | scheduled | blocked. An ended job
+-- returns to the ended ones.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id
--- Reply {"ok", state} | {"not_found"} | {"unreadable", why}: it stays
+-- Reply {"ok", state} | {"not_found"} | {"unreadable", why} it stays in the quarantine
 --- @include "lib/announce", "lib/attempt", "lib/clock", "lib/counts", "lib/enqueue", "lib/key_queue"
 --- @include "lib/keys", "lib/lane_parts", "lib/load", "lib/raw_ids", "lib/recount", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/states", "lib/wake", "lib/watchers"
@@ -40,7 +41,8 @@ local function readmit()
     redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
     announce('settle')
   else
-    redis.call('ZADD', ROOT .. ':ended', must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention_ms), id)
+    redis.call('ZADD', ROOT .. ':ended',
+      must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention_ms), id)
   end
   notify_watchers(id, job.watch, now)
 end

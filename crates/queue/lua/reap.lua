@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- reap: running -> queued (at the front) | failed, for leases that ran out.
+-- reap: running -> queued (as requeued) | failed, for leases that have expired.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 max_infra_attempts | 5 error JSON for a job whose budget is spent
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 max_infra_attempts |
+--       5 error JSON of a job whose budget is spent
 -- Reply {number moved, next_due_ms ("" = none)}
 --- @include "lib/clock", "lib/counts", "lib/departures", "lib/ends", "lib/fences", "lib/guard", "lib/keys"
 --- @include "lib/load", "lib/requeue", "lib/stop", "lib/wake"
@@ -23,7 +24,9 @@ local function reap(id)
     stopped[#stopped + 1] = id
   end
 end
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do guarded(id, nil, reap, id) end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  guarded(id, nil, reap, id)
+end
 flush()
 for class, lane in pairs(classes) do wake(class, lane) end
 local next_due = redis.call('ZRANGE', ROOT .. ':leases', 0, 0, 'WITHSCORES')

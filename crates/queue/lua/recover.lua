@@ -1,19 +1,23 @@
 #!lua flags=allow-oom
--- recover: looks at the next records, tenant by tenant in order of submit, and puts back what one should stand in and does not. The
--- record is believed; it moves to no other state. One that cannot be read goes to the quarantine. At its end a sweep compares `:open`,
--- `:running`, `:ready` and `:bytes` with what it has counted, and writes what two sweeps in a row found wrong by the same number: the release
--- before does not count for a sweep what it moves meanwhile. Nothing is found in a healthy queue, since every script leaves it whole.
+-- recover: checks the next records, tenant by tenant in the order of submit, and restores list entries that a record
+-- should have but does not. The record is the truth and moves to no other state. A record that cannot be read goes to
+-- the quarantine.
+-- At its end, a sweep compares `:open`, `:running`, `:ready` and `:bytes` with its own counts. It corrects a counter
+-- that two sweeps in a row found wrong by the same amount, because the previous release does not update the counts of a
+-- sweep. A healthy queue needs no repair: every script leaves it consistent.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = begin) | 6 entry of its index after which to
---       go on ("" = begin)
--- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = start a sweep) |
+--       6 entry of its index to continue after ("" = from the first)
+-- Reply {tenant to continue with ("" = the sweep is complete), entry, number checked, then per kind of repair: word,
+--       number}
 --- @include "lib/announce", "lib/append", "lib/attempt", "lib/class_queues", "lib/clock", "lib/counts"
 --- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/key_queue", "lib/keys", "lib/lane_keys"
 --- @include "lib/lane_parts", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/wake"
 local now, most, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
-local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined', 'size'}
+local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended',
+  'keep', 'quarantined', 'size'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
 
 local function repaired(kind)
@@ -23,7 +27,8 @@ end
 
 local function is_member(key, member) return redis.call('ZSCORE', key, member) end
 
--- Whether a gate holds `member` back. One that nothing would open is opened, or noted for the time that opens it.
+-- Whether a scope blocks `member`. A scope that nothing would unblock is retried now, or noted for the time that
+-- unblocks it.
 local function is_blocked(scope, member)
   if not is_member(blocked_key(scope), member) then return false end
   if not is_member(ROOT .. ':holds', scope) then
@@ -39,7 +44,8 @@ local function is_blocked(scope, member)
   return true
 end
 
--- A lane with jobs is among its tenant's, the tenant on the shelf, the class among the tags; or a gate keeps them away.
+-- Checks that a lane with jobs is among its tenant's lanes, the tenant in its class queue, and the class among the
+-- virtual starts, unless a scope blocks the lane or the tenant.
 local function check_lane(lane)
   if known_lanes[lane] then return end
   known_lanes[lane] = true
@@ -57,7 +63,8 @@ local function check_lane(lane)
     classes[class] = true
   end
   if not is_member(class_starts_key(priority), class) then
-    redis.call('ZADD', class_starts_key(priority), redis.call('ZRANGE', class_starts_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
+    redis.call('ZADD', class_starts_key(priority),
+      redis.call('ZRANGE', class_starts_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
     repaired('tag')
     classes[class] = true
   end
@@ -69,11 +76,11 @@ local function check_queued(id, job)
     if is_member(waiting_key(scope), member) then return end
     join_key_queue(id, job.lane, scope)
     repaired('waiting')
-    -- What it waited for may have stopped while it was not there to be let on.
+    -- The job that it waited for may have stopped while this one was missing from the key queue.
     if not redis.call('HGET', ROOT .. ':running', scope) then next_in_key(scope) end
     return
   end
-  -- Not counted: the release before has only those in line that are set aside.
+  -- Not counted as a repair: the previous release lists only the jobs that are set aside.
   if job.ckey then join_key_queue(id, job.lane, key_scope(tenant, job.ckey)) end
   local requeued = string.match(job.entry or '', '^f(.*)$')
   local at = requeued or job.entry or job.ix
@@ -86,18 +93,18 @@ local function check_queued(id, job)
   check_lane(job.lane)
 end
 
--- Whether the end of job `other` will reach the one that waits for it.
+-- Whether the end of job `other` will reach the job that depends on it.
 local function will_notify(other, waiting)
   if is_member(ROOT .. ':settle', 'ended ' .. other) then return true end
   if redis.call('HEXISTS', job_key(other), 'ended') == 1 then return false end
   for _, on in ipairs({'success', 'completion'}) do
     if redis.call('LPOS', dependents_key(other), waiting .. ' ' .. on, 'MAXLEN', 1000) then return true end
   end
-  -- A longer list is not read to its end: that would take too long, and a list as a whole is there or not.
+  -- A longer list is not searched to its end, which would take too long. A list is either complete or missing.
   return redis.call('LLEN', dependents_key(other)) > 1000
 end
 
--- One that nobody is left to tell is looked at by `settle`, which knows from the records what it may do.
+-- If no dependency will report to the job, `settle` checks its dependencies by their records.
 local function check_blocked(id, job)
   if is_member(ROOT .. ':settle', 'ready ' .. id) then return end
   if tonumber(job.waits or 0) > 0 then
@@ -125,7 +132,7 @@ local function check_ended(id, job)
   end
 end
 
--- Whether this sweep counts: it does from its first step on, unless another has come between.
+-- Whether this sweep counts: from its first step on, unless another sweep has interfered.
 local counts_anew = tenant == '' and entry == ''
 if counts_anew then
   redis.call('DEL', RECOUNT)
@@ -148,7 +155,7 @@ local function check(id)
   if job.state == 'queued' then
     check_queued(id, job)
   elseif job.state == 'running' and not is_member(ROOT .. ':leases', id) then
-    -- Whoever holds it can extend it again; if nobody does, the reaper takes it.
+    -- Its worker can extend the lease again. Otherwise the reaper takes it back.
     redis.call('ZADD', ROOT .. ':leases', now + lease_ms, id)
     repaired('lease')
   elseif job.state == 'scheduled' and not is_member(ROOT .. ':scheduled', id) then
@@ -165,9 +172,12 @@ local function check(id)
   if counts_anew then recount(job.state, job.lane, job.ckey, 1) end
 end
 
-local DRIFT = ROOT .. ':drift' -- "<open|running|ready|bytes> <field>" -> by how much the last sweep found it too large
-local DRIFT_MS = 20 * 60000 -- of two sweeps in a row one begins that long before the other ends
-local FIELDS_MAX = 20000 -- of one hash: more are not compared, since that would hold Redis too long
+-- "<open|running|ready|bytes> <field>" -> by how much the last sweep found the counter too large.
+local DRIFT = ROOT .. ':drift'
+-- Of two sweeps in a row, one starts at most this long before the other ends.
+local DRIFT_MS = 20 * 60000
+-- The most fields of a hash. A larger one is not compared, because that would block Redis too long.
+local FIELDS_MAX = 20000
 
 local function hash_of(key)
   local fields, hash = redis.call('HGETALL', key), {}
@@ -201,10 +211,11 @@ local function compare()
   redis.call('PEXPIRE', DRIFT, DRIFT_MS)
 end
 
-local BESIDE_MAX = 5000 -- records that are looked at for `:beside`: where there are more, the count stays as it is
+-- The most records read for `:beside`. With more, the counter stays as it is.
+local BESIDE_MAX = 5000
 
--- `:beside` is added up in one step, so that one sweep is enough. The release before ends deliveries and deletes schedules without giving back
--- what they took.
+-- Recounts `:beside` in one step, so that one sweep is enough. The previous release ends deliveries and deletes
+-- schedules without subtracting their size.
 local function count_beside()
   local sums, left, counts = {}, BESIDE_MAX, hash_of(ROOT .. ':beside')
   local function add(owner, size) sums[owner] = (sums[owner] or 0) + (tonumber(size or 0) or 0) end
@@ -223,14 +234,19 @@ local function count_beside()
   for owner, number in pairs(counts) do
     local sum = sums[owner] or 0
     if sum ~= number then
-      if sum > 0 then redis.call('HSET', ROOT .. ':beside', owner, sum) else redis.call('HDEL', ROOT .. ':beside', owner) end
+      if sum > 0 then
+        redis.call('HSET', ROOT .. ':beside', owner, sum)
+      else
+        redis.call('HDEL', ROOT .. ':beside', owner)
+      end
       repaired('beside')
     end
   end
 end
 
 local function next_tenant(after)
-  return redis.call('ZRANGE', ROOT .. ':tenants', after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, 1)[1] or ''
+  return redis.call('ZRANGE', ROOT .. ':tenants', after == '' and '-' or '(' .. after, '+', 'BYLEX',
+    'LIMIT', 0, 1)[1] or ''
 end
 
 if tenant == '' then tenant = next_tenant('') end

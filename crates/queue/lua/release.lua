@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- release: running -> queued, at the front, for each lease that the caller still holds. Costs the job nothing, and its tenant neither.
+-- release: running -> queued (as requeued), for each lease that the caller still holds. Neither the job's budgets nor
+-- its tenant are charged.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | then per lease: id | fence
 -- Reply {"ok" | "stale_fence" | "not_found", ...} in order
@@ -18,7 +19,7 @@ end
 
 for n = 2, #ARGV, 2 do
   local done, word = guarded(ARGV[n], nil, release, ARGV[n], ARGV[n + 1])
-  -- One that is in the quarantine now has no holder.
+  -- A job that is in the quarantine now has no valid lease.
   reply[#reply + 1] = done and word or 'stale_fence'
 end
 for class, lane in pairs(classes) do wake(class, lane) end

@@ -1,10 +1,12 @@
 #!lua
--- rent: writes down a machine that is about to be asked for, if nobody has led since the caller's term, and if the limits allow it. What may
--- still cost something counts, at what is charged or was agreed, whichever is more: a machine that is being given back does until it is seen to be gone.
--- KEYS  1 lead HASH | 2 machines HASH (id -> record JSON) | 3 rents ZSET (id -> when it was asked for, unix ms)
--- ARGV  1 term | 2 id | 3 record | 4 what an hour of it counts for | 5 most machines | 6 most usd_micros_per_hour | 7 most rents in the window |
---       8 window_ms | 9 now_ms ("" = Redis TIME)
--- Reply {"ok", ""} | {"stale", ""} | {"machines", there are} | {"spend", usd_micros_per_hour there are} | {"rents", lately}
+-- rent: records an instance before it is requested, if no other leader has been elected since the caller's term and the
+-- limits allow it. All instances that may still cost something count, at the higher of the charged and the agreed
+-- price. An instance that is being destroyed counts until it is seen to be gone.
+-- KEYS  1 lead HASH | 2 machines HASH (id -> record JSON) | 3 rents ZSET (id -> time of the request, unix ms)
+-- ARGV  1 term | 2 id | 3 record | 4 its price, micro-dollars per hour | 5 most instances |
+--       6 most usd_micros_per_hour | 7 most rents in the window | 8 window_ms | 9 now_ms ("" = Redis TIME)
+-- Reply {"ok", ""} | {"stale", ""} | {"machines", number of instances} | {"spend", usd_micros_per_hour of all} |
+--       {"rents", number in the window}
 if redis.call('HGET', KEYS[1], 'term') ~= ARGV[1] then return {'stale', ''} end
 local id, price, now = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[9])
 if not now then
@@ -17,7 +19,7 @@ for n = 1, #known, 2 do
   local instance = cjson.decode(known[n + 1])
   local costs = math.max(instance.usd_micros_per_hour, instance.agreed_usd_micros_per_hour or 0)
   if known[n] == id then
-    -- Itself, stopped or asked for before.
+    -- The instance itself, stopped or requested before.
   elseif instance.wanted == 'stopped' and instance.is_done then
     spend = spend + instance.stopped_usd_micros_per_hour
   elseif instance.wanted ~= 'gone' or costs > 0 then

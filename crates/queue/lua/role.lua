@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- role: gives the caller a role for a while, unless another has it. It must work when Redis is full: what makes room needs a role.
+-- role: gives the caller a role for `ttl_ms`, unless another replica has it. Works when Redis is full, because the
+-- duties that free memory need a role.
 -- KEYS  1 root
 -- ARGV  1 role | 2 replica | 3 ttl_ms
 -- Reply {"yes"} | {"no"}

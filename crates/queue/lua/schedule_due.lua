@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- schedule_due: the schedules that are due, each with the time of the first look at its due tick, so that replicas that race, or
--- repair what one that died left behind, plan alike.
+-- schedule_due: lists the schedules that are due, each with the time at which its due tick was first seen. Replicas
+-- that race, or that take over from one that died, therefore plan the same jobs.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most schedules | 3 most bytes of jobs | 4 how long a first look counts, ms
--- Reply {now, when to look next ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most schedules | 3 most bytes of jobs |
+--       4 how long the time of the first look is kept, ms
+-- Reply {now, time of the next call ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
 --- @include "lib/attempt", "lib/clock", "lib/keys"
 local now, bytes, due_now, whole = clock(ARGV[1]), 0, {}, true
 local ids = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', '-inf', now, 'LIMIT', 0, ARGV[2])
 local ASIDE_MS = 60000
 
--- Adds a schedule to those that are due. False when the reply is full.
+-- Adds a schedule to the reply. Returns false if the reply is full.
 local function look_at(id)
   local key = ROOT .. ':schedule:' .. id
   bytes = bytes + redis.call('HSTRLEN', key, 'job')
@@ -34,10 +35,11 @@ for _, id in ipairs(ids) do
     whole = false
     break
   elseif is_taken == nil then
-    -- One that is no record keeps no other from ticking.
+    -- A record that cannot be read does not stop the other schedules.
     redis.call('ZADD', ROOT .. ':schedules', 'XX', now + ASIDE_MS, id)
   end
 end
 if not whole or #ids == tonumber(ARGV[2]) then return {now, tostring(0), due_now} end
-local after = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local after = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', string.format('(%.0f', now), '+inf', 'WITHSCORES',
+  'LIMIT', 0, 1)
 return {now, after[2] or '', due_now}

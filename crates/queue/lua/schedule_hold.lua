@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- schedule_hold: pauses a schedule or resumes it; when it already is as asked for, nothing changes.
+-- schedule_hold: pauses or resumes a schedule. Changes nothing if it is already in that state.
 -- KEYS  1 root
 -- ARGV  1 tenant | 2 id | 3 due_ms to resume with ("" = pause)
 -- Reply "ok" | "not_found"
@@ -12,7 +12,7 @@ if due == '' and not paused then
   redis.call('HSET', key, 'paused', 1)
   redis.call('HDEL', key, 'due', 'seen')
   redis.call('ZREM', ROOT .. ':schedules', id)
-  -- What a replica read before is now worth nothing: `submit` refuses its ticks.
+  -- A new guard: `submit` rejects ticks of a replica that has read the schedule before.
   redis.call('HINCRBY', ROOT .. ':b:' .. id, 'fed', 1)
 elseif due ~= '' and paused then
   redis.call('HDEL', key, 'paused')

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- schedule_tick: moves a schedule on to its next due time, if it still stands where the caller saw it.
+-- schedule_tick: moves a schedule to its next due time, if its due time is still the one that the caller has read.
 -- KEYS  1 root
--- ARGV  1 id | 2 due_ms as seen | 3 the next due_ms ("" = never again, the same = not yet) | 4 when to look at it next, ms |
---       5 jobs made | 6 last tick that made one, ms ("" = none) | 7 its job | 8 error JSON of the last tick ("" = it made a job)
+-- ARGV  1 id | 2 due_ms as read | 3 the next due_ms ("" = none, the same = not yet) |
+--       4 time of the next look at it, ms | 5 number of jobs created | 6 last tick that created one, ms ("" = none) |
+--       7 its job | 8 error JSON of the last tick ("" = it created a job)
 -- Reply "ok" | "moved"
 --- @include "lib/keys"
 local id, next_due = ARGV[1], ARGV[3]

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- settle: what becomes of a blocked job: blocked -> queued | scheduled | succeeded | failed, or it starts a step and stays blocked.
--- Only if nobody has moved or settled it since the caller looked, so that of two who decide one is heard.
+-- settle: decides a blocked job: blocked -> queued | scheduled | succeeded | failed, or it starts a step and stays
+-- blocked. Applies only if the job was neither moved nor settled since the caller read it, so that one of two
+-- concurrent decisions is applied.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 revision as seen: "<fence>#<number of settlements>" | 5 steps JSON from now on ("" = as they are) |
---       6 verb (queue, step, succeed, fail) | 7 input from now on ("" = as it is) |
---       8 fail: error JSON; succeed: result from now on ("" = as it is) |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 revision as read: "<fence>#<number of settlements>" |
+--       5 new steps JSON ("" = unchanged) | 6 verb (queue, step, succeed, fail) | 7 new input ("" = unchanged) |
+--       8 fail: error JSON; succeed: new result ("" = unchanged) |
 --       9 step: the job, a MessagePack map as in submit: id, raw, tenant, lane, spec, input, fields
 -- Reply {"ok" | "stale"}
 --- @include "lib/clock", "lib/create", "lib/ends", "lib/enqueue", "lib/guard", "lib/job_keys"

@@ -1,16 +1,17 @@
 #!lua
 -- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
---       6 watch_ms | 7 bytes that a tenant may have which has no limit of its own ("" = any) |
---       then per job a MessagePack map: id, raw (its bytes), tenant, lane, spec, input, run_after_ms (0 = now),
---       blocked (true = settle it first), fields (name, value ... of its record),
---       depends_on (maps of job, on: success, completion; archived = it has ended and left),
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before |
+--       5 lines fed afterwards | 6 watch_ms | 7 memory limit, bytes, of a tenant without one of its own ("" = none) |
+--       then per job a MessagePack map:
+--       id, raw (its bytes), tenant, lane, spec, input, run_after_ms (0 = now),
+--       blocked (true = settle it first), fields (name, value, ... of its record),
+--       depends_on (maps of job, on: success, completion; archived = it has ended and moved to history),
 --       watcher (replica that watches it; none = no replica);
---       under an idempotency key: idempotency_key, request_hash, part (of what came under this key, from 0)
--- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
---       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
---       {"quota", gate, most, open} | {"memory", tenant, most, held}
+--       with an idempotency key: idempotency_key, request_hash, part (index among the jobs of this key, from 0)
+-- Reply {"ok", id, ...} in order, a repeat returns the first submit's id | {"conflict", number of the job, from 1} |
+--       {"stale_guard"} another call has fed the batch | {"no_dependency", number of the job, id} | {"quota", scope,
+--       most, open} | {"memory", tenant, most, used}
 --- @include "lib/clock", "lib/counts", "lib/create", "lib/idempotency", "lib/keys", "lib/lane_parts"
 --- @include "lib/limits", "lib/memory", "lib/over_memory", "lib/text", "lib/wake"
 local now, batch = clock(ARGV[1]), ARGV[3]
@@ -24,14 +25,14 @@ for n = 8, #ARGV do
   jobs[#jobs + 1] = new
 end
 
--- What has come under a job's idempotency key: the ids of its submit by their part, those of this call among them.
+-- The submit stored under a job's idempotency key: its IDs by part, including those of this call.
 local submits, moved = {}, {}
 local function submit_under(new)
   local key = idempotency_key(new.tenant, new.idempotency_key)
   if not submits[key] then
     local stored = redis.call('GET', key) or ''
     local own = schedule_key_key(new.tenant, new.idempotency_key)
-    -- The same word as a schedule's key, where the release before keeps it. The schedule's stays known under its own.
+    -- A schedule with the same key, where the previous release stores it. It stays known under its own key.
     if is_of_schedule(stored) then
       if redis.call('EXISTS', own) == 0 then moved[key] = own end
       stored = ''
@@ -43,7 +44,7 @@ local function submit_under(new)
   return submits[key]
 end
 
--- First look, then write: a refusal leaves nothing behind.
+-- Checks come first, so that a rejected call changes nothing.
 local known, here, wanted, scopes, owners, sizes = {}, {}, {}, {}, {}, {}
 for n, new in ipairs(jobs) do
   local submit = new.idempotency_key and submit_under(new)
@@ -59,7 +60,7 @@ for n, new in ipairs(jobs) do
     for _, dependency in ipairs(new.depends_on) do
       local lane = redis.call('HGET', job_key(dependency.job), 'lane')
       local owned = lane and select(3, parts_of(lane)) == new.tenant
-      -- Of this call only one that comes before: nothing may wait for itself.
+      -- Within this call, only an earlier job: no job may depend on itself.
       if not owned and here[dependency.job] ~= new.tenant and dependency.on ~= 'archived' then
         return {'no_dependency', n, dependency.job}
       end
@@ -73,8 +74,8 @@ for n, new in ipairs(jobs) do
     end
   end
 end
--- What a batch has been promised is fed whatever the quota says; its own window bounds it. A schedule uses the guard as well, to
--- end with its delete or pause, but has been promised nothing.
+-- An accepted batch is fed regardless of the quota; its own window bounds it. A schedule also uses the guard, so that
+-- deletes and pauses take effect, but the quota applies to it.
 if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
   for _, scope in ipairs(scopes) do
     local most, more = limits(scope).max_open, wanted[scope]
@@ -85,7 +86,7 @@ if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
   end
 end
 
--- Of batches too: their next lines wait until there is room.
+-- The memory limit applies to batches too: their next lines wait until there is room.
 for _, tenant in ipairs(owners) do
   local most, used = over_memory(tenant, sizes[tenant], ARGV[7], now)
   if most then return {'memory', tenant, text(most), text(used)} end
@@ -102,7 +103,9 @@ for n, new in ipairs(jobs) do
 end
 for key, submit in pairs(submits) do
   if submit.is_new and moved[key] then redis.call('RENAME', key, moved[key]) end
-  if submit.is_new then redis.call('SET', key, submit.request_hash .. ' ' .. table.concat(submit.ids, ' '), 'PX', ARGV[2]) end
+  if submit.is_new then
+    redis.call('SET', key, submit.request_hash .. ' ' .. table.concat(submit.ids, ' '), 'PX', ARGV[2])
+  end
 end
 for class, lane in pairs(classes) do wake(class, lane) end
 return reply

@@ -1,9 +1,10 @@
 #!lua
--- trace_claim: says that traces are exported, and takes due ones until their visibility ends. The longest due make way where more wait
--- than may.
+-- trace_claim: announces that traces are exported, and claims due ones until the visibility timeout ends. If more are
+-- waiting than allowed, those due for the longest time are dropped.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 most that may wait | 5 for how long that is said, ms
--- Reply {number that made way, id ...}
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 most waiting traces |
+--       5 how long the announcement is valid, ms
+-- Reply {number dropped, id ...}
 --- @include "lib/clock", "lib/keys", "lib/text"
 local now, traces = clock(ARGV[1]), ROOT .. ':traces'
 redis.call('SET', ROOT .. ':tracing', '1', 'PX', ARGV[5])

@@ -1,6 +1,7 @@
 #!lua
--- traffic: gives a version of an endpoint a part of new jobs; with all of them it is the current one.
--- KEYS  1 versions HASH (number -> version JSON, empty once deleted) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it)
+-- traffic: gives a version of an endpoint a part of the new jobs. With 100 percent it becomes the current version.
+-- KEYS  1 versions HASH (number -> version JSON, empty once deleted) |
+--       2 endpoints HASH (name -> pointer, as `Traffic` reads it)
 -- ARGV  1 name | 2 version | 3 percent
 -- Reply {"ok", pointer} | {"unknown_endpoint", ""} | {"unknown_version", ""}
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
@@ -11,7 +12,7 @@ if percent == '' then previous = canary end
 if ARGV[2] == current then
   pointer = current
 elseif ARGV[3] == '100' then
-  -- Who goes back to the version before does not want this one again: nothing is before it then.
+  -- After a rollback to the previous version, the one rolled back from is not kept as previous.
   pointer, previous = ARGV[2], previous ~= ARGV[2] and current or ''
 else
   pointer = current .. ' ' .. ARGV[2] .. ' ' .. ARGV[3]

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- unblock: tells those that wait for an ended job of it, at most `most` a call. One that has nothing left to wait for, or cannot
--- succeed any more, becomes ready to be settled. Moves no job.
+-- unblock: resolves the dependencies on an ended job, at most `most` per call. A dependent job becomes ready to be
+-- settled once its last dependency has ended, or one has not succeeded as required. Moves no job.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 id
 -- Reply {"done" | "more"}

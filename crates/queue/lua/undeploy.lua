@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- undeploy: deletes a version that no new jobs run on, or an endpoint with all its versions. A deleted version leaves an empty field, so
--- that its number is not given again: jobs, histories and workers know a version by its number.
--- KEYS  1 versions HASH (number -> version JSON, empty once deleted) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
---       3 deleted HASH (name -> how many of its versions are deleted) | 4 floors HASH | 5 needs HASH
+-- undeploy: deletes a version that gets no new jobs, or an endpoint with all its versions. A deleted version leaves an
+-- empty field, so that its number is not used again: jobs, histories and workers identify a version by its number.
+-- KEYS  1 versions HASH (number -> version JSON, empty once deleted) |
+--       2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
+--       3 deleted HASH (name -> number of its deleted versions) | 4 floors HASH | 5 needs HASH
 -- ARGV  1 tenant | 2 name | 3 version ("" = the endpoint)
 -- Reply {"ok", number deleted} | {"unknown_endpoint", 0} | {"unknown_version", 0} | {"has_traffic", 0}
 local tenant, name, version = ARGV[1], ARGV[2], ARGV[3]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- wake: hands a wake that met no waiter to another parked pull that could use it. Moves no job.
+-- wake: passes a wake-up whose pull is gone to another parked pull that can use it. Moves no job.
 -- KEYS  1 root
 -- ARGV  none
 -- Reply {"ok"}

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- watch: from now on `replica` is told of each change of this job, until it ends or the time is over. Moves no job.
+-- watch: notifies `replica` of each change of a job, until the job ends or the time is over. Moves no job.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 watch_ms | 3 id | 4 replica
--- Reply {field, value, ...} the record as it is now, empty when there is none
+-- Reply {field, value, ...} the record as it is now, empty if there is none
 --- @include "lib/clock", "lib/keys", "lib/watchers"
 local now, watch_ms, key, replica = clock(ARGV[1]), tonumber(ARGV[2]), job_key(ARGV[3]), ARGV[4]
 local record, watch = redis.call('HGETALL', key), ''
@@ -11,7 +11,7 @@ for n = 1, #record, 2 do
   if record[n] == 'watch' then watch = record[n + 1] end
 end
 if #record == 0 then return record end
--- Whoever waits looks at each change: half of the time may pass before that is written down again.
+-- Waiting clients call this at each change, so the entry is renewed only after half of its time.
 for other, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do
   if other == replica and tonumber(until_ms) - now > watch_ms / 2 then return record end
 end
