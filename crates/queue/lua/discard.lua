@@ -32,7 +32,7 @@ end
 
 local function delete()
   redis.call('DEL', key, events_key(id))
-  for _, place in ipairs({':ended', ':leases', ':scheduled', ':deadlines'}) do redis.call('ZREM', ROOT .. place, id) end
+  for _, list in ipairs({':ended', ':leases', ':scheduled', ':deadlines'}) do redis.call('ZREM', ROOT .. list, id) end
   if job.tenant then
     give_back_memory(job.tenant, job.ix, job.size)
     redis.call('ZREM', ROOT .. ':dead:' .. job.tenant, id)

@@ -38,7 +38,7 @@ while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_ful
   local had = taken
   serve(priority, class, margin, most, lane)
   return_earlier_jobs()
-  if lane then takes[place_of(lane)] = takes[place_of(lane)] - (taken - had) end
+  if lane then takes[lane_suffix(lane)] = takes[lane_suffix(lane)] - (taken - had) end
   if taken > had then
     if priority > 0 then passed[priority] = 0 end
     for lower = priority + 1, 2 do
@@ -79,7 +79,7 @@ end
 if taken > 0 or is_full then
   -- The wake-up that led to this call may have been for more jobs than it leased. It is passed on, even if only this
   -- worker lacks the room.
-  for place in pairs(takes) do takes[place] = math.huge end
+  for suffix in pairs(takes) do takes[suffix] = math.huge end
   local _, more, _, _, lane = choose()
   if more then wake(more, lane) end
 end
@@ -93,9 +93,9 @@ elseif waiter ~= '' then
   for requirement_set, gib in pairs(capability) do
     redis.call('ZADD', parked_key(requirement_set), gib + rank / 1000000, waiter)
   end
-  for _, place in ipairs(warm) do
-    redis.call('ZADD', warm_key(place), rank, waiter)
-    redis.call('PEXPIRE', warm_key(place), WARM_MS)
+  for _, suffix in ipairs(warm) do
+    redis.call('ZADD', warm_key(suffix), rank, waiter)
+    redis.call('PEXPIRE', warm_key(suffix), WARM_MS)
   end
 end
 return reply

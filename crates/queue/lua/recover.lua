@@ -32,8 +32,8 @@ local function is_member(key, member) return redis.call('ZSCORE', key, member) e
 local function is_blocked(scope, member)
   if not is_member(blocked_key(scope), member) then return false end
   if not is_member(ROOT .. ':holds', scope) then
-    local places, due = room(scope, now)
-    if places >= 1 then
+    local allowed, due = room(scope, now)
+    if allowed >= 1 then
       resume(scope)
       repaired('gate')
     elseif due then

@@ -3,6 +3,6 @@
 
 -- Charges a tenant `cost` milliseconds of GPU time.
 local function charge(priority, class, tenant, cost)
-  local place = priority .. ':' .. class .. ':' .. tenant
-  charges[place] = (charges[place] or 0) + cost / limits('t:' .. tenant).weight
+  local account = priority .. ':' .. class .. ':' .. tenant
+  charges[account] = (charges[account] or 0) + cost / limits('t:' .. tenant).weight
 end

@@ -16,10 +16,10 @@ local charges = {} -- charges of this call, by class queue and tenant
 
 -- Advances a tenant's virtual start by what it was charged in this call.
 local function settle_charge(priority, class, tenant)
-  local place = priority .. ':' .. class .. ':' .. tenant
-  local by, class_queue = charges[place], class_queue_key(priority, class)
+  local account = priority .. ':' .. class .. ':' .. tenant
+  local by, class_queue = charges[account], class_queue_key(priority, class)
   if not by then return end
-  charges[place] = nil
+  charges[account] = nil
   if redis.call('ZSCORE', class_queue, tenant) then
     redis.call('ZINCRBY', class_queue, by, tenant)
   else
@@ -29,9 +29,9 @@ local function settle_charge(priority, class, tenant)
 end
 
 local function flush_charges()
-  local places = {}
-  for place in pairs(charges) do places[#places + 1] = place end
-  for _, place in ipairs(places) do settle_charge(string.match(place, '^(%d+):(%d+):(.*)$')) end
+  local accounts = {}
+  for account in pairs(charges) do accounts[#accounts + 1] = account end
+  for _, account in ipairs(accounts) do settle_charge(string.match(account, '^(%d+):(%d+):(.*)$')) end
 end
 
 -- Adds a tenant to a class queue, unless it is there already.

@@ -7,6 +7,6 @@ local QUARANTINE, WHY = ROOT .. ':quarantine', ROOT .. ':quarantine_why'
 local function set_aside(id, why)
   redis.call('ZADD', QUARANTINE, 'NX', asked_at or clock(''), id)
   redis.call('HSET', WHY, id, why)
-  for _, place in ipairs({':leases', ':scheduled', ':deadlines', ':ended'}) do redis.call('ZREM', ROOT .. place, id) end
+  for _, list in ipairs({':leases', ':scheduled', ':deadlines', ':ended'}) do redis.call('ZREM', ROOT .. list, id) end
   redis.call('ZREM', ROOT .. ':settle', 'ready ' .. id)
 end

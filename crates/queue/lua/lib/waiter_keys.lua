@@ -2,4 +2,4 @@
 --- @include "lib/keys"
 
 local function parked_key(requirement_set) return ROOT .. ':parked:' .. requirement_set end
-local function warm_key(place) return ROOT .. ':warm:' .. place end -- <class>:<tenant>:<endpoint>
+local function warm_key(suffix) return ROOT .. ':warm:' .. suffix end -- <class>:<tenant>:<endpoint>

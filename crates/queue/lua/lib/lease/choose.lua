@@ -6,11 +6,11 @@ local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 
 -- The first of these lanes that is active and whose loaded model takes more jobs. The lanes of a blocked tenant are not
 -- active.
-local function loaded_lane(priority, places)
-  for _, place in ipairs(places or {}) do
-    local lane = priority .. ':' .. place
+local function loaded_lane(priority, suffixes)
+  for _, suffix in ipairs(suffixes or {}) do
+    local lane = priority .. ':' .. suffix
     local _, class, tenant = parts_of(lane)
-    if takes[place] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
+    if takes[suffix] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
       and redis.call('ZSCORE', class_queue_key(priority, class), tenant) then
       return lane
     end
@@ -54,7 +54,7 @@ local function is_aged(priority, class)
   return not_aged[priority] ~= class
 end
 
-local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
+local function lane_suffix(lane) return string.match(lane, '^%d+:(.*)$') end
 
 -- A lane of the worker's loaded models that may go first, or the only one that can; nil if there is none. A lane goes
 -- first if the due lane is not warm on this worker and its next job has waited for less than `warm_preference_ms`.
@@ -63,7 +63,7 @@ local function warm_lane_of(priority, class)
   if not is_within(capability, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)
-  if not due_lane or (takes[place_of(due_lane)] or 0) > 0
+  if not due_lane or (takes[lane_suffix(due_lane)] or 0) > 0
     or now - ready_since(priority, class) >= warm_preference_ms then
     return nil
   end
@@ -96,7 +96,7 @@ local function choose()
       end
       local lane = warm_lane_of(priority, class)
       if lane then
-        return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[place_of(lane)]), lane
+        return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[lane_suffix(lane)]), lane
       end
       return priority, class, margin, most
     end

@@ -5,11 +5,11 @@ local now, worker, want, capability, reserved_class = clock(ARGV[1]), ARGV[2], t
   capability_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, warm_preference_ms, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
-for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
-  local class = tonumber(string.match(place, '^%d+'))
+for suffix, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
+  local class = tonumber(string.match(suffix, '^%d+'))
   warm_of[class] = warm_of[class] or {}
-  for _, places in ipairs({warm, warm_of[class]}) do places[#places + 1] = place end
-  takes[place] = tonumber(jobs)
+  for _, suffixes in ipairs({warm, warm_of[class]}) do suffixes[#suffixes + 1] = suffix end
+  takes[suffix] = tonumber(jobs)
 end
 
 local reply, leases, taken, cleared, bytes, bytes_max = {'ok'}, {}, 0, 0, 0, tonumber(ARGV[13])

@@ -18,8 +18,8 @@ local function serve(priority, class, margin, most, warm_lane)
       owner, tonumber(redis.call('ZSCORE', class_queue, owner)), nil, true
   end
   local scope, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
-  local places, due = room(scope, now)
-  if places < 1 then
+  local allowed, due = room(scope, now)
+  if allowed < 1 then
     block(scope, priority .. ':' .. class, now, due)
     drop_tenant(priority, class, tenant)
     cleared = cleared + 1
@@ -43,8 +43,8 @@ local function serve(priority, class, margin, most, warm_lane)
   end
   local endpoint = select(4, parts_of(lane))
   local lane_scope = 'e:' .. tenant .. ':' .. endpoint
-  local lane_places, lane_due = room(lane_scope, now)
-  if lane_places < 1 then
+  local lane_allowed, lane_due = room(lane_scope, now)
+  if lane_allowed < 1 then
     block(lane_scope, lane, now, lane_due)
     if siblings == 0 then drop_tenant(priority, class, tenant) end
     cleared = cleared + 1
@@ -55,7 +55,7 @@ local function serve(priority, class, margin, most, warm_lane)
   tenants_on[class_queue] = tenants_on[class_queue] or redis.call('ZCARD', class_queue)
   ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
   local step, tenants = charged / limits(scope).weight, tenants_on[class_queue]
-  most = math.min(most, places, lane_places, math.floor(margin / (charged / tenants)) + 1)
+  most = math.min(most, allowed, lane_allowed, math.floor(margin / (charged / tenants)) + 1)
   if next_start then most = math.min(most, math.floor((next_start - virtual_start) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
