@@ -11,7 +11,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- A freed number keeps a placeholder in the HASH: a set that no worker meets and no tenant can request. The previous
 -- release gives out HLEN + 1 as the next number, which must not be in use.
-local function unused(number) return '{"regions":["\\u0000free ' .. number .. '"]}' end
+local function placeholder(number) return '{"regions":["\\u0000free ' .. number .. '"]}' end
 
 local set, tenant = ARGV[1], ARGV[2]
 local own = KEYS[2] .. ':' .. tenant
@@ -25,10 +25,10 @@ end
 if not number then
   local known, used = redis.call('HGETALL', KEYS[1]), 0
   for n = 1, #known, 2 do
-    if known[n] == unused(known[n + 1]) then number = known[n + 1] else used = used + 1 end
+    if known[n] == placeholder(known[n + 1]) then number = known[n + 1] else used = used + 1 end
   end
   if used >= tonumber(ARGV[3]) and sets >= tonumber(ARGV[7]) then return {'full', tostring(used)} end
-  if number then redis.call('HDEL', KEYS[1], unused(number)) else number = tostring(#known / 2 + 1) end
+  if number then redis.call('HDEL', KEYS[1], placeholder(number)) else number = tostring(#known / 2 + 1) end
   redis.call('HSET', KEYS[1], set, number)
 end
 local users = KEYS[3] .. ':' .. number

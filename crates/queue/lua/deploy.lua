@@ -36,7 +36,7 @@ end
 local made = redis.call('HLEN', KEYS[1])
 -- Counts the names of endpoints and of endpoints that are deleted as a whole. An endpoint of which some versions are
 -- deleted has a field in both hashes.
-local function names()
+local function count_names()
   local known = redis.call('HLEN', KEYS[2])
   for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
     if redis.call('HEXISTS', KEYS[2], name) == 0 then known = known + 1 end
@@ -44,7 +44,8 @@ local function names()
   return known
 end
 local names_max = tonumber(ARGV[6])
-if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= names_max and names() >= names_max then
+if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= names_max
+    and count_names() >= names_max then
   return {'', '', 'names'}
 end
 if made - tonumber(redis.call('HGET', KEYS[3], ARGV[1]) or 0) >= tonumber(ARGV[5]) then return {'', '', 'versions'} end

@@ -20,7 +20,7 @@ local EVENTS_OVER, OUTPUTS_BYTES_OVER = 50, 65536
 -- Stores outputs in this server's memory only, neither in the append-only file nor on replicas. A restart or a failover
 -- leaves a gap, which readers detect by the indexes. The caller turns replication on again. The ID of an entry is
 -- `<attempt>-<end>`, so that an entry can be found by index.
-local function keep_outputs(id, tenant, run, index, count, texts)
+local function store_outputs(id, tenant, run, index, count, texts)
   local key, most, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
   if over_memory(tenant, #texts, ARGV[6], now) then most = OUTPUTS_BYTES_OVER end
   redis.set_repl(redis.REPL_NONE)
@@ -53,7 +53,7 @@ local function is_watched_by_older(watch)
   return false
 end
 
-local function keep(id, fence, kind, extra, message)
+local function store(id, fence, kind, extra, message)
   local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told', 'ckey',
     'said')
   if job[1] ~= 'running' or job[2] ~= fence then return 'stale_fence' end
@@ -79,7 +79,7 @@ local function keep(id, fence, kind, extra, message)
   end
   if kind == 'outputs' then
     local texts, index = cjson.decode(message), tonumber(extra)
-    local is_kept, why = pcall(keep_outputs, id, tenant, job[3], index, #texts, message)
+    local is_kept, why = pcall(store_outputs, id, tenant, job[3], index, #texts, message)
     redis.set_repl(redis.REPL_ALL)
     if not is_kept then error(why, 0) end
     local is_hooked = job[5] and string.find(job[5], 'job.output', 1, true)
@@ -106,6 +106,6 @@ end
 
 for n = 7, #ARGV, 5 do
   -- A message that cannot be stored is lost; the job continues.
-  reply[#reply + 1] = attempt('event', keep, unpack(ARGV, n, n + 4)) or 'stale_fence'
+  reply[#reply + 1] = attempt('event', store, unpack(ARGV, n, n + 4)) or 'stale_fence'
 end
 return reply

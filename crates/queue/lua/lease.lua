@@ -29,26 +29,26 @@
 local WARM_MS = 60000 -- a waiter that stays parks again before that
 local LEASE_PARTS = 8 -- parts of each lease in the reply
 -- Entries and lanes without a lease that one call may clear.
-local IN_THE_WAY = 100
+local CLEARED_MAX = 100
 local RUNS_TTL_MS = 7 * 86400000
 
-while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_full do
+while taken < want and cleared < CLEARED_MAX and bytes < bytes_max and not is_full do
   local priority, class, margin, most, lane = choose()
   if not priority then break end
-  local had = taken
+  local taken_before = taken
   serve(priority, class, margin, most, lane)
   return_earlier_jobs()
-  if lane then takes[lane_suffix(lane)] = takes[lane_suffix(lane)] - (taken - had) end
-  if taken > had then
+  if lane then warm_capacity[lane_suffix(lane)] = warm_capacity[lane_suffix(lane)] - (taken - taken_before) end
+  if taken > taken_before then
     if priority > 0 then passed[priority] = 0 end
     for lower = priority + 1, 2 do
-      passed[lower] = waits[lower] and passed[lower] + taken - had or 0
+      passed[lower] = has_jobs[lower] and passed[lower] + taken - taken_before or 0
     end
   end
 end
 for priority = 0, 2 do write_virtual_times(priority) end
 for priority = 1, 2 do
-  if not waits[priority] then passed[priority] = 0 end
+  if not has_jobs[priority] then passed[priority] = 0 end
   if passed[priority] ~= before[priority] then
     if passed[priority] == 0 then
       redis.call('HDEL', ROOT .. ':passed', priority)
@@ -79,7 +79,7 @@ end
 if taken > 0 or is_full then
   -- The wake-up that led to this call may have been for more jobs than it leased. It is passed on, even if only this
   -- worker lacks the room.
-  for suffix in pairs(takes) do takes[suffix] = math.huge end
+  for suffix in pairs(warm_capacity) do warm_capacity[suffix] = math.huge end
   local _, more, _, _, lane = choose()
   if more then wake(more, lane) end
 end
@@ -87,7 +87,7 @@ if taken > 0 then
   return reply
 elseif is_full then
   reply[1] = 'full'
-elseif cleared >= IN_THE_WAY then
+elseif cleared >= CLEARED_MAX then
   reply[1] = 'again'
 elseif waiter ~= '' then
   for requirement_set, gib in pairs(capability) do

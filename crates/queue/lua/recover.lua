@@ -133,13 +133,13 @@ local function check_ended(id, job)
 end
 
 -- Whether this sweep counts: from its first step on, unless another sweep has interfered.
-local counts_anew = tenant == '' and entry == ''
-if counts_anew then
+local is_counting = tenant == '' and entry == ''
+if is_counting then
   redis.call('DEL', RECOUNT)
 else
   local at = redis.call('HMGET', RECOUNT, ':tenant', ':at')
-  counts_anew = at[1] == tenant and at[2] == entry
-  if not counts_anew then redis.call('DEL', RECOUNT) end
+  is_counting = at[1] == tenant and at[2] == entry
+  if not is_counting then redis.call('DEL', RECOUNT) end
 end
 
 local function check(id)
@@ -149,7 +149,7 @@ local function check(id)
     redis.call('ZADD', QUARANTINE, now, id)
     repaired('quarantine')
   end
-  if counts_anew and job.size then count(RECOUNT, 'bytes t:' .. tenant, tonumber(job.size) or 0) end
+  if is_counting and job.size then count(RECOUNT, 'bytes t:' .. tenant, tonumber(job.size) or 0) end
   if not job.state then return end
   if job.ended then return check_ended(id, job) end
   if job.state == 'queued' then
@@ -169,7 +169,7 @@ local function check(id)
     redis.call('ZADD', ROOT .. ':deadlines', due, id)
     repaired('deadline')
   end
-  if counts_anew then recount(job.state, job.lane, job.ckey, 1) end
+  if is_counting then recount(job.state, job.lane, job.ckey, 1) end
 end
 
 -- "<open|running|ready|bytes> <field>" -> by how much the last sweep found the counter too large.
@@ -265,11 +265,11 @@ if tenant ~= '' then
     tenant, entry = next_tenant(tenant), ''
   end
 end
-if counts_anew and tenant == '' then
+if is_counting and tenant == '' then
   flush()
   compare()
   count_beside()
-elseif counts_anew then
+elseif is_counting then
   redis.call('HSET', RECOUNT, ':tenant', tenant, ':at', entry)
   redis.call('PEXPIRE', RECOUNT, DRIFT_MS)
 end

@@ -102,7 +102,7 @@ impl Record {
         }
     }
 
-    /// As `keep_outputs` of `lua/event.lua`.
+    /// As `store_outputs` of `lua/event.lua`.
     pub(super) fn keep_outputs(&mut self, index: u64, values: Vec<Box<RawValue>>, at_ms: u64) {
         let end = |kept: &KeptOutputs| (kept.attempt, kept.index + (kept.values.len() as u64).max(1));
         let new = KeptOutputs { attempt: self.attempt, index, values, at_ms };

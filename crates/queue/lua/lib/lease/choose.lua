@@ -10,7 +10,7 @@ local function loaded_lane(priority, suffixes)
   for _, suffix in ipairs(suffixes or {}) do
     local lane = priority .. ':' .. suffix
     local _, class, tenant = parts_of(lane)
-    if takes[suffix] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
+    if warm_capacity[suffix] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
       and redis.call('ZSCORE', class_queue_key(priority, class), tenant) then
       return lane
     end
@@ -63,7 +63,7 @@ local function warm_lane_of(priority, class)
   if not is_within(capability, class) then return loaded_lane(priority, warm_of[class]) end
   local open = loaded_lane(priority, warm)
   local due_lane = open and next_lane(priority, class)
-  if not due_lane or (takes[lane_suffix(due_lane)] or 0) > 0
+  if not due_lane or (warm_capacity[lane_suffix(due_lane)] or 0) > 0
     or now - ready_since(priority, class) >= warm_preference_ms then
     return nil
   end
@@ -73,7 +73,7 @@ end
 local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
 passed = {tonumber(passed[1]) or 0, tonumber(passed[2]) or 0}
 local before = {passed[1], passed[2]}
-local waits = {redis.call('EXISTS', class_starts_key(1)) == 1, redis.call('EXISTS', class_starts_key(2)) == 1}
+local has_jobs = {redis.call('EXISTS', class_starts_key(1)) == 1, redis.call('EXISTS', class_starts_key(2)) == 1}
 
 -- What to serve next: priority, class, margin, the most jobs, and the lane if it goes out of turn.
 local function choose()
@@ -92,11 +92,12 @@ local function choose()
       -- Stops where a lower priority is due for one start.
       local most = want - taken
       for lower = priority + 1, 2 do
-        if waits[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
+        if has_jobs[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
       end
       local lane = warm_lane_of(priority, class)
       if lane then
-        return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[lane_suffix(lane)]), lane
+        return priority, tonumber((select(2, parts_of(lane)))), math.huge,
+          math.min(most, warm_capacity[lane_suffix(lane)]), lane
       end
       return priority, class, margin, most
     end

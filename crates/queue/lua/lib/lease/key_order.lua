@@ -13,7 +13,8 @@ local function serves(lane)
   local _, class, tenant, endpoint = parts_of(lane)
   class = tonumber(class)
   local fits = reserved_class and class == reserved_class
-    or not reserved_class and (is_within(capability, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
+    or not reserved_class
+      and (is_within(capability, class) or (warm_capacity[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
   return fits and room('e:' .. tenant .. ':' .. endpoint, now) >= 1
 end
 
