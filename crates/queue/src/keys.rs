@@ -1,78 +1,80 @@
-//! Every Redis key, its type and its life. Nothing else in Rust spells one; the `keys` files of `lua/lib` derive the
-//! same from the root.
+//! Every Redis key, its type and its lifetime. No other Rust module spells a key; the `keys` files of `lua/lib` derive
+//! the same ones from the root. Some spellings differ from the names used elsewhere (`:shelf:`, `:tags:`, `:f:`,
+//! `gates`): they stay, because replicas of the previous release use the same keys during an upgrade.
 //!
-//! | key below `{prefix:shard}` | type | what | life |
+//! | key below `{prefix:shard}` | type | content | lifetime |
 //! |---|---|---|---|
-//! | `:j:<id>` | HASH | the job record, the truth | until history has it |
-//! | `:e:<id>` | STREAM | a job's messages: progress, log; output where a webhook or a replica of the release before wants it | as the record |
-//! | `:o:<id>` | STREAM | outputs of a job, `<attempt>-<end>`; in memory alone, neither in the append-only file nor at replicas | an hour after the last, 1,000 entries, 1 MiB |
-//! | `:d:<id>` | LIST | jobs that wait for this one, `<id> <success or completion>` | until it has ended |
-//! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
-//! | `:lanes:<priority>:<class>:<tenant>` | ZSET | a tenant's lanes with ready jobs, by turn | while not empty |
-//! | `:shelf:<priority>:<class>` | ZSET | tenants with ready jobs, by start tag | while not empty |
-//! | `:fair:<priority>:<class>` | HASH | the shelf's virtual time `:now`, and tags of tenants that left it ahead | while the shelf is not empty |
-//! | `:tags:<priority>` | ZSET | classes with ready jobs, by tag | while not empty |
+//! | `:j:<id>` | HASH | the job record, the source of truth | until the job is in history |
+//! | `:e:<id>` | STREAM | a job's messages: progress, log; output if a webhook or a replica of the previous release reads it | same as the record |
+//! | `:o:<id>` | STREAM | outputs of a job, `<attempt>-<end>`; in memory only, neither in the append-only file nor on replicas | an hour after the last, 1,000 entries, 1 MiB |
+//! | `:d:<id>` | LIST | jobs that depend on this one, `<id> <success or completion>` | until it has ended |
+//! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs; requeued ones, which go first (reaped, released, retried) | while not empty |
+//! | `:lanes:<priority>:<class>:<tenant>` | ZSET | a tenant's lanes with ready jobs, by sequence | while not empty |
+//! | `:shelf:<priority>:<class>` | ZSET | a class queue: its active tenants by virtual start | while not empty |
+//! | `:fair:<priority>:<class>` | HASH | the class queue's virtual time `:now`, and virtual starts of tenants that became inactive ahead of it | while the class queue is not empty |
+//! | `:tags:<priority>` | ZSET | classes with ready jobs, by virtual start | while not empty |
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
-//! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
-//! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
-//! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | 401 days |
-//! | `:spent:<day>:gates` | HASH | what ended attempts took on a day, by gate, micro-dollars | 3 days |
-//! | `:timings:<tenant>:<endpoint>:<hour>` | HASH | how long the parts of attempts took that ended in an hour (since 1970), by version (timings.rs) | 49 hours |
+//! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | unlimited |
+//! | `:flow` | HASH | jobs that were submitted, started, started late and run, by lane, or by endpoint and kind of GPU (flow.rs); only grows | unlimited |
+//! | `:spent:<day>` | HASH | costs of attempts that ended on a day (UTC, since 1970), by tenant, endpoint, batch and instance (costs/spent.rs) | 401 days |
+//! | `:spent:<day>:gates` | HASH | costs of attempts that ended on a day, by limit scope, micro-dollars | 3 days |
+//! | `:timings:<tenant>:<endpoint>:<hour>` | HASH | durations of the parts of attempts that ended in an hour (since 1970), by version (timings.rs) | 49 hours |
 //! | `:unmet` | STRING | the autoscaler was notified that no worker waits for the ready jobs | half a second |
-//! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
+//! | `:turn` | STRING | counter that orders lanes and waiters | unlimited |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
-//! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
-//! | `:bytes` | HASH | bytes that the records of a tenant (`t:<tenant>`) take, ended ones too: the sum of their `size` | while not empty |
+//! | `:open` `:running` | HASH | number of open jobs and of running jobs of a limit scope | while not empty |
+//! | `:bytes` | HASH | bytes that the records of a tenant (`t:<tenant>`) take, including ended ones: the sum of their `size` | while not empty |
 //! | `:beside` | HASH | bytes that a tenant's schedules and pending webhook deliveries take: the sum of their `size` | while not empty |
-//! | `:streamed:<hour>` | HASH | bytes of outputs that a tenant's jobs have kept in an hour (since 1970); in memory alone, as they are | two hours |
-//! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
-//! | `:budgets` `:stood` | HASH | what a gate may spend on a day, its state at the last look (budgets.rs) | for ever |
-//! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
-//! | `:holds` | ZSET | gates that time opens, and concurrency keys to look at again, by due time | until then |
-//! | `:waiting:<gate>` | ZSET | the line of a concurrency key: its queued jobs, `<id> <lane>` by arrival | while not empty |
-//! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
+//! | `:streamed:<hour>` | HASH | bytes of outputs that a tenant's jobs have stored in an hour (since 1970); in memory only, like the outputs | two hours |
+//! | `:limits` `:rate` | HASH | limits of a scope, until when it is paused (`p:<scope>`), and whether its tenant is disabled (`d:<scope>`); theoretical arrival time of its next start | unlimited |
+//! | `:budgets` `:stood` | HASH | daily budget of a scope; its state at the last check (budgets.rs) | unlimited |
+//! | `:held:<scope>` | ZSET | tenants (`<priority>:<class>`) or lanes that a limit scope blocks | until it has room |
+//! | `:holds` | ZSET | scopes that time unblocks, and concurrency keys to check again, by due time | until then |
+//! | `:waiting:<scope>` | ZSET | the queue of a concurrency key: its queued jobs, `<id> <lane>` by time of submit | while not empty |
+//! | `:leases` | ZSET | running jobs by the expiry of their lease, unix ms | while not empty |
 //! | `:runs:<worker>` | HASH | the jobs that a worker runs, and the part of a slot that each takes, in millionths | while not empty, a week after its last lease |
-//! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
+//! | `:scheduled` | ZSET | scheduled jobs by due time, unix ms | while not empty |
 //! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |
 //! | `:settle` | ZSET | `ended <id>` and `ready <id>` to settle, by time | while not empty |
 //! | `:ended` | ZSET | ended jobs by the time they may move to history | until then |
-//! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not tried again, by end | until history has them |
-//! | `:hold:<class>` | STRING | the worker that makes room for a job of this class | `HOLD_MS` |
+//! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not retried, by end | until history has them |
+//! | `:hold:<class>` | STRING | the worker that reserves room for a job of this class | `HOLD_MS` |
 //! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
-//! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | waiting pulls whose worker has this endpoint loaded and takes more, by rank | a minute, or while one waits |
-//! | `:parked:<demands>` | ZSET | waiting pulls `<replica>/<waiter>/<demands>.<demands>...` that meet these demands, by reach, GiB and rank | while not empty |
-//! | `:quarantine` | ZSET | jobs whose record cannot be read, by when that was found, unix ms (quarantine.rs) | until an operator decides |
-//! | `:quarantine_why` | HASH | what could not be read of them | as they |
-//! | `:faults` | HASH | how often a part of a script that is no single job's has failed, by its name | for ever |
-//! | `:recount` | HASH | how far the recovery sweep has come, and how many open jobs it has seen by gate and lane (lua/lib/recount.lua) | while it goes on |
+//! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | parked pulls whose worker has this endpoint loaded and takes more jobs, by rank | a minute, or while one waits |
+//! | `:parked:<requirement set>` | ZSET | parked pulls `<replica>/<waiter>/<set>.<set>...` of workers that meet this requirement set, by GiB and rank | while not empty |
+//! | `:quarantine` | ZSET | jobs whose record cannot be read, by the time this was found, unix ms (quarantine.rs) | until an operator decides |
+//! | `:quarantine_why` | HASH | what could not be read of them | same as `:quarantine` |
+//! | `:faults` | HASH | how often a part of a script that belongs to no single job has failed, by its name | unlimited |
+//! | `:recount` | HASH | the position of the recovery sweep, and the open jobs counted so far by scope and lane (lua/lib/recount.lua) | during the sweep |
 //! | `:drift` | HASH | by how much the last sweep found `:open`, `:running`, `:ready` and `:bytes` too large | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
-//! | `:i:<tenant>:s:<hash>` | STRING | `<schedule> <request hash>` of a schedule's idempotency key; the release before keeps it in `:i:<tenant>:<hash>` | 24 h |
-//! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
-//! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
-//! | `:b:<batch>:parts` | LIST | names of the objects they are written down in | an hour after its end |
+//! | `:i:<tenant>:s:<hash>` | STRING | `<schedule> <request hash>` of a schedule's idempotency key; the previous release stores it in `:i:<tenant>:<hash>` | 24 h |
+//! | `:b:<batch>` | HASH | a batch: its spec, counts and progress (batches.rs) | 30 days after its end |
+//! | `:b:<batch>:ended` | LIST | its ended jobs that are not collected yet | while not empty |
+//! | `:b:<batch>:parts` | LIST | names of the objects that hold the collected jobs | an hour after its end |
 //! | `:batches` | ZSET | batches that have not ended, by creation | while not empty |
-//! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | as the batches, the last 10,000 |
-//! | `:batches_tidy` | ZSET | ended batches by the time there is something to tidy away | as the batches |
+//! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | same as the batches, the last 10,000 |
+//! | `:batches_tidy` | ZSET | ended batches by the time of their next cleanup | same as the batches |
 //! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h |
 //! | `:schedule:<id>` | HASH | a schedule | until deleted |
-//! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
-//! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
-//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it is unchanged | until deleted |
-//! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
+//! | `:schedules` | ZSET | schedules that are not paused, by the time to check them, unix ms | while not empty |
+//! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all with score 0: ids sort by creation | while not empty |
+//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` accepts a tick only while it is unchanged | until deleted |
+//! | `:hooks` | ZSET | webhook deliveries by the time of their next attempt, unix ms | while not empty |
 //! | `:w:<message>` | HASH | a webhook delivery: event, receiver, attempts, body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
 //! | `:tracing` | STRING | a replica exports traces | a minute after the last claim |
-//! | `:traces` | ZSET | ended jobs whose trace is not exported yet, by the time of the next try, unix ms | while not empty, 10,000 |
-//! | `:tenants` | ZSET | tenants with records, all of score 0, for the recovery sweep | as their records |
-//! | `:mark` | STRING | written before each WAIT (mark.lua) | for ever, where replicas are waited for |
-//! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
-//! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
-//! | `:signal:all` | channel | work that any replica may do | |
+//! | `:traces` | ZSET | ended jobs whose trace is not exported yet, by the time of the next attempt, unix ms | while not empty, 10,000 |
+//! | `:tenants` | ZSET | tenants with records, all with score 0, for the recovery sweep | same as their records |
+//! | `:mark` | STRING | written before each WAIT (mark.lua) | unlimited, if writes wait for replicas |
+//! | `:role:<role>` | STRING | the replica that performs a sweep at present | seconds |
+//! | `:signal:<replica>` | channel | wake-ups and job changes for one API replica | |
+//! | `:signal:all` | channel | work that any replica can do | |
 //! | `:signal:autoscaler` | channel | jobs are ready that no worker waits for | |
 //!
-//! A gate is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
+//! A limit scope is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named
+//! `<priority digit>:<class>:<tenant>:<endpoint>`. The registry has a root of its own, `{prefix:registry}`.
 
 use sha2::{Digest, Sha256};
 

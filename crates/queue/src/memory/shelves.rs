@@ -1,4 +1,4 @@
-//! Like `lua/lib/shelves.lua` and `lua/lib/enqueue.lua`: where ready jobs wait, and whose turn it is. Every sum is computed in the same order as
+//! Like `lua/lib/class_queues.lua` and `lua/lib/enqueue.lua`: where ready jobs wait, and whose turn it is. Every sum is computed in the same order as
 //! there, because tags decide by their last bit.
 
 use std::collections::{HashMap, HashSet, VecDeque};
