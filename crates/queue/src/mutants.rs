@@ -1,21 +1,21 @@
-//! Planted bugs, one at a time, chosen by `STOKE_MUTANT`: what the chaos checker must catch. Compiled in only with the feature
-//! `mutants`, which no release has.
+//! Planted bugs that the chaos checker must catch. `STOKE_MUTANT` selects one of them. Compiled only with the feature
+//! `mutants`, which no release enables.
 
 use std::sync::LazyLock;
 
-/// Where a bug is planted.
+/// The place of a planted bug.
 enum Bug {
-    /// In the text of a script, or of every script that has them (`""`): these words become those.
+    /// In the text of a script, or of every script that contains it (`""`): script, text, replacement.
     Lua(&'static [(&'static str, &'static str, &'static str)]),
-    /// In Rust, where [`is`] is asked.
+    /// In Rust, where [`is`] is called.
     Rust,
 }
 
-/// Every mutant, and what is wrong with it.
+/// All mutants. The comment of each describes the bug.
 const MUTANTS: [(&str, Bug); 20] = [
-    // Whoever reports ends the attempt, whether it holds the lease or not.
+    // A report ends the attempt even if its sender does not hold the lease.
     ("no-fence-check", Bug::Lua(&[("finish", "if job.fence ~= fence then", "if false then")])),
-    // A report that comes after the end puts its result in the place of the one that is there.
+    // A report after the end of a job replaces the job's result.
     (
         "late-result-shown",
         Bug::Lua(&[
@@ -27,11 +27,11 @@ const MUTANTS: [(&str, Bug); 20] = [
             ),
         ]),
     ),
-    // A job leaves its lane before anything says who has it: it is lost with its worker.
+    // A job leaves its lane before its lease is stored, so it is lost with its worker.
     ("ack-before-commit", Bug::Lua(&[("lease", "redis.call('ZADD', ROOT .. ':leases', unpack(leases))", "")])),
-    // The batch's count follows the script by and by, in calls of its own.
+    // The counters of a batch are not updated in the script that ends the job.
     ("count-outside-script", Bug::Lua(&[("", "count(batch_key(job.batch), state, 1)", "")])),
-    // The end is told before it is known whether it is one.
+    // A webhook is notified of the end before the script has decided whether the job ends.
     (
         "hook-before-commit",
         Bug::Lua(&[(
@@ -40,9 +40,9 @@ const MUTANTS: [(&str, Bug); 20] = [
             "if not job then return 'not_found' end\n  notify_webhook(job, 'job.completed', nil, now)",
         )]),
     ),
-    // Leases are taken back as soon as Redis is up.
+    // Leases are taken back as soon as Redis is up, without a grace period.
     ("reaper-without-grace", Bug::Rust),
-    // A repeated submit is a second job.
+    // A repeated submit creates a second job.
     (
         "key-not-stored",
         Bug::Lua(&[(
@@ -51,7 +51,7 @@ const MUTANTS: [(&str, Bug); 20] = [
             "submit.ids[new.part] = known[n] or new.id",
         )]),
     ),
-    // A running job is shown as cancelled, and goes on under its lease: its report makes it another end.
+    // A running job is marked as cancelled but keeps its lease, so its report ends it again.
     (
         "cancel-does-not-fence",
         Bug::Lua(&[
@@ -67,14 +67,14 @@ const MUTANTS: [(&str, Bug); 20] = [
             ("finish", "if job.state ~= 'running' then", "if job.state ~= 'running' and job.state ~= 'cancelled' then"),
         ]),
     ),
-    // All leases of a job are its first attempt.
+    // All leases of a job count as its first attempt.
     (
         "attempt-not-counted",
         Bug::Lua(&[("lease", "(tonumber(job[5]) or 0) + 1", "math.max(tonumber(job[5]) or 0, 1)")]),
     ),
-    // What has ended keeps its place among the leases.
+    // An ended job keeps its entry among the leases.
     ("lease-left-behind", Bug::Lua(&[("", "stopped[#stopped + 1] = job.id", "")])),
-    // A lost job stands in its lane twice.
+    // A lost job is put into its lane twice.
     (
         "requeued-twice",
         Bug::Lua(&[(
@@ -83,19 +83,19 @@ const MUTANTS: [(&str, Bug); 20] = [
             "'entry', enqueue(raw_of(job.id), job.lane, true) and enqueue(raw_of(job.id), job.lane, true)",
         )]),
     ),
-    // 202 first, Redis afterwards.
+    // The API answers 202 before it has written to Redis.
     ("submit-before-script", Bug::Rust),
-    // A delivery is forgotten when it is begun: with its sender it is lost.
+    // A delivery is removed when an attempt starts, so it is lost with its sender.
     (
         "hook-forgotten-at-claim",
         Bug::Lua(&[("hook_claim", "redis.call('ZADD', hooks, until_ms, id)", "redis.call('ZREM', hooks, id)")]),
     ),
-    // A job that always fails is tried for ever.
+    // A job that always fails is retried without end.
     (
         "budget-not-spent",
         Bug::Lua(&[("finish", "local used = redis.call('HINCRBY', job_key(job.id), budget, 1)", "local used = 1")]),
     ),
-    // A batch forgets those of its lines that failed.
+    // A batch does not count its failed lines.
     (
         "failures-not-counted",
         Bug::Lua(&[(
@@ -104,9 +104,9 @@ const MUTANTS: [(&str, Bug); 20] = [
             "if state ~= 'failed' then count(batch_key(job.batch), state, 1) end",
         )]),
     ),
-    // What is least urgent goes first.
+    // The least urgent jobs go first.
     ("priority-upside-down", Bug::Lua(&[("lease", "for priority = 0, 2 do", "for priority = 2, 0, -1 do")])),
-    // One record that cannot be read ends the script for all jobs of the call.
+    // One unreadable record ends the script for all jobs of the call.
     (
         "poisoned-record",
         Bug::Lua(&[(
@@ -115,34 +115,34 @@ const MUTANTS: [(&str, Bug); 20] = [
             "return true, body(...)",
         )]),
     ),
-    // A lease takes as many jobs as were asked for, however large they are.
+    // A lease call takes as many jobs as requested, regardless of their size.
     (
         "reply-without-bound",
         Bug::Lua(&[("lease", "bytes >= bytes_max", "false"), ("lease", "bytes < bytes_max", "true")]),
     ),
-    // Whoever knows an id may cancel it.
+    // A tenant can cancel the job of another tenant by its ID.
     ("cancel-by-anybody", Bug::Lua(&[("cancel", "elseif job.tenant ~= tenant then", "elseif false then")])),
-    // The duty that takes leases back panics, and nothing starts it again.
+    // The duty that takes leases back panics and is not restarted.
     ("duty-not-restarted", Bug::Rust),
 ];
 
 static CHOSEN: LazyLock<Option<String>> =
     LazyLock::new(|| std::env::var("STOKE_MUTANT").ok().filter(|name| !name.is_empty()));
 
-/// Their names.
+/// The names of all mutants.
 pub fn names() -> impl Iterator<Item = &'static str> {
     MUTANTS.iter().map(|(name, _)| *name)
 }
 
-/// Whether this is the one that was chosen.
+/// Whether this mutant is selected.
 pub fn is(name: &str) -> bool {
     CHOSEN.as_deref() == Some(name)
 }
 
-/// The source of a script with the chosen bug in it.
+/// The source of a script with the selected bug.
 ///
 /// # Panics
-/// When there is no such mutant, or its words are not there: a bug that is not planted would prove nothing.
+/// If there is no such mutant, or its text is missing: without a planted bug, the checker would prove nothing.
 pub(crate) fn plant(script: &str, source: String) -> String {
     let Some(chosen) = CHOSEN.as_deref() else { return source };
     let found = MUTANTS.iter().find(|(name, _)| *name == chosen);
@@ -150,7 +150,7 @@ pub(crate) fn plant(script: &str, source: String) -> String {
     planted(bug, script, &source).unwrap_or(source)
 }
 
-/// `None` when the bug is not this script's.
+/// The source with the bug, `None` if the bug does not apply to this script.
 fn planted(bug: &Bug, script: &str, source: &str) -> Option<String> {
     let Bug::Lua(words) = bug else { return None };
     let here = |of: &str, from: &str| if of.is_empty() { source.contains(from) } else { of == script };
