@@ -10,27 +10,27 @@ use crate::manifest::{Manifest, Told};
 use crate::part::PartWriter;
 use crate::{BackupId, BackupKeys, Error, Store};
 
-/// What to back up, and where to.
+/// Source and destination of a backup.
 pub struct Creation<'a> {
     /// The queue.
     pub redis: &'a RedisConfig,
-    /// Where backups lie.
+    /// The store of backups.
     pub store: &'a Store,
-    /// What they are sealed with.
+    /// The keys that seal them.
     pub keys: &'a BackupKeys,
-    /// How long writers may be made to wait for each root; `None`: never.
+    /// How long writers may be blocked for each root; `None` = never.
     pub pause: Option<Duration>,
-    /// Where sealed parts wait until they are sent; they are deleted afterwards.
+    /// The folder for sealed parts until they are uploaded; they are deleted afterwards.
     pub scratch: &'a Path,
     /// Called with the number of keys copied so far.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// Makes a backup.
+/// Creates a backup.
 ///
 /// # Errors
-/// [`Error::Queue`], [`Error::Objects`] or [`Error::Scratch`]: no backup is there, and what was sent of it goes with the next thinning
-/// out.
+/// [`Error::Queue`], [`Error::Objects`] or [`Error::Scratch`]: no backup was created. The next cleanup deletes the
+/// parts that were uploaded.
 pub async fn create(creation: Creation<'_>) -> Result<Manifest, Error> {
     let Creation { redis, store, keys, pause, scratch, progress } = creation;
     let source = Source::connect(redis).await?;

@@ -1,46 +1,46 @@
-//! What can go wrong, one variant per thing an operator would do about it.
+//! The errors of backups, one variant for each action that an operator would take.
 
 /// The error of backups.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Redis.
+    /// Redis failed.
     #[error(transparent)]
     Queue(#[from] stokehold_queue::Error),
-    /// S3.
+    /// S3 failed.
     #[error(transparent)]
     Objects(#[from] stokehold_objects::Error),
-    /// A setting that means nothing.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(String),
-    /// There is no whole backup of this name.
+    /// There is no complete backup with this name.
     #[error("there is no backup {0}; `stoke backup list` shows the existing ones")]
     NotFound(String),
-    /// The key that it was sealed with is not here.
+    /// The key that sealed the backup is not configured.
     #[error("the backup was sealed with the key {wanted}, but STOKE_BACKUP_KEY holds {held}")]
     WrongKey {
-        /// The fingerprint of its key.
+        /// The fingerprint of that key.
         wanted: String,
-        /// Those of the keys that are here.
+        /// The fingerprints of the configured keys.
         held: String,
     },
-    /// It is not what was written.
+    /// The backup differs from what was written.
     #[error("{object} is damaged: {why}; create another backup")]
     Damaged {
-        /// Which object.
+        /// The damaged object.
         object: String,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// It was made by a later release.
+    /// A later release created the backup.
     #[error(
         "the backup has format {format} (release {release}), and this release reads up to {known}; restore it with that release"
     )]
     Newer {
-        /// Its format.
+        /// The format of the backup.
         format: u32,
-        /// Who made it.
+        /// The release that created it.
         release: String,
-        /// The newest that is known here.
+        /// The newest format that this release reads.
         known: u32,
     },
     /// The target of the restore is not empty.
@@ -51,21 +51,21 @@ pub enum Error {
         "the backup has {wanted} shards, but shards (STOKE_REDIS_SHARDS) is {here}; job ids name their shard, so the number can grow but not shrink"
     )]
     FewerShards {
-        /// As many as it has.
+        /// Shards of the backup.
         wanted: u8,
-        /// As many as there are here.
+        /// Shards of the target.
         here: u8,
     },
-    /// The folder for parts that wait to be sent.
+    /// The scratch folder for parts failed.
     #[error("cannot {step} a part in the scratch folder (--scratch)")]
     Scratch {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No random numbers.
+    /// The system has no random numbers.
     #[error("the system's random generator failed")]
     Random,
 }

@@ -1,4 +1,4 @@
-//! A backup's name: when it was begun, and something that no other has. Names sort by time.
+//! The name of a backup: its start time and a random part. Names sort by time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,28 +11,28 @@ use crate::Error;
 
 const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
 
-/// Letters of the stamp: `20261123T050000Z`.
+/// Length of the time stamp, e.g. `20261123T050000Z`.
 const STAMP_LETTERS: usize = 16;
 
-/// As `20261123T050000Z-9f3c1d2e`.
+/// The name of a backup, e.g. `20261123T050000Z-9f3c1d2e`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BackupId(String);
 
 impl BackupId {
-    /// One that is begun now.
+    /// A name for a backup that starts now.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         let stamp = at(now_ms).format(STAMP).unwrap_or_default();
         Self(format!("{stamp}-{:08x}", rand::random::<u32>()))
     }
 
-    /// When it was begun, unix milliseconds.
+    /// The start time, unix milliseconds.
     #[must_use]
     pub fn began_ms(&self) -> u64 {
         began_ms(&self.0).unwrap_or(0)
     }
 
-    /// Its name.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -14,25 +14,25 @@ use crate::Error;
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 24;
 
-/// More keys than this are not kept at hand.
+/// The most keys that can be configured.
 const KEYS_MAX: usize = 8;
 
-/// What the nonce and the tag add to what is sealed.
+/// Bytes that the nonce and the tag add to a sealed text.
 pub(crate) const SEAL_BYTES: usize = NONCE_BYTES + 16;
 
-/// The keys of backups: sealed with the first one, opened with any.
+/// The keys of backups: the first one seals, any of them opens.
 #[derive(Clone)]
 pub struct BackupKeys(Vec<[u8; KEY_BYTES]>);
 
-/// One of them.
+/// One key.
 #[derive(Clone)]
 pub(crate) struct BackupKey([u8; KEY_BYTES]);
 
 impl BackupKeys {
-    /// As `STOKE_BACKUP_KEY` has them: 64 hexadecimal digits each, with commas between them.
+    /// Parses the value of `STOKE_BACKUP_KEY`: keys of 64 hexadecimal digits, separated by commas.
     ///
     /// # Errors
-    /// [`Error::Setting`], which does not repeat them.
+    /// [`Error::Setting`], without the keys in its message.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
             Error::Setting(format!(
@@ -48,12 +48,12 @@ impl BackupKeys {
         (1..=KEYS_MAX).contains(&keys.len()).then_some(Self(keys)).ok_or_else(wrong)
     }
 
-    /// The one to seal with.
+    /// The key that seals.
     pub(crate) fn current(&self) -> BackupKey {
         BackupKey(self.0[0])
     }
 
-    /// The one of this fingerprint.
+    /// The key with this fingerprint.
     pub(crate) fn of(&self, fingerprint: &str) -> Result<BackupKey, Error> {
         let mut keys = self.0.iter().map(|key| BackupKey(*key));
         keys.find(|key| key.fingerprint() == fingerprint)
@@ -78,8 +78,8 @@ impl BackupKey {
         hex::encode(&Sha256::new().chain_update("stokehold backup key\0").chain_update(self.0).finalize()[..8])
     }
 
-    /// Nonce and sealed text. XChaCha20-Poly1305, whose nonces may be random; `bound` identifies the content, so that
-    /// it cannot be passed off as another.
+    /// Seals `msg`: returns the nonce followed by the sealed text. The cipher is XChaCha20-Poly1305, whose nonces may be
+    /// random. `bound` identifies the content, so that it cannot be passed off as another.
     pub(crate) fn seal(&self, bound: &str, msg: &[u8]) -> Result<Vec<u8>, Error> {
         let mut nonce = [0; NONCE_BYTES];
         OsRng.try_fill_bytes(&mut nonce).map_err(|_| Error::Random)?;
@@ -88,7 +88,7 @@ impl BackupKey {
         Ok([&nonce[..], &text].concat())
     }
 
-    /// What [`BackupKey::seal`] has sealed; `None` when it is not that.
+    /// Opens what [`BackupKey::seal`] has sealed; `None` for anything else.
     pub(crate) fn open(&self, bound: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, msg) = sealed.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload { msg, aad: bound.as_bytes() };

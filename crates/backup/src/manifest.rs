@@ -7,36 +7,36 @@ use stokehold_queue::backup::{Census, Moment};
 use crate::Error;
 use crate::key::{BackupKey, BackupKeys};
 
-/// The format that is written, and the newest that is read.
+/// The format that this release writes, and the newest that it reads.
 pub(crate) const FORMAT: u32 = 1;
 
-/// A manifest is this long at most: 64 shards, and parts of 8 MiB of a Redis of terabytes.
+/// Maximum size of a manifest: 64 shards, and parts of 8 MiB of a Redis with terabytes.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// A backup.
+/// The manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// How it is written down.
+    /// The format.
     pub format: u32,
-    /// Its name.
+    /// The name of the backup.
     pub id: String,
-    /// The release that made it.
+    /// The release that created it.
     pub release: String,
-    /// When it was begun, unix milliseconds.
+    /// The start time, unix milliseconds.
     pub began_ms: u64,
-    /// When it was whole, unix milliseconds.
+    /// The time of completion, unix milliseconds.
     pub ended_ms: u64,
-    /// The fingerprint of its key.
+    /// The fingerprint of the key that sealed it.
     pub key: String,
-    /// How many shards there were.
+    /// Number of shards.
     pub shards: u8,
-    /// When each root was copied.
+    /// The time at which each root was copied.
     pub moments: Vec<Moment>,
-    /// What is in it.
+    /// Counts of its content.
     pub census: Census,
     /// Its parts, in order.
     pub parts: Vec<Part>,
-    /// Of all of the above, by the key.
+    /// Seal of all fields above, made with the key.
     #[serde(default)]
     seal: String,
 }
@@ -46,15 +46,15 @@ pub struct Manifest {
 pub struct Part {
     /// Its name in the backup's folder.
     pub name: String,
-    /// As it lies there.
+    /// Size of the stored object, bytes.
     pub size_bytes: u64,
-    /// Of that, hexadecimal.
+    /// SHA-256 of the stored object, hexadecimal.
     pub sha256: String,
-    /// Keys, and parts of large ones, that it holds.
+    /// Number of entries: keys, and parts of large ones.
     pub entries: u64,
 }
 
-/// What a manifest is made of.
+/// The content of a new manifest.
 pub(crate) struct Told {
     pub(crate) id: String,
     pub(crate) began_ms: u64,
@@ -100,7 +100,7 @@ impl Manifest {
         serde_json::from_slice(text).map_err(damaged)
     }
 
-    /// The key that its parts are sealed with, once it is known that this is what was written with it.
+    /// The key that sealed the parts, after checking that the manifest is what was written with it.
     pub(crate) fn verify(&self, keys: &BackupKeys) -> Result<BackupKey, Error> {
         let key = keys.of(&self.key)?;
         let bound = Self { seal: String::new(), ..self.clone() }.bound()?;
@@ -109,13 +109,13 @@ impl Manifest {
         is_whole.then_some(key).ok_or_else(|| Error::Damaged { object: format!("the manifest of {}", self.id), why })
     }
 
-    /// Whether every root is as it was at one moment.
+    /// Whether every root was copied at a single moment.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.moments.iter().all(|moment| moment.is_exact)
     }
 
-    /// As it lies in S3.
+    /// The manifest as stored in S3.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.size_bytes).sum()

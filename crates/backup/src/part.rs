@@ -1,5 +1,5 @@
-//! Parts: lines of JSON, one an entry, compressed and then sealed. A part is made in memory and waits in a scratch folder, sealed, until
-//! it is sent: what Redis waits for is never S3.
+//! Parts: lines of JSON, one per entry, compressed and then sealed. A part is built in memory and stays sealed in a
+//! scratch folder until it is uploaded, so that Redis never waits for S3.
 
 use std::fs;
 use std::io::{BufRead as _, Read as _, Write as _};
@@ -13,16 +13,16 @@ use crate::Error;
 use crate::key::{BackupKey, SEAL_BYTES};
 use crate::manifest::Part;
 
-/// A part is closed once it holds this many bytes before compression.
+/// A part is closed once it contains this many bytes before compression.
 const PART_BYTES: u64 = 8 << 20;
 
-/// The largest entry: a thousand members of the largest values, as hexadecimal. A part is closed after one that large.
+/// The largest entry: a thousand members of the largest values, in hexadecimal. A part is closed after such an entry.
 const ENTRY_BYTES_MAX: u64 = 512 << 20;
 
-/// No part is larger as it lies in S3.
+/// Maximum size of a part in S3.
 pub(crate) const SEALED_BYTES_MAX: u64 = PART_BYTES + ENTRY_BYTES_MAX + SEAL_BYTES as u64;
 
-/// Fast: Redis may be waiting.
+/// A fast level, because Redis may be waiting.
 const LEVEL: i32 = 1;
 
 /// Writes entries into sealed parts in a folder.
@@ -31,7 +31,7 @@ pub(crate) struct PartWriter<'a> {
     key: &'a BackupKey,
     folder: &'a Path,
     open: Option<Encoder<'static, Vec<u8>>>,
-    /// Of the open part, before compression.
+    /// Bytes of the open part before compression.
     bytes: u64,
     entries: u64,
     parts: Vec<Part>,
@@ -56,7 +56,7 @@ impl<'a> PartWriter<'a> {
         if self.bytes >= PART_BYTES { self.close() } else { Ok(()) }
     }
 
-    /// All parts, the last one closed.
+    /// Closes the last part and returns all of them.
     pub(crate) fn end(mut self) -> Result<Vec<Part>, Error> {
         self.close()?;
         Ok(self.parts)
@@ -75,17 +75,17 @@ impl<'a> PartWriter<'a> {
     }
 }
 
-/// Where a part waits.
+/// The path of a part in the scratch folder.
 pub(crate) fn path(folder: &Path, name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// What a part is sealed as: it passes for no other, and in no other backup.
+/// The identity that a part is sealed with, so that it is valid neither as another part nor in another backup.
 fn bound(backup: &str, name: &str) -> String {
     format!("stokehold backup part\n{backup}\n{name}")
 }
 
-/// Reads a part as it came from S3, and hands its entries to `sink`.
+/// Checks and opens a part from S3. The reader returns its entries.
 pub(crate) fn read(backup: &str, part: &Part, sealed: &[u8], key: &BackupKey) -> Result<Reader, Error> {
     let damaged = |why: &str| Error::Damaged { object: format!("{} of {backup}", part.name), why: why.to_owned() };
     if hex::encode(Sha256::digest(sealed)) != part.sha256 {
@@ -113,7 +113,7 @@ impl Reader {
         Error::Damaged { object: self.object.clone(), why: why.to_string() }
     }
 
-    /// At most this many more entries, and about this many bytes; none at the end.
+    /// The next entries, at most this many and about this many bytes; none at the end.
     pub(crate) fn some(&mut self, most: usize, most_bytes: u64) -> Result<Vec<Entry>, Error> {
         let (mut entries, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
         while entries.len() < most && bytes < most_bytes {

@@ -1,4 +1,4 @@
-//! Bringing a backup back, and knowing that all of it came.
+//! Restoring a backup and checking that it is complete.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use stokehold_objects::Objects;
@@ -10,57 +10,57 @@ use crate::key::BackupKey;
 use crate::manifest::Manifest;
 use crate::{BackupId, BackupKeys, Error, Store, part};
 
-/// Parts that are fetched ahead of the one that is being written.
+/// Number of parts fetched ahead of the one that is being written.
 const PARTS_AHEAD: usize = 2;
 
-/// Keys written in one round trip, and about as many bytes.
+/// Keys written in one round trip, and approximately the bytes.
 const ENTRIES_AT_ONCE: usize = 500;
 const BYTES_AT_ONCE: u64 = 4 << 20;
 
-/// Results that are looked for at once.
+/// Results that are checked concurrently.
 const RESULTS_AT_ONCE: usize = 16;
 
-/// Missing results that are named.
+/// Missing results that are listed by name.
 const NAMED_MAX: usize = 10;
 
-/// What to bring back, and where to.
+/// Source and destination of a restore.
 pub struct Restoration<'a> {
-    /// The queue, which holds nothing.
+    /// The queue, which must be empty.
     pub redis: RedisConfig,
-    /// Where backups lie.
+    /// The store of backups.
     pub store: &'a Store,
-    /// What they are sealed with.
+    /// The keys that sealed them.
     pub keys: &'a BackupKeys,
-    /// Which; `None`: the newest whole one.
+    /// The backup; `None` = the newest complete one.
     pub id: Option<&'a BackupId>,
-    /// The bucket of results, if each result should be looked up.
+    /// The bucket of results, to check that each result exists.
     pub results: Option<&'a Objects>,
     /// Called with the number of keys read so far and their total number.
     pub progress: &'a (dyn Fn(u64, u64) + Send + Sync),
 }
 
-/// What became of a restore.
+/// The outcome of a restore.
 #[derive(Debug, serde::Serialize)]
 pub struct Outcome {
     /// The backup.
     #[serde(skip)]
     pub manifest: Manifest,
-    /// What is there now.
+    /// Counts of the restored queue.
     pub restored: Restored,
-    /// Keys whose time was over: idempotency keys, deliveries, figures.
+    /// Expired keys, which were not restored: idempotency keys, deliveries, figures.
     pub expired: u64,
-    /// In what it differs from the backup: nothing, or something is wrong.
+    /// Differences from the backup; empty if the restore is correct.
     pub differences: Vec<String>,
-    /// Results that were looked for in S3.
+    /// Number of results checked in S3.
     pub results: u64,
-    /// How many are not there.
+    /// Number of missing results.
     pub missing_results: u64,
-    /// Some of these, by their keys.
+    /// The keys of some missing results.
     pub missing: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether all is there, and every record can be read.
+    /// Whether everything was restored and every record can be read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.differences.is_empty() && self.restored.unreadable.is_empty() && self.missing_results == 0
@@ -70,8 +70,9 @@ impl Outcome {
 /// Restores a backup into an empty queue.
 ///
 /// # Errors
-/// [`Error::Occupied`], [`Error::FewerShards`], [`Error::WrongKey`], [`Error::NotFound`], [`Error::Newer`]: nothing was written.
-/// [`Error::Damaged`], [`Error::Objects`], [`Error::Queue`]: a part may be there, marked as half a queue, on which no API starts.
+/// [`Error::Occupied`], [`Error::FewerShards`], [`Error::WrongKey`], [`Error::NotFound`], [`Error::Newer`]: nothing was
+/// written. [`Error::Damaged`], [`Error::Objects`], [`Error::Queue`]: the queue may be partly restored. It is marked as
+/// incomplete, and no API starts on it.
 pub async fn restore(restoration: Restoration<'_>) -> Result<Outcome, Error> {
     let Restoration { redis, store, keys, id, results, progress } = restoration;
     let manifest = store.find(id).await?;
@@ -95,7 +96,7 @@ pub async fn restore(restoration: Restoration<'_>) -> Result<Outcome, Error> {
     Ok(Outcome { manifest, restored, expired, differences, results, missing_results, missing })
 }
 
-/// A backup on its way into a queue.
+/// A restore in progress.
 struct Pouring<'a> {
     store: &'a Store,
     target: &'a Target,
@@ -106,7 +107,7 @@ struct Pouring<'a> {
 }
 
 impl Pouring<'_> {
-    /// Every part, in order, the next ones being fetched meanwhile.
+    /// Writes all parts in order, and fetches the next ones meanwhile.
     async fn pour(
         &mut self,
         manifest: &Manifest,
@@ -141,7 +142,7 @@ impl Pouring<'_> {
     }
 }
 
-/// Results that were looked for.
+/// Results that were checked.
 #[derive(Default)]
 struct Looked {
     results: u64,
@@ -151,7 +152,7 @@ struct Looked {
 
 impl Looked {
     async fn look(&mut self, objects: &Objects, entries: &[Entry]) -> Result<(), Error> {
-        // A record that cannot be read is told of when all are counted.
+        // The final count reports records that cannot be read.
         let keys = entries.iter().filter_map(|entry| match job(entry).ok()??.result? {
             JobResult::Object { key, .. } => Some(key),
             JobResult::Inline(_) => None,

@@ -1,7 +1,8 @@
-//! Which backups are too many. Pure: times in, times out.
+//! Which backups to delete. Pure: times in, times out.
 //!
-//! Kept are all of the last 24 hours; the last one of each day for 7 days, of each week for 5 weeks, and of each month for 12 months;
-//! and the newest, however old. Each rule looks at all that is there, so that none takes what another will want later.
+//! All backups of the last 24 hours are kept; the last one of each day for 7 days, of each week for 5 weeks, and of
+//! each month for 12 months; and the newest one, regardless of its age. Each rule considers all backups, so that none
+//! deletes a backup that another rule needs later.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +15,13 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 const ALL_MS: u64 = DAY_MS;
 const DAILY_MS: u64 = 7 * DAY_MS;
 const WEEKLY_MS: u64 = 5 * 7 * DAY_MS;
-/// Twelve months, the longest ones.
+/// Twelve of the longest months.
 const MONTHLY_MS: u64 = 366 * DAY_MS;
 
 /// An incomplete backup of this age was abandoned: no backup takes that long.
 pub const HALF_MS: u64 = DAY_MS;
 
-/// Of backups that were begun at these times, unix milliseconds, those that may go.
+/// Returns the start times of the backups to delete. `began` has the start times of all backups, unix milliseconds.
 #[must_use]
 pub fn too_many(now_ms: u64, began: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut kept: BTreeSet<u64> = began.last().copied().into_iter().collect();
@@ -57,7 +58,7 @@ mod tests {
     /// 2026-11-23, a Monday, 05:00 UTC.
     const NOW_MS: u64 = 1_795_410_000_000;
 
-    /// What is left after a backup every `every_ms` for `for_ms`, thinned out each time.
+    /// The backups that remain after one every `every_ms` for `for_ms`, with a cleanup after each.
     fn lived(every_ms: u64, for_ms: u64) -> BTreeSet<u64> {
         let mut kept = BTreeSet::new();
         for at_ms in (NOW_MS - for_ms..=NOW_MS).step_by(every_ms as usize) {
@@ -72,9 +73,9 @@ mod tests {
         let kept = lived(HOUR_MS, 730 * DAY_MS);
         let ages: Vec<u64> = kept.iter().rev().map(|at_ms| (NOW_MS - at_ms) / DAY_MS).collect();
         assert_eq!(ages.iter().filter(|days| **days == 0).count(), 24);
-        // The last of each of the days before.
+        // The last one of each day before.
         assert_eq!(ages[24..30], [1, 2, 3, 4, 5, 6], "{ages:?}");
-        // The last hours of Sundays, and of a month: that of October was 22 days ago.
+        // The last hours of Sundays, and of a month; that of October was 22 days ago.
         assert!([7, 14, 21, 28, 22].iter().all(|days| ages.contains(days)), "{ages:?}");
         assert!(ages.iter().all(|days| *days < 366) && ages.iter().any(|days| *days > 330), "{ages:?}");
         assert!((40..=60).contains(&kept.len()), "{}", kept.len());
@@ -91,7 +92,7 @@ mod tests {
             prop_assert!(kept.contains(began.last().unwrap()));
             prop_assert!(gone.iter().all(|at_ms| NOW_MS - at_ms >= ALL_MS));
             prop_assert_eq!(too_many(NOW_MS, &kept), BTreeSet::new());
-            // Every day, week and month of its class that had one has one.
+            // Each day, week and month that had a backup still has one.
             for (within_ms, period) in [(DAILY_MS, day as fn(u64) -> i64), (WEEKLY_MS, week), (MONTHLY_MS, month)] {
                 let periods = |times: &BTreeSet<u64>| -> BTreeSet<i64> {
                     times.iter().filter(|at_ms| NOW_MS - **at_ms < within_ms).map(|at_ms| period(*at_ms)).collect()
@@ -104,7 +105,7 @@ mod tests {
         fn each_day_of_the_last_week_has_one_however_often_it_is_thinned_out(every_min in 20..600_u64) {
             let kept = lived(every_min * 60_000, 20 * DAY_MS);
             let days: BTreeSet<i64> = kept.iter().map(|at_ms| day(*at_ms)).collect();
-            // Today's may be still to come.
+            // The backup of today may not exist yet.
             prop_assert!((1..7).all(|ago| days.contains(&(day(NOW_MS) - ago))));
         }
     }

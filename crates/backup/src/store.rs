@@ -1,4 +1,4 @@
-//! Where backups lie: a folder each below a prefix of a bucket.
+//! The store of backups: one folder per backup below a prefix of a bucket.
 
 use std::fs;
 use std::path::Path;
@@ -11,23 +11,24 @@ use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, Part};
 use crate::part::{self, SEALED_BYTES_MAX};
 use crate::{BackupId, Error, retention};
 
-/// Written last: what has none is no backup.
+/// Name of the manifest. It is written last, so a folder without one is incomplete.
 const MANIFEST: &str = "manifest.json";
 
-/// Requests under way at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Backups deleted at a time, where one comes as one goes: a clock that is years ahead costs these and not all.
+/// The most backups that one cleanup deletes. Usually it deletes one for each new one; if the clock is years ahead,
+/// this bounds the loss.
 const DELETED_AT_ONCE_MAX: usize = 10;
 
-/// Objects of a listing.
+/// The most objects of a listing.
 const PAGE: u32 = 1_000;
 
 /// A prefix of a bucket.
 #[derive(Debug, Clone)]
 pub struct Store {
     objects: Objects,
-    /// Empty, or ends with a slash.
+    /// Empty or with a slash at the end.
     prefix: String,
 }
 
@@ -49,7 +50,7 @@ impl Listed {
 }
 
 impl Store {
-    /// Below `prefix` of this bucket.
+    /// A store below `prefix` of this bucket.
     #[must_use]
     pub fn new(objects: Objects, prefix: &str) -> Self {
         let prefix = prefix.trim_matches('/');
@@ -70,12 +71,12 @@ impl Store {
     /// [`Error::Objects`].
     pub async fn list(&self) -> Result<Vec<Listed>, Error> {
         let names = self.objects.folders(&self.prefix).await?;
-        // What else lies there is nobody's backup.
+        // Other folders are not backups.
         let ids = names.into_iter().filter_map(|name| name.parse::<BackupId>().ok());
         let look = |id: BackupId| async move {
             match self.manifest(&id).await {
                 Ok(manifest) => Ok(Listed { id, manifest, unreadable: None }),
-                // One of them keeps nobody from the others.
+                // An unreadable backup does not hide the others.
                 Err(error @ (Error::Damaged { .. } | Error::Newer { .. })) => {
                     Ok(Listed { id, manifest: None, unreadable: Some(error.to_string()) })
                 }
@@ -87,10 +88,10 @@ impl Store {
         Ok(listed)
     }
 
-    /// The backup of this name, or the newest whole one.
+    /// The backup with this name, or the newest complete one.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; as [`Store::list`].
+    /// [`Error::NotFound`], and the errors of [`Store::list`].
     pub async fn find(&self, id: Option<&BackupId>) -> Result<Manifest, Error> {
         match id {
             Some(id) => self.manifest(id).await?.ok_or_else(|| Error::NotFound(id.to_string())),
@@ -106,13 +107,13 @@ impl Store {
         let Some(text) = self.objects.get(&key, MANIFEST_BYTES_MAX).await? else { return Ok(None) };
         let manifest = Manifest::parse(&key, &text)?;
         if manifest.id != id.as_str() {
-            // An old one that somebody has put there as a newer one.
+            // An old backup that was copied to a newer name.
             return Err(Error::Damaged { object: key, why: format!("it is the manifest of {}", manifest.id) });
         }
         Ok(Some(manifest))
     }
 
-    /// Sends parts from a folder, a few at once.
+    /// Uploads parts from a folder, a few at a time.
     pub(crate) async fn send(&self, id: &BackupId, parts: &[Part], folder: &Path) -> Result<(), Error> {
         let send = |part: &Part| {
             let (key, path) = (self.key(id.as_str(), &part.name), part::path(folder, &part.name));
@@ -124,13 +125,13 @@ impl Store {
         stream::iter(parts.iter().map(send)).buffer_unordered(AT_ONCE / 2).try_collect::<()>().await
     }
 
-    /// Makes a backup of what was sent.
+    /// Completes a backup by writing its manifest.
     pub(crate) async fn finish(&self, id: &BackupId, manifest: &Manifest) -> Result<(), Error> {
         let text = manifest.text()?.into_bytes();
         Ok(self.objects.put(&self.key(id.as_str(), MANIFEST), text.into(), "application/json").await?)
     }
 
-    /// A part as it lies there.
+    /// The stored bytes of a part.
     pub(crate) async fn fetch(&self, backup: &str, part: &Part) -> Result<Bytes, Error> {
         let key = self.key(backup, &part.name);
         let body = self.objects.get(&key, part.size_bytes.min(SEALED_BYTES_MAX)).await?;
@@ -143,7 +144,7 @@ impl Store {
     /// Deletes expired backups and abandoned incomplete ones. Returns their names.
     ///
     /// # Errors
-    /// As [`Store::list`]; some may be deleted by then. Safe to repeat.
+    /// The errors of [`Store::list`]; some backups may be deleted by then. Safe to repeat.
     pub async fn thin_out(&self, now_ms: u64) -> Result<Vec<BackupId>, Error> {
         let listed = self.list().await?;
         let whole = listed.iter().filter(|listed| listed.manifest.is_some());
@@ -161,7 +162,7 @@ impl Store {
         Ok(gone)
     }
 
-    /// The manifest first: from then on it is no backup.
+    /// Deletes the manifest first, so that the folder counts as incomplete from then on.
     async fn delete(&self, id: &BackupId) -> Result<(), Error> {
         self.objects.delete(&[self.key(id.as_str(), MANIFEST)]).await?;
         loop {

@@ -1,33 +1,33 @@
-//! What a metric is called, and means.
+//! Names and meanings of metrics.
 
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
-/// A metric, before it has any value.
+/// The description of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
-    /// As Prometheus knows it: `stokehold_<noun>_<unit>`, of a counter with `_total`.
+    /// Its name in Prometheus: `stokehold_<noun>_<unit>`, with `_total` for a counter.
     pub name: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
-    /// What it means, in a sentence.
+    /// Its help text, one sentence.
     pub help: &'static str,
-    /// The labels of its series. Each has a bound.
+    /// The labels of its series. The number of values of each label is bounded.
     pub labels: &'static [&'static str],
 }
 
-/// What the values of a metric are.
+/// The kind of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// How often something happened; only grows.
+    /// A count of events, which only grows.
     Counter,
     /// A value that can go up and down.
     Gauge,
-    /// How often something took how long, by the upper ends of its buckets.
+    /// A distribution of measurements, with the upper bounds of its buckets.
     Histogram(&'static [f64]),
 }
 
 impl Kind {
-    /// The word for it.
+    /// Its name in Prometheus.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Metric {
     }
 }
 
-/// Names metrics, each as a constant, and lists all of them: what has a name is in the list.
+/// Declares metrics as constants of their names, and a list of all of them.
 ///
 /// ```
 /// stokehold_metrics::catalogue! {

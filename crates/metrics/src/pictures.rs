@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::{Metric, recorder};
 
-/// A picture that is older is not shown: who looked has not been able to since.
+/// An older snapshot is not exposed: its collector has failed since.
 pub const SHOWN_FOR: Duration = Duration::from_secs(60);
 
-/// Everything that a process exposes. Clones share it.
+/// All metrics that a process exposes. Clones share them.
 #[derive(Clone, Default)]
 pub struct Exposition(Arc<Mutex<BTreeMap<&'static str, Picture>>>);
 
-/// How things stood.
+/// A snapshot.
 struct Picture {
     at: Instant,
     text: String,
@@ -34,12 +34,12 @@ impl Exposition {
         self.pictures().insert(teller, Picture { at: Instant::now(), text: recorder.handle().render() });
     }
 
-    /// Removes the snapshot of `teller`: another process exposes it now.
+    /// Removes the snapshot of `teller`, because another process exposes it now.
     pub fn hide(&self, teller: &'static str) {
         self.pictures().remove(teller);
     }
 
-    /// What has happened in this process, in Prometheus' text form.
+    /// The events of this process, in the text format of Prometheus.
     #[must_use]
     pub fn happened(&self) -> String {
         recorder::render()
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     catalogue! {
-        /// Of these tests.
+        /// The metrics of these tests.
         const METRICS;
         gauge CARDS = "stokehold_cards" by ["worker"], "Cards.";
     }

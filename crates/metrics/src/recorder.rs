@@ -1,4 +1,4 @@
-//! The one recorder of a process: what has happened in it.
+//! The recorder of a process, which counts events.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::{Kind, Metric};
 
-/// `None`: another part had set one, and this one's numbers stay empty.
+/// `None`: another recorder was installed before, so this one records nothing.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Sets the recorder up for these metrics, if that has not happened yet: where a process has several parts, the first who asks for it names
-/// the metrics of all. Call it before anything is counted.
+/// Installs the recorder for these metrics, unless that has happened before. If a process has several parts, the first
+/// call must name the metrics of all of them. Call it before anything is counted.
 pub fn install(catalogues: &[&[Metric]]) {
     RECORDER.get_or_init(|| {
         let mut builder = PrometheusBuilder::new();
@@ -40,7 +40,7 @@ pub fn upkeep() {
     }
 }
 
-/// What has happened, in Prometheus' text form.
+/// The recorded events, in the text format of Prometheus.
 pub(crate) fn render() -> String {
     RECORDER.get().and_then(Option::as_ref).map(PrometheusHandle::render).unwrap_or_default()
 }

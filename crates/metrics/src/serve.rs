@@ -1,4 +1,4 @@
-//! The listener of a process that serves nothing else.
+//! The listener of a process that serves only metrics.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// Serves the metrics at `/metrics` and a liveness check at `/healthz` until `shutdown`.
 ///
 /// # Errors
-/// When the listener fails.
+/// If the listener fails.
 pub async fn serve(listener: TcpListener, exposition: Exposition, shutdown: CancellationToken) -> anyhow::Result<()> {
     let upkeep = async {
         loop {

@@ -46,7 +46,7 @@ struct Leaving {
 #[derive(Debug)]
 struct Hold {
     mib: u64,
-    /// Whether it has the GPU for itself.
+    /// Whether no other model shares the GPU.
     is_whole: bool,
     /// The process group that uses it, once started.
     group: Option<u32>,
