@@ -1,4 +1,4 @@
-//! What a background duty is.
+//! The trait of background duties.
 
 use std::time::Duration;
 

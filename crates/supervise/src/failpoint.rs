@@ -66,7 +66,7 @@ mod armed {
         /// Waits until a panic is left.
         pub(crate) async fn armed(&self, duty: &'static str) {
             let is_armed = |left: &BTreeMap<String, u32>| left.get(duty).is_some_and(|panics| *panics > 0);
-            // The sender is this.
+            // The sender is part of `self`.
             let _ = self.0.subscribe().wait_for(is_armed).await;
         }
     }

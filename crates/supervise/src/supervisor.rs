@@ -120,7 +120,7 @@ impl Supervisor {
 /// The rounds of one duty.
 pub struct Rounds {
     supervisor: Supervisor,
-    /// Among the states.
+    /// Index among the states.
     index: usize,
     duty: &'static str,
     timeout: Duration,

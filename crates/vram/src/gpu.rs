@@ -20,7 +20,7 @@ const CLEAR_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct GpuAccount {
     pub(super) index: u32,
-    /// Whether it accepts work.
+    /// Whether the GPU accepts work.
     pub(super) is_open: bool,
     /// Whether a model has claimed it for itself.
     pub(super) is_claimed: bool,

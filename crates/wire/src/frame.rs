@@ -58,7 +58,7 @@ fn check(what: &'static str, bytes: usize, max: usize) -> Result<u32, FrameError
     }
 }
 
-/// Converts bytes into frames as they arrive.
+/// Splits a byte stream into frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,

@@ -32,7 +32,7 @@ fn both_ends<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8], 
     }
     let (same, broken) = decoded::<M>(&again, step);
     assert!(same == frames && !broken, "{same:?} was {frames:?}");
-    // A header that is none, in a frame of the right shape.
+    // An invalid header in a frame of the right shape.
     if bytes.len() <= HEADER_BYTES_MAX {
         let framed = [&(u32::try_from(bytes.len()).unwrap()).to_le_bytes()[..], &[0; 4], bytes].concat();
         let (frames, broken) = decoded::<M>(&framed, step);
@@ -40,7 +40,7 @@ fn both_ends<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8], 
     }
 }
 
-/// The frames, and whether a broken one ended them.
+/// The frames, and whether an invalid one ended the stream.
 fn decoded<M: DeserializeOwned>(bytes: &[u8], step: usize) -> (Vec<(M, Vec<u8>)>, bool) {
     let (mut decoder, mut frames) = (Decoder::default(), Vec::new());
     for chunk in bytes.chunks(step) {

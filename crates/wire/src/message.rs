@@ -65,7 +65,7 @@ pub enum Report {
     },
     /// The import or `setup()` raised an exception; the process exits after this.
     Failed {
-        /// Why.
+        /// The reason.
         error: Failure,
     },
     /// Sent once a second, from a thread that does not need the GIL.
@@ -86,7 +86,7 @@ pub enum Report {
     },
     /// The handler reported its progress.
     Progress {
-        /// Which run.
+        /// Number of the run.
         run: u64,
         /// 0 to 1.
         fraction: f64,
@@ -95,14 +95,14 @@ pub enum Report {
     },
     /// A generator yielded a value. Body: the value, JSON.
     Output {
-        /// Which run.
+        /// Number of the run.
         run: u64,
         /// 0, 1, ...
         index: u64,
     },
     /// The run succeeded. Body: the result, JSON. A file in it is `{"$file": "<name>"}`.
     Done {
-        /// Which run.
+        /// Number of the run.
         run: u64,
         /// How long the handler took.
         run_ms: u64,
@@ -112,16 +112,16 @@ pub enum Report {
     },
     /// The run failed.
     Error {
-        /// Which run.
+        /// Number of the run.
         run: u64,
         /// How long the handler took.
         run_ms: u64,
-        /// Why.
+        /// The reason.
         error: Failure,
     },
     /// The runner itself is broken and exits after this.
     Fatal {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
