@@ -3,8 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 spec | 5 input key ("" = not copied yet) |
 --       6 deadline_ms ("" = none) | 7 webhook URL ("" = none) | 8 idempotency_key ("" = none) | 9 request_hash |
---       10 idempotency_ttl_ms | 11 most open batches | 12 most batches listed per tenant |
---       13 most open batches of a tenant | 14 a tenant with fewer open batches than this is not limited by 11
+--       10 idempotency_ttl_ms | 11 max open batches | 12 max batches listed per tenant |
+--       13 max open batches of a tenant | 14 a tenant with fewer open batches than this is not limited by 11
 -- Reply {"ok", id} | {"repeat", id} the batch of the key | {"conflict"} | {"full"} | {"tenant_full"}
 --- @include "lib/announce", "lib/clock", "lib/keys", "lib/text"
 local now, id, tenant = clock(ARGV[1]), ARGV[2], ARGV[3]

@@ -2,8 +2,8 @@
 -- demand: returns the number of a requirement set. Equal sets have the same number; 0 is the empty set and is never
 -- requested. Notes that the tenant uses the set, so that the set keeps its number (demand_free.lua).
 -- KEYS  1 demands HASH (set JSON -> number) | 2 demands_of, without a tenant | 3 demand_users, without a number
--- ARGV  1 set JSON | 2 tenant | 3 most numbers | 4 most sets of a tenant | 5 "1" = the tenant deploys with it |
---       6 most age of a note that the tenant uses the set, ms |
+-- ARGV  1 set JSON | 2 tenant | 3 max numbers | 4 max sets of a tenant | 5 "1" = the tenant deploys with it |
+--       6 maximum age of the note that the tenant uses the set, ms |
 --       7 a tenant with fewer sets than this is not limited by 3
 -- Reply {"number", number} | {"tenant_full", number of its sets} | {"full", number of sets}
 local time = redis.call('TIME')

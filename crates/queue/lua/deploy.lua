@@ -4,8 +4,8 @@
 -- KEYS  1 versions HASH (number -> version JSON, empty once deleted) |
 --       2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
 --       3 deleted HASH (name -> number of its deleted versions)
--- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 most versions, deleted ones excluded |
---       6 most names, deleted ones included
+-- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 max versions, deleted ones excluded |
+--       6 max names, deleted ones included
 -- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} the limit is reached
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
 local current, canary, percent, previous = string.match(pointer or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')

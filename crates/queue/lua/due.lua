@@ -2,7 +2,7 @@
 -- due: claims what is due to be settled for `claim_ms`: ended jobs that others depend on, and blocked jobs whose
 -- dependencies have ended. What is not settled within that time is claimed again.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 claim_ms |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 claim_ms |
 --       4... members whose claims to renew; then nothing else is claimed
 -- Reply {"ended <id>" | "ready <id>", ...}
 --- @include "lib/clock", "lib/keys"

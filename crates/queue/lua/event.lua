@@ -1,7 +1,7 @@
 #!lua
 -- event: stores messages of running jobs whose lease the caller still holds. Moves no job.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most messages of a job | 3 most entries of outputs | 4 most bytes of outputs |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max messages of a job | 3 max entries of outputs | 4 max bytes of outputs |
 --       5 lifetime of outputs, ms | 6 memory limit, bytes, of a tenant without one of its own ("" = none) |
 --       then per event: id | fence | kind (progress, log, outputs) |
 --       progress ("" or JSON); for outputs, the first index |
@@ -10,8 +10,8 @@
 --- @include "lib/attempt", "lib/clock", "lib/job_keys", "lib/keys", "lib/lane_parts", "lib/memory"
 --- @include "lib/over_memory", "lib/recount", "lib/streamed", "lib/text", "lib/watchers", "lib/webhooks"
 local now, reply, notified = clock(ARGV[1]), {}, {}
--- The most frequent progress message to a webhook. Handlers may report progress as often as they like. The record's
--- field `told` holds the time of the last one.
+-- Minimum time between two progress messages to a webhook. Handlers may report progress as often as they like. The
+-- record's field `told` holds the time of the last one.
 local PROGRESS_EVERY_MS = 1000
 local ENTRY_BYTES = 100 -- bytes of a stream entry besides its text
 -- Lower limits for a tenant that has used up its memory: messages of its jobs must not take that of others.
@@ -21,8 +21,8 @@ local EVENTS_OVER, OUTPUTS_BYTES_OVER = 50, 65536
 -- leaves a gap, which readers detect by the indexes. The caller turns replication on again. The ID of an entry is
 -- `<attempt>-<end>`, so that an entry can be found by index.
 local function store_outputs(id, tenant, run, index, count, texts)
-  local key, most, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
-  if over_memory(tenant, #texts, ARGV[6], now) then most = OUTPUTS_BYTES_OVER end
+  local key, max, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
+  if over_memory(tenant, #texts, ARGV[6], now) then max = OUTPUTS_BYTES_OVER end
   redis.set_repl(redis.REPL_NONE)
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   local before = last and tonumber(last[2][6]) or 0
@@ -33,14 +33,14 @@ local function store_outputs(id, tenant, run, index, count, texts)
     't', text(time[1] * 1000 + math.floor(time[2] / 1000)), 'i', text(index), 'b', text(bytes), 'v', texts)
   -- Any other answer means that the entry is a repetition.
   if type(added) == 'string' then
-    while bytes > most do
+    while bytes > max do
       local first = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
-      if first[1] == entry or bytes - tonumber(first[2][6]) + #first[2][8] <= most then break end
+      if first[1] == entry or bytes - tonumber(first[2][6]) + #first[2][8] <= max then break end
       redis.call('XDEL', key, first[1])
     end
     redis.call('PEXPIRE', key, ARGV[5])
-    -- A job keeps no more than `most` bytes, however much it writes. Like the outputs, the counter is in memory only.
-    take_streamed(tenant, math.min(bytes, most) - math.min(before, most), now)
+    -- A job keeps no more than `max` bytes, however much it writes. Like the outputs, the counter is in memory only.
+    take_streamed(tenant, math.min(bytes, max) - math.min(before, max), now)
   end
 end
 
@@ -60,8 +60,8 @@ local function store(id, fence, kind, extra, message)
   local tenant, kept_bytes = select(3, parts_of(job[6])), tonumber(job[9] or 0) or 0
   local function add(message_json)
     local by = ENTRY_BYTES + #message_json
-    local most = over_memory(tenant, by, ARGV[6], now) and EVENTS_OVER or tonumber(ARGV[2])
-    local excess = redis.call('XLEN', events_key(id)) + 1 - most
+    local max = over_memory(tenant, by, ARGV[6], now) and EVENTS_OVER or tonumber(ARGV[2])
+    local excess = redis.call('XLEN', events_key(id)) + 1 - max
     for _, first in ipairs(excess > 0 and redis.call('XRANGE', events_key(id), '-', '+', 'COUNT', excess) or {}) do
       by = by - ENTRY_BYTES - #first[2][4]
       redis.call('XDEL', events_key(id), first[1])

@@ -2,7 +2,7 @@
 -- expire: scheduled | blocked | queued | running -> expired, for jobs that are past their deadline, or have not started
 -- by their `start_by`.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 error JSON: not started in time |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 retention_ms | 4 error JSON: not started in time |
 --       5 error JSON: not ended in time
 -- Reply {number moved, next_due_ms ("" = none)}
 --- @include "lib/clock", "lib/depart", "lib/ends", "lib/fences", "lib/guard", "lib/keys", "lib/load"

@@ -49,16 +49,16 @@ local function spend(job, report)
   local kind, code = report.kind, report.code
   local spec = cjson.decode(redis.call('HGET', job_key(job.id), 'spec'))
   local policy = spec['retry'] or {backoff_ms = 1000, backoff_max_ms = 60000, jitter = 0.5}
-  local budget, most = 'failures', spec['max_attempts'] or USUAL_ATTEMPTS
+  local budget, max = 'failures', spec['max_attempts'] or USUAL_ATTEMPTS
   if kind == 'infra' then
-    budget, most = 'lost', max_infra
+    budget, max = 'lost', max_infra
   elseif kind == 'oom' or kind == 'outgrown' then
-    budget, most = 'oom', kind == 'outgrown' and not report.class_gib and 1 or max_oom
+    budget, max = 'oom', kind == 'outgrown' and not report.class_gib and 1 or max_oom
   elseif kind == 'final' or (policy['on'] and not contains(policy['on'], code)) then
-    most = 1
+    max = 1
   end
   local used = redis.call('HINCRBY', job_key(job.id), budget, 1)
-  return used, most, policy
+  return used, max, policy
 end
 
 local function fail(job, report, ...)
@@ -66,8 +66,8 @@ local function fail(job, report, ...)
   if report.kind == 'crash' and is_poison(job) then
     return end_job(job, 'failed', now, retention_ms, 'error', poison, ...)
   end
-  local used, most, policy = spend(job, report)
-  if used >= most then return end_job(job, 'failed', now, retention_ms, 'error', report.value, ...) end
+  local used, max, policy = spend(job, report)
+  if used >= max then return end_job(job, 'failed', now, retention_ms, 'error', report.value, ...) end
   -- As in retry.rs: backoff * 2^(used - 1), at most backoff_max, times a factor between 1 - policy.jitter and 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
   local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * report.jitter))

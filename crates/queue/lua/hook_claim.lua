@@ -2,7 +2,7 @@
 -- hook_claim: due deliveries -> claimed by the caller until the visibility timeout ends. If the caller is killed,
 -- another replica can claim them after that.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 claim
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 visibility_ms | 4 claim
 -- Reply {next_due_ms or "", then per delivery: {id, next_try_ms, event, subject, tenant, url, created, state, tries,
 --       held, log, body, trace}}
 --- @include "lib/attempt", "lib/clock", "lib/keys", "lib/text"

@@ -1,13 +1,13 @@
 #!lua
 -- hook_report: claimed -> pending again | delivered | exhausted | disabled, if the caller's claim is still the latest.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most attempts logged | 3 retention after the end, ms |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max attempts logged | 3 retention after the end, ms |
 --       4 the same for a delivery that is no longer listed | then per report: id | claim | "retry" | "put_off" |
 --       "delivered" | "exhausted" | "disabled" | delay_ms | attempt JSON or ""
 -- Reply {"ok" | "stale_claim", ...} in order
 --- @include "lib/clock", "lib/extra_memory", "lib/keys", "lib/text"
 local now, reply = clock(ARGV[1]), {}
--- The most bytes kept of an ended delivery's body. A replay builds a larger one again from its subject.
+-- Maximum size of an ended delivery's body, bytes. A replay builds a larger one again from its subject.
 local BODY_KEPT = 4096
 for n = 5, #ARGV, 5 do
   local id, claim, outcome, delay_ms, try = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4]

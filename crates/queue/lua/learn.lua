@@ -1,7 +1,7 @@
 #!lua
 -- learn: stores the memory that a version of an endpoint needed on a kind of GPU. The largest value ever seen is kept.
 -- KEYS  1 needs HASH (<version> <GPU model> -> MiB)
--- ARGV  1 version and GPU model | 2 MiB | 3 most fields
+-- ARGV  1 version and GPU model | 2 MiB | 3 max fields
 -- Reply {MiB kept, "" = no room for another kind of GPU}
 local before = redis.call('HGET', KEYS[1], ARGV[1])
 if not before and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return {''} end

@@ -33,10 +33,10 @@ local CLEARED_MAX = 100
 local RUNS_TTL_MS = 7 * 86400000
 
 while taken < want and cleared < CLEARED_MAX and bytes < bytes_max and not is_full do
-  local priority, class, margin, most, lane = choose()
+  local priority, class, margin, max, lane = choose()
   if not priority then break end
   local taken_before = taken
-  serve(priority, class, margin, most, lane)
+  serve(priority, class, margin, max, lane)
   return_earlier_jobs()
   if lane then warm_capacity[lane_suffix(lane)] = warm_capacity[lane_suffix(lane)] - (taken - taken_before) end
   if taken > taken_before then
@@ -61,8 +61,8 @@ end
 -- The number of jobs left in a lane, as far as its limits let them start now.
 local function jobs_behind(lane)
   local _, _, tenant, endpoint = parts_of(lane)
-  local most = math.min(room('t:' .. tenant, now), (room('e:' .. tenant .. ':' .. endpoint, now)))
-  return text(math.max(0, math.min(most, counted(ROOT .. ':ready', lane))))
+  local max = math.min(room('t:' .. tenant, now), (room('e:' .. tenant .. ':' .. endpoint, now)))
+  return text(math.max(0, math.min(max, counted(ROOT .. ':ready', lane))))
 end
 
 if taken > 0 then

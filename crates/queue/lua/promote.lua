@@ -2,7 +2,7 @@
 -- promote: scheduled -> queued, for jobs that are due. A retry goes among the requeued entries, because it has waited
 -- its turn before. Then retries what is blocked by scopes that only time unblocks.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max
 -- Reply {number moved, next_due_ms ("" = none)}
 --- @include "lib/attempt", "lib/clock", "lib/enqueue", "lib/guard", "lib/key_queue", "lib/keys", "lib/load"
 --- @include "lib/raw_ids", "lib/resume", "lib/scope_keys", "lib/wake", "lib/watchers"

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- reap: running -> queued (as requeued) | failed, for leases that have expired.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 max_infra_attempts |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 retention_ms | 4 max_infra_attempts |
 --       5 error JSON of a job whose budget is spent
 -- Reply {number moved, next_due_ms ("" = none)}
 --- @include "lib/clock", "lib/counts", "lib/departures", "lib/ends", "lib/fences", "lib/guard", "lib/keys"

@@ -6,7 +6,7 @@
 -- that two sweeps in a row found wrong by the same amount, because the previous release does not update the counts of a
 -- sweep. A healthy queue needs no repair: every script leaves it consistent.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = start a sweep) |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 lease_ms | 4 retention_ms | 5 tenant ("" = start a sweep) |
 --       6 entry of its index to continue after ("" = from the first)
 -- Reply {tenant to continue with ("" = the sweep is complete), entry, number checked, then per kind of repair: word,
 --       number}
@@ -14,7 +14,7 @@
 --- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/key_queue", "lib/keys", "lib/lane_keys"
 --- @include "lib/lane_parts", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
 --- @include "lib/set_aside", "lib/wake"
-local now, most, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, max, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
 local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended',
   'keep', 'quarantined', 'size'}
@@ -176,7 +176,7 @@ end
 local DRIFT = ROOT .. ':drift'
 -- Of two sweeps in a row, one starts at most this long before the other ends.
 local DRIFT_MS = 20 * 60000
--- The most fields of a hash. A larger one is not compared, because that would block Redis too long.
+-- Maximum number of fields of a hash. A larger one is not compared, because that would block Redis too long.
 local FIELDS_MAX = 20000
 
 local function hash_of(key)
@@ -211,7 +211,7 @@ local function compare()
   redis.call('PEXPIRE', DRIFT, DRIFT_MS)
 end
 
--- The most records read for `:beside`. With more, the counter stays as it is.
+-- Maximum number of records read for `:beside`. With more, the counter stays as it is.
 local BESIDE_MAX = 5000
 
 -- Recounts `:beside` in one step, so that one sweep is enough. The previous release ends deliveries and deletes
@@ -253,14 +253,14 @@ if tenant == '' then tenant = next_tenant('') end
 local looked = 0
 if tenant ~= '' then
   local index = ROOT .. ':index:' .. tenant
-  local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', most)
+  local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', max)
   for _, found in ipairs(entries) do
     local id = id_of(found[2][2])
     if id then guarded(id, nil, check, id) end
     entry = found[1]
   end
   looked = #entries
-  if looked < most then
+  if looked < max then
     if redis.call('EXISTS', index) == 0 then redis.call('ZREM', ROOT .. ':tenants', tenant) end
     tenant, entry = next_tenant(tenant), ''
   end

@@ -3,8 +3,8 @@
 -- limits allow it. All instances that may still cost something count, at the higher of the charged and the agreed
 -- price. An instance that is being destroyed counts until it is seen to be gone.
 -- KEYS  1 lead HASH | 2 machines HASH (id -> record JSON) | 3 rents ZSET (id -> time of the request, unix ms)
--- ARGV  1 term | 2 id | 3 record | 4 its price, micro-dollars per hour | 5 most instances |
---       6 most usd_micros_per_hour | 7 most rents in the window | 8 window_ms | 9 now_ms ("" = Redis TIME)
+-- ARGV  1 term | 2 id | 3 record | 4 its price, micro-dollars per hour | 5 max instances |
+--       6 max usd_micros_per_hour | 7 max rents in the window | 8 window_ms | 9 now_ms ("" = Redis TIME)
 -- Reply {"ok", ""} | {"stale", ""} | {"machines", number of instances} | {"spend", usd_micros_per_hour of all} |
 --       {"rents", number in the window}
 if redis.call('HGET', KEYS[1], 'term') ~= ARGV[1] then return {'stale', ''} end

@@ -2,7 +2,7 @@
 -- schedule_due: lists the schedules that are due, each with the time at which its due tick was first seen. Replicas
 -- that race, or that take over from one that died, therefore plan the same jobs.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most schedules | 3 most bytes of jobs |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max schedules | 3 max bytes of jobs |
 --       4 how long the time of the first look is kept, ms
 -- Reply {now, time of the next call ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
 --- @include "lib/attempt", "lib/clock", "lib/keys"

@@ -1,10 +1,10 @@
 #!lua
 -- schedule_put: nothing -> a schedule. The same id again changes nothing.
 -- KEYS  1 root
--- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant |
+-- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 max schedules of a tenant |
 --       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms | 10 now_ms ("" = Redis TIME) |
 --       11 memory limit, bytes, of a tenant without one of its own ("" = none)
--- Reply "ok" | "full" | "memory <most> <used>" | "conflict" the key was used with another request | the id of the
+-- Reply "ok" | "full" | "memory <max> <used>" | "conflict" the key was used with another request | the id of the
 --       schedule that the key has created
 --- @include "lib/clock", "lib/extra_memory", "lib/idempotency", "lib/keys", "lib/memory", "lib/over_memory"
 --- @include "lib/text"
@@ -24,8 +24,8 @@ if ARGV[7] ~= '' then
 end
 if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
 local size = RECORD_BYTES + #ARGV[3] + #ARGV[4]
-local most, used = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
-if most then return 'memory ' .. text(most) .. ' ' .. text(used) end
+local max, used = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
+if max then return 'memory ' .. text(max) .. ' ' .. text(used) end
 redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0, 'size', size)
 take_extra_memory(tenant, size)
 -- The guard that `submit` checks for every tick. It counts pauses and resumes, and is deleted with the schedule.

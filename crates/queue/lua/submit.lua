@@ -11,7 +11,7 @@
 --       with an idempotency key: idempotency_key, request_hash, part (index among the jobs of this key, from 0)
 -- Reply {"ok", id, ...} in order, a repeat returns the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} another call has fed the batch | {"no_dependency", number of the job, id} | {"quota", scope,
---       most, open} | {"memory", tenant, most, used}
+--       max, open} | {"memory", tenant, max, used}
 --- @include "lib/clock", "lib/counts", "lib/create", "lib/idempotency", "lib/keys", "lib/lane_parts"
 --- @include "lib/limits", "lib/memory", "lib/over_memory", "lib/text", "lib/wake"
 local now, batch = clock(ARGV[1]), ARGV[3]
@@ -78,18 +78,18 @@ end
 -- deletes and pauses take effect, but the quota applies to it.
 if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
   for _, scope in ipairs(scopes) do
-    local most, more = limits(scope).max_open, wanted[scope]
-    if most then
+    local max, more = limits(scope).max_open, wanted[scope]
+    if max then
       local open = counted(ROOT .. ':open', scope)
-      if open + more > most then return {'quota', scope, most, open} end
+      if open + more > max then return {'quota', scope, max, open} end
     end
   end
 end
 
 -- The memory limit applies to batches too: their next lines wait until there is room.
 for _, tenant in ipairs(owners) do
-  local most, used = over_memory(tenant, sizes[tenant], ARGV[7], now)
-  if most then return {'memory', tenant, text(most), text(used)} end
+  local max, used = over_memory(tenant, sizes[tenant], ARGV[7], now)
+  if max then return {'memory', tenant, text(max), text(used)} end
 end
 
 if batch ~= '' then redis.call('HSET', batch_key(batch), 'fed', ARGV[5]) end

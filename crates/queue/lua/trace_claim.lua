@@ -2,7 +2,7 @@
 -- trace_claim: announces that traces are exported, and claims due ones until the visibility timeout ends. If more are
 -- waiting than allowed, those due for the longest time are dropped.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 most waiting traces |
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 visibility_ms | 4 max waiting traces |
 --       5 how long the announcement is valid, ms
 -- Reply {number dropped, id ...}
 --- @include "lib/clock", "lib/keys", "lib/text"

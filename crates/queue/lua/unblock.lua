@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- unblock: resolves the dependencies on an ended job, at most `most` per call. A dependent job becomes ready to be
+-- unblock: resolves the dependencies on an ended job, at most `max` per call. A dependent job becomes ready to be
 -- settled once its last dependency has ended, or one has not succeeded as required. Moves no job.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 id
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 id
 -- Reply {"done" | "more"}
 --- @include "lib/clock", "lib/guard", "lib/job_keys", "lib/keys"
 --- @include "lib/resume" for the gates that a quarantined job frees

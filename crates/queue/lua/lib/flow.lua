@@ -1,7 +1,7 @@
 -- Counters of `:flow`, which only grow.
 --- @include "lib/counts", "lib/keys", "lib/text"
 
--- The most fields. Workers name the kinds of GPU, so the number of fields is not bounded otherwise.
+-- Maximum number of fields. Workers name the kinds of GPU, so the number of fields is not bounded otherwise.
 local FLOW_MAX = 200000
 local grown = {} -- field of `:flow` -> change in this call
 

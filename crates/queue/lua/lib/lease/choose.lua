@@ -75,7 +75,7 @@ passed = {tonumber(passed[1]) or 0, tonumber(passed[2]) or 0}
 local before = {passed[1], passed[2]}
 local has_jobs = {redis.call('EXISTS', class_starts_key(1)) == 1, redis.call('EXISTS', class_starts_key(2)) == 1}
 
--- What to serve next: priority, class, margin, the most jobs, and the lane if it goes out of turn.
+-- What to serve next: priority, class, margin, the maximum number of jobs, and the lane if it goes out of turn.
 local function choose()
   for priority = 1, 2 do
     if passed[priority] >= PASSED_MAX then
@@ -90,16 +90,16 @@ local function choose()
     local class, margin = class_of(priority)
     if class then
       -- Stops where a lower priority is due for one start.
-      local most = want - taken
+      local max = want - taken
       for lower = priority + 1, 2 do
-        if has_jobs[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
+        if has_jobs[lower] and passed[lower] < PASSED_MAX then max = math.min(max, PASSED_MAX - passed[lower]) end
       end
       local lane = warm_lane_of(priority, class)
       if lane then
         return priority, tonumber((select(2, parts_of(lane)))), math.huge,
-          math.min(most, warm_capacity[lane_suffix(lane)]), lane
+          math.min(max, warm_capacity[lane_suffix(lane)]), lane
       end
-      return priority, class, margin, most
+      return priority, class, margin, max
     end
   end
 end

@@ -5,9 +5,9 @@
 
 local AHEAD_MS, AHEAD_MAX, SPARE = 500, 300, 32
 
--- Starts at most `most` jobs from one lane of the tenant that is due: as many as it may run before the next tenant is
+-- Starts at most `max` jobs from one lane of the tenant that is due: as many as it may run before the next tenant is
 -- due. With `warm_lane`, it serves that lane out of turn.
-local function serve(priority, class, margin, most, warm_lane)
+local function serve(priority, class, margin, max, warm_lane)
   local class_queue = class_queue_key(priority, class)
   not_aged[priority] = nil
   local head = redis.call('ZRANGE', class_queue, 0, 1, 'WITHSCORES')
@@ -55,14 +55,14 @@ local function serve(priority, class, margin, most, warm_lane)
   tenants_on[class_queue] = tenants_on[class_queue] or redis.call('ZCARD', class_queue)
   ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
   local step, tenants = charged / limits(scope).weight, tenants_on[class_queue]
-  most = math.min(most, allowed, lane_allowed, math.floor(margin / (charged / tenants)) + 1)
-  if next_start then most = math.min(most, math.floor((next_start - virtual_start) / step) + 1) end
-  if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
+  max = math.min(max, allowed, lane_allowed, math.floor(margin / (charged / tenants)) + 1)
+  if next_start then max = math.min(max, math.floor((next_start - virtual_start) / step) + 1) end
+  if siblings > 0 then max = math.min(max, math.ceil(max / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
-  local jobs, left = take_from(requeued_key(lane), 'f', lane, tenant, most, paid)
+  local jobs, left = take_from(requeued_key(lane), 'f', lane, tenant, max, paid)
   if not left then
     local more
-    more, left = take_from(lane_key(lane), '', lane, tenant, most - jobs, paid)
+    more, left = take_from(lane_key(lane), '', lane, tenant, max - jobs, paid)
     jobs = jobs + more
   end
   if jobs > 0 then

@@ -65,12 +65,12 @@ local function take(entry, id, lane, tenant, charged)
   return true
 end
 
--- Leases up to `most` jobs from a stream, fewer if the reply is full. Returns the number of leases and whether entries
+-- Leases up to `max` jobs from a stream, fewer if the reply is full. Returns the number of leases and whether entries
 -- are left. An empty stream is deleted, because it would keep its memory.
-local function take_from(stream, mark, lane, tenant, most, charged)
-  local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most + 1)
-  local gone, jobs, left = {}, 0, #entries > most
-  for n = 1, math.min(most, #entries) do
+local function take_from(stream, mark, lane, tenant, max, charged)
+  local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', max + 1)
+  local gone, jobs, left = {}, 0, #entries > max
+  for n = 1, math.min(max, #entries) do
     if bytes >= bytes_max then
       left = true
       break
