@@ -1,22 +1,20 @@
-//! Endpoint versions and their models; each model is a process. While the jobs that wait here and in the queue would
-//! wait longer than another model takes to load, additional models are loaded, as far as there are free slots and
-//! memory.
+//! Endpoint versions and their models. While the jobs that wait here and in the queue would wait longer than another
+//! model takes to load, additional models are loaded, as far as there are free slots and memory.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::gateway::{ModelRef, RunnerSpec};
-use stokehold_queue::now_ms;
 use tokio::sync::Notify;
 
-use super::{Loaded, lock};
+use super::lock;
+use super::model::{Growing, Model, ModelGuard};
 use crate::gpus::Gpus;
 use crate::latency::Latency;
 use crate::scratch::EndpointFolder;
-use crate::turns::{Slots, Turns};
+use crate::turns::Slots;
 
 /// Pause after there was no room for an additional model.
 const GROW_AGAIN: Duration = Duration::from_secs(5);
@@ -37,8 +35,8 @@ pub(crate) struct Endpoint {
     /// Indices of the GPUs that it may use.
     pub(super) usable_gpus: Vec<u32>,
     /// All GPUs of this worker.
-    gpus: Gpus,
-    slots: Arc<Slots>,
+    pub(super) gpus: Gpus,
+    pub(super) slots: Arc<Slots>,
     /// Whether the gateway wants it to stay loaded even without jobs.
     pub(super) kept: AtomicBool,
     /// Whether its environment and package were fetched ahead.
@@ -50,7 +48,7 @@ pub(crate) struct Endpoint {
     pub(super) reported_mib: Mutex<BTreeMap<String, u64>>,
     /// When the gateway last reset the measured needs, in unix milliseconds.
     forgotten_ms: AtomicU64,
-    models: Mutex<Vec<Arc<Model>>>,
+    pub(super) models: Mutex<Vec<Arc<Model>>>,
     /// The last load time.
     load: Mutex<Option<Duration>>,
     /// When there was no room for an additional model.
@@ -58,88 +56,9 @@ pub(crate) struct Endpoint {
     /// Number of queued jobs that could start, as reported with the last leases, and when.
     behind: Mutex<Option<(u64, Instant)>>,
     /// Notified when a model can start one more job; a job that waits at another model moves there.
-    freed: Notify,
+    pub(super) freed: Notify,
     /// Number of such notifications.
-    frees: AtomicU64,
-}
-
-/// A model: one process of an endpoint version, loaded or not.
-pub(crate) struct Model {
-    endpoint: Arc<Endpoint>,
-    pub(crate) turns: Arc<Turns>,
-    /// Number of attempts that need it. It is evicted only if there are none.
-    pub(super) users: AtomicUsize,
-    pub(super) used: Mutex<Instant>,
-    /// When a run last ended, the first job arrived, or the model was loaded.
-    moved: Mutex<Instant>,
-    /// Whether it is an additional model that is not ready yet and takes no jobs.
-    growing: AtomicBool,
-    /// Whether it is being loaded.
-    loading: AtomicBool,
-    /// Whether it needs a GPU for itself because it ran out of memory next to others.
-    pub(super) alone: AtomicBool,
-    pub(super) loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Its GPUs while it is loaded, and the number of runs on them: a claim of one of these GPUs waits until there are
-    /// none.
-    pub(super) on: Mutex<Vec<u32>>,
-    pub(super) runs: AtomicUsize,
-}
-
-impl Deref for Model {
-    type Target = Endpoint;
-
-    fn deref(&self) -> &Endpoint {
-        &self.endpoint
-    }
-}
-
-/// An attempt's use of a model, which prevents its eviction.
-pub(crate) struct ModelGuard(pub(super) Arc<Model>);
-
-impl Deref for ModelGuard {
-    type Target = Model;
-
-    fn deref(&self) -> &Model {
-        &self.0
-    }
-}
-
-impl ModelGuard {
-    /// The model, without preventing its eviction.
-    pub(crate) fn here(&self) -> Arc<Model> {
-        Arc::clone(&self.0)
-    }
-}
-
-impl Drop for ModelGuard {
-    fn drop(&mut self) {
-        *lock(&self.0.used) = Instant::now();
-        let left = self.0.users.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left < self.0.at_once() {
-            self.0.frees.fetch_add(1, Ordering::SeqCst);
-            self.0.freed.notify_one();
-        }
-    }
-}
-
-/// An additional model that is being loaded, until dropped. A slot is set aside for it.
-pub(super) struct Growing(pub(super) ModelGuard);
-
-impl Drop for Growing {
-    fn drop(&mut self) {
-        self.0.growing.store(false, Ordering::SeqCst);
-        self.0.slots.planned(1);
-    }
-}
-
-/// Marks a model as being loaded, until dropped.
-pub(super) struct Loading<'a>(&'a Model);
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.moved) = Instant::now();
-        self.0.loading.store(false, Ordering::SeqCst);
-    }
+    pub(super) frees: AtomicU64,
 }
 
 impl Endpoint {
@@ -210,7 +129,8 @@ impl Endpoint {
     }
 
     /// A model for one more job: preferably one that can start it at once, of these one whose next batched call waits
-    /// for more jobs; else the ready or loading one with the fewest jobs, else a new one. Never one on a GPU that accepts no runs, or an additional one that is not ready.
+    /// for more jobs; else the ready or loading one with the fewest jobs, else a new one. Never one on a GPU that
+    /// accepts no runs, or an additional one that is not ready.
     pub(super) fn model(self: &Arc<Self>) -> ModelGuard {
         let mut models = lock(&self.models);
         models.retain(|model| model.users() > 0 || model.is_loaded());
@@ -286,7 +206,7 @@ impl Endpoint {
         u32::try_from(self.at_once()).unwrap_or(u32::MAX)
     }
 
-    fn at_once(&self) -> usize {
+    pub(super) fn at_once(&self) -> usize {
         let spec = &self.spec.version.spec;
         spec.max_concurrency.max(1) as usize * spec.max_batch_size.max(1) as usize
     }
@@ -318,134 +238,5 @@ impl Endpoint {
     /// Whether it never shares a GPU.
     pub(super) fn has_whole_gpus(&self) -> bool {
         self.gpu_count() > 1
-    }
-}
-
-impl Model {
-    fn new(endpoint: &Arc<Endpoint>) -> Self {
-        let spec = &endpoint.spec.version.spec;
-        Self {
-            turns: Turns::new(spec.max_concurrency, spec.max_batch_size, Arc::clone(&endpoint.slots)),
-            endpoint: Arc::clone(endpoint),
-            users: AtomicUsize::new(0),
-            used: Mutex::new(Instant::now()),
-            moved: Mutex::new(Instant::now()),
-            growing: AtomicBool::new(false),
-            loading: AtomicBool::new(false),
-            alone: AtomicBool::new(false),
-            loaded: tokio::sync::Mutex::default(),
-            on: Mutex::default(),
-            runs: AtomicUsize::new(0),
-        }
-    }
-
-    /// Records the duration and outcome of a run.
-    pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
-        *lock(&self.moved) = Instant::now();
-    }
-
-    pub(super) fn users(&self) -> usize {
-        self.users.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    /// Whether it is an additional model that is not ready.
-    pub(super) fn is_growing(&self) -> bool {
-        self.growing.load(Ordering::SeqCst)
-    }
-
-    /// Whether it is being loaded.
-    pub(crate) fn is_loading(&self) -> bool {
-        self.loading.load(Ordering::SeqCst)
-    }
-
-    /// Marks it as being loaded.
-    pub(super) fn begins_to_load(&self) -> Loading<'_> {
-        self.loading.store(true, Ordering::SeqCst);
-        Loading(self)
-    }
-
-    /// Whether its runner is running.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.loaded.try_lock().is_ok_and(|loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
-    }
-
-    /// 0: its runner is running; 1: it is being loaded; 2: neither.
-    fn readiness(&self) -> u8 {
-        match (self.is_loading(), self.is_loaded()) {
-            (true, _) => 1,
-            (false, true) => 0,
-            (false, false) => 2,
-        }
-    }
-
-    /// Whether it can start one more job immediately.
-    fn is_free(&self) -> bool {
-        let is_ready = !self.is_growing() && !self.is_loading() && self.is_loaded();
-        is_ready && self.users() < self.at_once() && self.may_begin()
-    }
-
-    /// Whether its next batched call waits for more jobs.
-    fn is_gathering(&self) -> bool {
-        let is_gathering = |loaded: &Loaded| loaded.runner.is_gathering();
-        self.loaded.try_lock().is_ok_and(|loaded| loaded.as_ref().is_some_and(is_gathering))
-    }
-
-    /// Whether it has been idle for longer than its load time, so that an additional model may replace it.
-    pub(super) fn is_long_unused(&self) -> bool {
-        self.took_loading().is_none_or(|took| lock(&self.used).elapsed() > took)
-    }
-
-    /// Whether it is the first of its endpoint's models.
-    pub(super) fn is_first(&self) -> bool {
-        lock(&self.models).first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
-    }
-
-    /// Whether a run may start on its GPUs: none of them is hot, faulty or being tested. `true` without GPUs.
-    pub(crate) fn may_begin(&self) -> bool {
-        self.gpus.ledger().are_open(&lock(&self.on))
-    }
-
-    /// Whether other models of the endpoint are ready and may start a run.
-    pub(crate) fn has_siblings(&self) -> bool {
-        let is_other = |model: &Arc<Model>| !std::ptr::eq(model.as_ref(), self);
-        self.models().iter().any(|model| is_other(model) && model.readiness() == 0 && model.may_begin())
-    }
-
-    /// Completes when another model can start a job that waits at this one.
-    pub(crate) async fn better_elsewhere(&self) {
-        let mut passed_on = 0;
-        loop {
-            self.freed.notified().await;
-            if self.is_better_elsewhere() {
-                return;
-            }
-            // A job that stays passes the notification on, once, so that two jobs do not wake each other forever.
-            let frees = self.frees.load(Ordering::SeqCst);
-            if frees != passed_on && self.has_free_sibling() {
-                passed_on = frees;
-                self.freed.notify_one();
-            }
-        }
-    }
-
-    /// Whether a job that waits here should move to another model: this one cannot start it now, and another can.
-    pub(crate) fn is_better_elsewhere(&self) -> bool {
-        let begins_here = self.users() <= self.at_once() && !self.is_loading() && self.may_begin();
-        !begins_here && self.has_free_sibling()
-    }
-
-    fn has_free_sibling(&self) -> bool {
-        self.models().iter().any(|other| !std::ptr::eq(other.as_ref(), self) && other.is_free())
-    }
-
-    /// Whether it is loaded. A model that is being loaded holds its lock and counts as loaded.
-    pub(super) fn is_loaded(&self) -> bool {
-        self.loaded.try_lock().map_or(true, |loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
     }
 }

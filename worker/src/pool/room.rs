@@ -8,7 +8,8 @@ use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
-use super::{Loaded, Model, ModelGuard, NotReady, Pool, lock};
+use super::model::{Loaded, Model, ModelGuard};
+use super::{NotReady, Pool, lock};
 use crate::failure::{failed, infra};
 
 /// Timeout of a claim that waits for runs on its GPU to end.

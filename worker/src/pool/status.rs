@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{ForgottenNeeds, LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
 use stokehold_queue::vram::sold_gib;
 
-use super::{Model, Pool, lock};
+use super::model::Model;
+use super::{Pool, lock};
 
 /// Maximum number of loaded models in a lease request.
 const WARM_MAX: usize = 32;
