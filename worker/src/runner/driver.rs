@@ -1,17 +1,20 @@
 //! The task that owns a runner's process: the only reader and writer of its socket, and the only task that waits for
 //! its exit.
 
+mod end;
+mod reports;
+mod run;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
+use stokehold_queue::gateway::{JobMessage, Secrets};
 use stokehold_vram::Reservation;
-use stokehold_wire::{Control, Decoder, Failure, Report, Stream, encode};
+use stokehold_wire::{Control, Decoder, encode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
@@ -22,25 +25,13 @@ use super::process::{self, Launch, Process};
 use super::shared::Shared;
 use super::streams::{Source, Streams};
 use super::tail::Tail;
-use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
+use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use super::{fill, strays};
 use crate::mask::{Mask, Masked};
-use crate::messages::Messages;
-
-/// Maximum size of a job's logs; a job that writes more is stopped.
-const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
-
-/// Size of the logs that are forwarded; the rest is replaced by one line.
-const LOG_BYTES_FORWARDED: u64 = 1024 * 1024;
-
-/// Maximum size of an output that is sent as an event; larger ones appear only in the result.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+use run::Running;
 
 /// Longest silence of a runner. A healthy one sends a heartbeat every second, whatever its handler does.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-
-/// How long to read remaining output of an exited process: a grandchild may hold the pipes open forever.
-const FINAL_READ_MAX: Duration = Duration::from_secs(1);
 
 /// Idle time after which processes that runs left behind are killed.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
@@ -109,20 +100,6 @@ struct Settings<'a> {
     runner: &'a RunnerKind,
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     secrets: &'a Secrets,
-}
-
-/// A running run, or one that waits for its batched call.
-struct Running {
-    end: oneshot::Sender<RunEnd>,
-    messages: Arc<Messages>,
-    begun: Arc<Begun>,
-    log_bytes: u64,
-    cut: bool,
-    /// Number of dropped messages.
-    unheard: u64,
-    stderr: Tail,
-    /// Its masked output, by [`LogStream`].
-    printed: [Masked; 2],
 }
 
 /// Why the driver kills the process.
@@ -344,236 +321,4 @@ impl Driver {
             Err(_) => Err(Fatal::Broken("it does not read its socket".to_owned())),
         }
     }
-
-    fn take(&mut self, source: Source, bytes: &[u8]) -> Result<(), Fatal> {
-        match source {
-            Source::Wire => {
-                self.last_message_at = tokio::time::Instant::now();
-                self.decoder.push(bytes);
-                while let Some((report, body)) =
-                    self.decoder.next_frame().map_err(|error| Fatal::Broken(error.to_string()))?
-                {
-                    self.report(report, body)?;
-                }
-                Ok(())
-            }
-            // Output of C code and of a crashing interpreter belongs to all started runs.
-            Source::Stdout | Source::Stderr => {
-                let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
-                if self.runs.is_empty() {
-                    self.take_stray_output(stream, bytes);
-                }
-                let mut begun = self.runs.values_mut().filter(|run| run.begun.at().is_some());
-                begun.try_for_each(|run| run.log(stream, bytes))
-            }
-        }
-    }
-
-    fn report(&mut self, report: Report, body: Vec<u8>) -> Result<(), Fatal> {
-        match report {
-            Report::Ready { load_ms } => {
-                if let Some(loaded) = self.loaded.take() {
-                    if self.is_tidied {
-                        self.spared = Arc::new(strays::of(self.process.pid, self.process.is_boxed));
-                    }
-                    let _ = loaded.send(Ok(Duration::from_millis(load_ms)));
-                }
-            }
-            Report::Failed { error } => {
-                if let Some(loaded) = self.loaded.take() {
-                    self.stderr.push(&self.printed[LogStream::Stderr as usize].rest());
-                    let _ = loaded.send(Err(StartError::Setup(masked(&self.mask, error), self.stderr.text())));
-                }
-            }
-            Report::Heartbeat { .. } => {}
-            Report::Log { run, stream } => {
-                let stream = match stream {
-                    Stream::Stdout => LogStream::Stdout,
-                    Stream::Stderr => LogStream::Stderr,
-                };
-                match self.runs.get_mut(&run) {
-                    Some(running) => running.log(stream, &body)?,
-                    None => self.take_stray_output(stream, &body),
-                }
-            }
-            Report::Progress { run, fraction, message } => {
-                let message = self.mask.text(message);
-                self.publish(run, JobMessage::Progress { fraction, message });
-            }
-            Report::Output { run, index } => {
-                if body.len() > OUTPUT_BYTES_MAX {
-                    let text = format!(
-                        "output {index} is larger than {OUTPUT_BYTES_MAX} bytes and appears only in the result\n"
-                    );
-                    self.publish(run, JobMessage::Log { stream: LogStream::Stderr, text });
-                    if let Some(running) = self.runs.get(&run) {
-                        running.messages.leave_out(index);
-                    }
-                } else {
-                    let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
-                    self.publish(run, JobMessage::Output { index, value });
-                }
-            }
-            Report::Done { run, run_ms, files } => {
-                if let Some(running) = self.ended(run) {
-                    let _ = running.end.send(RunEnd::Done { result: body, files, run_ms });
-                }
-            }
-            Report::Error { run, run_ms, error } => {
-                if let Some(running) = self.ended(run) {
-                    let stderr = running.stderr.text();
-                    let failure = masked(&self.mask, error);
-                    let _ = running.end.send(RunEnd::Failed { failure, run_ms, stderr });
-                }
-            }
-            Report::Fatal { message } => return Err(Fatal::Broken(self.mask.text(message))),
-        }
-        Ok(())
-    }
-
-    /// Handles output outside any run.
-    fn take_stray_output(&mut self, stream: LogStream, bytes: &[u8]) {
-        if stream == LogStream::Stdout && self.output_to.is_none() {
-            return;
-        }
-        let text = self.printed[stream as usize].push(bytes);
-        if stream == LogStream::Stderr {
-            self.stderr.push(&text);
-        }
-        if let Some(output_to) = &self.output_to
-            && !text.is_empty()
-        {
-            // The receiver may be gone.
-            let _ = output_to.send(JobMessage::Log { stream, text: String::from_utf8_lossy(&text).into_owned() });
-        }
-    }
-
-    fn publish(&mut self, run: u64, message: JobMessage) {
-        if let Some(running) = self.runs.get_mut(&run) {
-            running.publish(message);
-        }
-    }
-
-    /// Ends the process if necessary, reads its remaining output, and ends all of its runs accordingly.
-    async fn end_runner(mut self, fatal: Option<Fatal>) {
-        if fatal.is_some() {
-            self.kill();
-        }
-        let by = tokio::time::Instant::now() + STOP_GRACE;
-        let status = match tokio::time::timeout_at(by, self.process.child.wait()).await {
-            Ok(status) => status,
-            // It closed its socket but keeps running: kill it.
-            Err(_) => {
-                self.kill();
-                self.process.child.wait().await
-            }
-        };
-        let read_until = tokio::time::Instant::now() + FINAL_READ_MAX;
-        while let Ok(Some(chunk)) = tokio::time::timeout_at(read_until, self.streams.next()).await {
-            if let ((source, Some(bytes)), None) = (chunk, &fatal)
-                && self.take(source, &bytes).is_err()
-            {
-                break;
-            }
-        }
-        // Kill the processes that it started.
-        process::kill_group(self.process.pid);
-        // Release its memory before the ends are sent, so that their receivers can use it.
-        self.reservation = None;
-        let is_boxed = self.process.is_boxed;
-        let ending = status.map_or_else(|error| Err(error.to_string()), |status| process::ending(status, is_boxed));
-        let is_stopped = fatal.is_none() && self.is_killed && self.stopping.is_some();
-        let is_oom = !self.is_killed && process::oom_kills() > self.oom_kills;
-        let end = |stderr: String| match (&fatal, &ending) {
-            (Some(Fatal::Broken(why)), _) => RunEnd::Broken { why: why.clone(), stderr },
-            (Some(Fatal::Flooded(limit)), _) => RunEnd::Flooded { limit_bytes: *limit, stderr },
-            (Some(Fatal::Overfull(limit)), _) => RunEnd::Overfull { limit_bytes: *limit, stderr },
-            (None, Ok(code)) => RunEnd::Exited { code: *code, stderr },
-            _ if is_stopped => RunEnd::Stopped,
-            (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },
-            (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
-        };
-        self.stderr.push(&self.printed[LogStream::Stderr as usize].rest());
-        for mut running in std::mem::take(&mut self.runs).into_values() {
-            running.ends();
-            let has_begun = running.begun.at().is_some();
-            let _ = running.end.send(if has_begun { end(running.stderr.text()) } else { RunEnd::NotBegun });
-        }
-        if let Some(loaded) = self.loaded.take() {
-            let _ = loaded.send(Err(StartError::Ended(end(self.stderr.text()))));
-        }
-        for stopped in self.stopping.into_iter().flat_map(|(_, waiting)| waiting) {
-            let _ = stopped.send(());
-        }
-        // Dropping the inbox closes the receivers of runs that arrived too late.
-    }
-}
-
-impl Running {
-    /// Forwards its output with secrets masked.
-    fn log(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
-        let bytes = self.printed[stream as usize].push(bytes);
-        self.take(stream, &bytes)
-    }
-
-    /// Forwards output that was held back because it might have been the start of a secret.
-    fn ends(&mut self) {
-        for stream in [LogStream::Stdout, LogStream::Stderr] {
-            let rest = self.printed[stream as usize].rest();
-            if !rest.is_empty() {
-                // Exceeding the limit now has no effect: the run has ended.
-                let _ = self.take(stream, &rest);
-            }
-        }
-    }
-
-    fn take(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if stream == LogStream::Stderr {
-            self.stderr.push(bytes);
-        }
-        self.log_bytes += bytes.len() as u64;
-        if self.log_bytes > LOG_BYTES_MAX {
-            return Err(Fatal::Flooded(LOG_BYTES_MAX));
-        }
-        let text = if self.log_bytes <= LOG_BYTES_FORWARDED {
-            String::from_utf8_lossy(bytes).into_owned()
-        } else if self.cut {
-            return Ok(());
-        } else {
-            self.cut = true;
-            format!("(more than {LOG_BYTES_FORWARDED} bytes of logs: the rest is dropped)\n")
-        };
-        self.publish(JobMessage::Log { stream, text });
-        Ok(())
-    }
-
-    /// Sends a message. A slow gateway may cause dropped messages, which a line reports, but never delays the run.
-    fn publish(&mut self, message: JobMessage) {
-        if self.unheard > 0 {
-            let text = format!(
-                "({} messages of the job were dropped here: they arrived faster than they could be sent)\n",
-                self.unheard
-            );
-            if self.messages.take(JobMessage::Log { stream: LogStream::Stderr, text }) {
-                self.unheard = 0;
-            }
-        }
-        if !self.messages.take(message) {
-            self.unheard += 1;
-        }
-    }
-}
-
-/// Masks secrets in an exception of the handler.
-fn masked(mask: &Mask, failure: Failure) -> Failure {
-    let (message, traceback) = (mask.text(failure.message), mask.text(failure.traceback));
-    Failure { message, traceback, ..failure }
-}
-
-fn json(body: Vec<u8>) -> Result<Box<RawValue>, &'static str> {
-    let text = String::from_utf8(body).map_err(|_| "not UTF-8")?;
-    RawValue::from_string(text).map_err(|_| "not JSON")
 }
