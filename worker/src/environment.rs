@@ -10,41 +10,45 @@
 //! handler does, because it would run startup code of packages: the runner is linked from the environment that contains
 //! only the runner, and the base interpreter compiles the bytecode. [`Builds`] defines the rights of a build.
 
+mod build_steps;
 mod builds;
 mod bytecode;
 pub(crate) mod child;
 mod error;
 mod graft;
+mod in_use;
 pub(crate) mod interpreter;
 pub(crate) mod lock;
+mod phase;
 mod seal;
 mod store;
 mod turns;
 mod wheel;
 
-use std::fmt;
-use std::fs::{File, FileTimes};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use stokehold_queue::requirements_lock::Lock;
-use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use self::build_steps::Built;
 pub use self::builds::Builds;
-use self::builds::{Plan, Room, Scope};
-use self::bytecode::{Bytecode, Fresh};
+use self::builds::{Plan, Scope};
+use self::bytecode::Bytecode;
 pub use self::error::Error;
+pub use self::in_use::Environment;
+use self::in_use::InUse;
 use self::interpreter::{Interpreter, Interpreters};
-use self::seal::Seal;
-use self::store::{Partial, Store};
+pub use self::phase::Phase;
+use self::store::Store;
 pub(crate) use self::turns::Turns;
 pub use self::wheel::RunnerWheel;
 use crate::metrics;
-use crate::uv::{INSTALL_LIMIT, Install, Uv};
+use crate::uv::{INSTALL_LIMIT, Uv};
 
 /// Longest wait for another process that builds the same environment: two installations, plus time for the other steps.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * INSTALL_LIMIT.as_secs() + 5 * 60);
@@ -98,74 +102,6 @@ struct Inner {
     turns: Turns,
 }
 
-/// A step of building an environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Waiting for another build of the same environment.
-    Waiting,
-    /// Creating an empty environment.
-    CreatingVenv,
-    /// Downloading and installing the requirements.
-    Installing {
-        /// Number of packages.
-        packages: usize,
-    },
-    /// Installing the runner.
-    InstallingRunner,
-    /// Compiling modules that no other environment has compiled.
-    Compiling,
-    /// Flushing the environment to disk and moving it into place.
-    Publishing,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waiting => f.write_str("waiting for another build of the same environment"),
-            Self::CreatingVenv => f.write_str("creating the virtual environment"),
-            Self::Installing { packages: 1 } => f.write_str("installing 1 package"),
-            Self::Installing { packages } => write!(f, "installing {packages} packages"),
-            Self::InstallingRunner => f.write_str("installing the runner"),
-            Self::Compiling => f.write_str("compiling modules"),
-            Self::Publishing => f.write_str("publishing"),
-        }
-    }
-}
-
-/// A complete environment. It is not deleted while this value, or a clone of it, exists.
-#[derive(Debug, Clone)]
-pub struct Environment {
-    /// Path of its interpreter.
-    pub python: PathBuf,
-    /// Folder of the environment.
-    pub folder: PathBuf,
-    /// Hash that names it.
-    pub hash: String,
-    /// Folders of the base Python installation.
-    pub(crate) base: Vec<PathBuf>,
-    /// Interpreter of the environment that contains only the runner.
-    pub(crate) ours: PathBuf,
-    _in_use: Arc<InUse>,
-    _ours_in_use: Arc<InUse>,
-}
-
-/// The shared lock. The modification time of its file is the environment's last use.
-#[derive(Debug)]
-struct InUse(File);
-
-impl InUse {
-    fn touch(&self) {
-        // A failure affects only the order of eviction.
-        let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.touch();
-    }
-}
-
 /// An environment to find or build.
 struct Wanted<'a> {
     requirements: &'a str,
@@ -174,14 +110,6 @@ struct Wanted<'a> {
     ours: Option<&'a Environment>,
     plan: Plan,
     hash: String,
-}
-
-/// A built environment that is not published yet.
-struct Built {
-    partial: Partial,
-    bytecode: Bytecode,
-    fresh: Fresh,
-    room: Option<Room>,
 }
 
 impl Environments {
@@ -365,121 +293,6 @@ impl Inner {
         Ok(hex::encode(hash.finalize()))
     }
 
-    /// The environment, if it exists. Waits for a running build.
-    async fn ready(
-        &self,
-        wanted: &Wanted<'_>,
-        progress: &(dyn Fn(Phase) + Send + Sync),
-    ) -> Result<Option<Environment>, Error> {
-        let hash = &wanted.hash;
-        let lock_file = self.store.lock_file(hash);
-        let at_once = lock::try_shared(&lock_file).map_err(Error::io(format!("lock {}", lock_file.display())))?;
-        let lock = match at_once {
-            Some(lock) => lock,
-            None => {
-                progress(Phase::Waiting);
-                lock::shared(&lock_file, BUILD_LIMIT).await?
-            }
-        };
-        if !self.store.is_usable(hash) {
-            return Ok(None);
-        }
-        let in_use = Arc::new(InUse(lock));
-        in_use.touch();
-        let folder = self.store.environment(hash);
-        let python = folder.join("bin").join("python");
-        let (ours, ours_in_use) = match wanted.ours {
-            Some(ours) => (ours.python.clone(), Arc::clone(&ours._in_use)),
-            None => (python.clone(), Arc::clone(&in_use)),
-        };
-        ours_in_use.touch();
-        Ok(Some(Environment {
-            python,
-            folder,
-            hash: hash.clone(),
-            base: wanted.interpreter.base.clone(),
-            ours,
-            _in_use: in_use,
-            _ours_in_use: ours_in_use,
-        }))
-    }
-
-    async fn build(&self, wanted: &Wanted<'_>, progress: &(dyn Fn(Phase) + Send + Sync)) -> Result<Built, Error> {
-        let Wanted { requirements, interpreter, ours, plan, hash } = wanted;
-        let room = match ours {
-            Some(_) => self.builds.room(self.store.builds(), plan, BUILD_LIMIT).await?,
-            // The runner is trusted code.
-            None => None,
-        };
-        let partial = self.store.partial(hash, room.as_ref().map(|room| room.folder.as_path()))?;
-        let venv = partial.environment();
-        progress(Phase::CreatingVenv);
-        self.uv.venv(&interpreter.program, &venv).await?;
-        let bytecode = self.bytecode.of(&plan.scope);
-        let fresh = match ours {
-            None => {
-                progress(Phase::InstallingRunner);
-                self.uv.install(&venv, self.runner_wheel.as_argument()).await?;
-                self.compile(&bytecode, interpreter, &partial, None, progress).await?
-            }
-            Some(ours) => {
-                let seal = Seal::of(&venv).map_err(Error::io("inspect the empty environment"))?;
-                progress(Phase::Installing { packages: packages(requirements) });
-                self.install(wanted, &partial, room.as_ref()).await?;
-                let settled = room.as_ref().map_or(Ok(()), Room::settle);
-                settled.map_err(Error::io("stop the processes that installed the requirements"))?;
-                checked(seal, &venv).await?;
-                let fresh = self.compile(&bytecode, interpreter, &partial, room.as_ref(), progress).await?;
-                progress(Phase::InstallingRunner);
-                let (is_given, bare) = (room.as_ref().is_some_and(|room| room.owner().is_some()), ours.folder.clone());
-                let grafted = spawn_blocking(move || {
-                    if is_given {
-                        seal::take(&venv)?;
-                    }
-                    graft::graft(&bare, &venv)
-                });
-                grafted.await.unwrap_or_else(|error| Err(error.into())).map_err(Error::io("install the runner"))?;
-                fresh
-            }
-        };
-        progress(Phase::Publishing);
-        Ok(Built { partial, bytecode, fresh, room })
-    }
-
-    /// Installs the requirements as the builder of this room.
-    async fn install(&self, wanted: &Wanted<'_>, partial: &Partial, room: Option<&Room>) -> Result<(), Error> {
-        let Wanted { requirements, interpreter, plan, .. } = wanted;
-        let lock = partial.list("requirements.txt");
-        store::write_list(&lock, requirements).await.map_err(Error::io("write the requirements"))?;
-        let uv = match room {
-            Some(room) => {
-                room.give(partial).map_err(Error::io("change the owner of the environment"))?;
-                room.uv(&self.uv, partial, interpreter, plan.wheels_only)
-                    .map_err(Error::io("start uv in the sandbox"))?
-            }
-            None => self.uv.plain(),
-        };
-        let (venv, require_hashes) = (&partial.environment(), requirements.contains("--hash="));
-        self.uv.sync(uv, Install { venv, lock: &lock, require_hashes, wheels_only: plan.wheels_only }).await
-    }
-
-    async fn compile(
-        &self,
-        bytecode: &Bytecode,
-        interpreter: &Interpreter,
-        partial: &Partial,
-        room: Option<&Room>,
-        progress: &(dyn Fn(Phase) + Send + Sync),
-    ) -> Result<Fresh, Error> {
-        progress(Phase::Compiling);
-        let python = match room {
-            Some(room) => room.python(partial, interpreter).map_err(Error::io("start the compiler in the sandbox"))?,
-            None => Command::new(&interpreter.program),
-        };
-        let (tag, owner) = (&interpreter.cache_tag, room.and_then(Room::owner));
-        bytecode.fill(tag, &partial.environment(), (python, owner), &partial.list("modules")).await
-    }
-
     /// Keeps the environments below the maximum size. Returns whether uv's cache should be emptied. Blocks on the disk.
     fn make_room(&self) -> std::io::Result<bool> {
         let evicted = self.store.evict(self.cap_bytes)?;
@@ -493,27 +306,5 @@ impl Inner {
             Some(cache) if evicted > 0 && cache.is_dir() => Ok(store::measure(cache)?.sole > self.cap_bytes),
             _ => Ok(false),
         }
-    }
-}
-
-async fn checked(seal: Seal, venv: &Path) -> Result<(), Error> {
-    let venv = venv.to_owned();
-    let checked = spawn_blocking(move || seal.check(&venv));
-    checked.await.unwrap_or_else(|error| Err(Error::io("inspect the installed files")(error.into())))
-}
-
-/// Number of requirements in a rendered lock: hashes are on indented lines, options start with a dash.
-fn packages(lock: &str) -> usize {
-    lock.lines().filter(|line| !line.starts_with([' ', '\t', '-'])).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn phases_read_as_words() {
-        assert_eq!(Phase::Installing { packages: 1 }.to_string(), "installing 1 package");
-        assert_eq!(Phase::Installing { packages: 12 }.to_string(), "installing 12 packages");
     }
 }
