@@ -1,17 +1,17 @@
 //! Downloads one file: in parallel ranges that can be resumed or, if the server does not support ranges, as one stream.
 
+mod request;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, LOCATION, RANGE,
-};
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use reqwest::{Client, Response, StatusCode, redirect};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use self::request::{RangeError, Source, silent, transient};
 use super::WeightFile;
 use super::error::Error;
 use super::partial::Partial;
@@ -20,14 +20,9 @@ use crate::metrics;
 use crate::transfer::RETRY;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const REDIRECTS_MAX: usize = 10;
-
 /// Number of changes of a file during a download after which it is downloaded in one stream: servers behind one name
 /// may permanently disagree.
 const CHANGES_MAX: u32 = 3;
-
-/// Maximum number of bytes to read of an error response.
-const REFUSAL_BYTES_MAX: usize = 8 * 1024;
 
 /// Limits of downloads.
 #[derive(Debug, Clone, Copy)]
@@ -59,61 +54,6 @@ pub(super) struct Downloads {
     http: Client,
     permits: Semaphore,
     limits: Limits,
-}
-
-/// Source of a file.
-struct Source<'a> {
-    path: &'a str,
-    size_bytes: u64,
-    url: Url,
-    headers: HeaderMap,
-}
-
-/// Why a range was not downloaded.
-enum Stop {
-    /// A transient error.
-    Passing(String),
-    /// The file's version differs from that of the first ranges.
-    Changed,
-    /// The response contains the whole file.
-    Whole(Box<Response>),
-    Final(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Final(error)
-    }
-}
-
-/// Converts an error without its URL, which may be secret.
-fn passing(error: reqwest::Error) -> Stop {
-    let error = error.without_url();
-    let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-    Stop::Passing(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
-}
-
-impl<'a> Source<'a> {
-    fn new(file: &'a WeightFile) -> Result<Self, Error> {
-        let bad = |what: &str| Error::List(format!("{what} for {}", file.path));
-        let url = Url::parse(&file.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let mut headers = HeaderMap::new();
-        for (name, value) in &file.headers {
-            let name: HeaderName = name.parse().map_err(|_| bad("invalid headers"))?;
-            let mut value = HeaderValue::from_str(value).map_err(|_| bad("invalid headers"))?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
-        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("invalid URL"))?, headers })
-    }
-
-    fn size_differs(&self, got: u64) -> Stop {
-        Stop::Final(Error::Size { path: self.path.to_owned(), expected: self.size_bytes, got })
-    }
-
-    fn write(&self, error: std::io::Error) -> Stop {
-        Stop::Final(Error::write(self.path)(error))
-    }
 }
 
 impl Downloads {
@@ -156,8 +96,8 @@ impl Downloads {
         loop {
             let whole = match self.in_ranges(source, partial).await {
                 Ok(()) => return Ok(()),
-                Err(Stop::Whole(answer)) => Some(*answer),
-                Err(Stop::Changed) => {
+                Err(RangeError::Whole(answer)) => Some(*answer),
+                Err(RangeError::Changed) => {
                     changes += 1;
                     tracing::debug!(
                         weights.path = source.path,
@@ -170,14 +110,14 @@ impl Downloads {
                     }
                     None
                 }
-                Err(Stop::Passing(why)) => return Err(Error::Fetch { path: source.path.to_owned(), why }),
-                Err(Stop::Final(error)) => return Err(error),
+                Err(RangeError::Transient(why)) => return Err(Error::Fetch { path: source.path.to_owned(), why }),
+                Err(RangeError::Final(error)) => return Err(error),
             };
             return self.as_stream(source, partial, whole).await;
         }
     }
 
-    async fn in_ranges(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), Stop> {
+    async fn in_ranges(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), RangeError> {
         let gaps = partial.gaps(self.limits.piece_bytes).await.map_err(|error| source.write(error))?;
         let Some(first) = gaps.first() else { return Ok(()) };
         // Determines, before the parallel requests, whether the server supports ranges and which version it has.
@@ -185,7 +125,7 @@ impl Downloads {
         let mut tries = Tries::within(&RETRY, self.limits.stall_timeout);
         let answer = loop {
             match self.open(source, partial, Some(first)).await {
-                Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
+                Err(RangeError::Transient(why)) => self.again(&mut tries, why).await?,
                 outcome => break outcome?,
             }
         };
@@ -201,7 +141,7 @@ impl Downloads {
         partial: &Arc<Partial>,
         mut range: Range<u64>,
         opened: Option<(Option<SemaphorePermit<'_>>, Response)>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RangeError> {
         let generation = partial.generation();
         let (_permit, mut opened) = match opened {
             Some((permit, answer)) => (permit, Some(answer)),
@@ -214,14 +154,14 @@ impl Downloads {
                 Some(answer) => self.read(source, partial, generation, answer, &mut range).await,
                 None => match self.open(source, partial, Some(&range)).await {
                     Ok(answer) => self.read(source, partial, generation, answer, &mut range).await,
-                    Err(stop) => Err(stop),
+                    Err(error) => Err(error),
                 },
             };
             if range.start > before {
                 tries = Tries::within(&RETRY, self.limits.stall_timeout);
             }
             match outcome {
-                Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
+                Err(RangeError::Transient(why)) => self.again(&mut tries, why).await?,
                 outcome => outcome?,
             }
         }
@@ -245,7 +185,7 @@ impl Downloads {
                 Some(answer) => self.read(source, partial, partial.generation(), answer, &mut range).await,
                 None => match self.open(source, partial, None).await {
                     Ok(answer) => self.read(source, partial, partial.generation(), answer, &mut range).await,
-                    Err(stop) => Err(stop),
+                    Err(error) => Err(error),
                 },
             };
             if range.start > furthest {
@@ -253,11 +193,11 @@ impl Downloads {
             }
             let why = match outcome {
                 Ok(()) => return Ok(()),
-                Err(Stop::Passing(why)) => why,
-                Err(Stop::Final(error)) => return Err(error),
-                Err(Stop::Changed | Stop::Whole(_)) => "the server's responses are inconsistent".to_owned(),
+                Err(RangeError::Transient(why)) => why,
+                Err(RangeError::Final(error)) => return Err(error),
+                Err(RangeError::Changed | RangeError::Whole(_)) => "the server's responses are inconsistent".to_owned(),
             };
-            if let Err(Stop::Passing(why)) = self.again(&mut tries, why).await {
+            if let Err(RangeError::Transient(why)) = self.again(&mut tries, why).await {
                 return Err(Error::Fetch { path: source.path.to_owned(), why });
             }
         }
@@ -269,99 +209,13 @@ impl Downloads {
     }
 
     /// Waits before another try, if there is time.
-    async fn again(&self, tries: &mut Tries, why: String) -> Result<(), Stop> {
+    async fn again(&self, tries: &mut Tries, why: String) -> Result<(), RangeError> {
         if !tries.are_left() {
-            return Err(Stop::Passing(why));
+            return Err(RangeError::Transient(why));
         }
         tracing::debug!(why, "the download of a range of weights failed; retrying");
         tries.pause().await;
         Ok(())
-    }
-
-    /// Requests a range, or the whole file, and checks the headers of the response.
-    async fn open(
-        &self,
-        source: &Source<'_>,
-        partial: &Arc<Partial>,
-        range: Option<&Range<u64>>,
-    ) -> Result<Response, Stop> {
-        let mut asked = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-        let etag = partial.etag();
-        if let Some(range) = range {
-            let text = format!("bytes={}-{}", range.start, range.end - 1);
-            asked.extend(HeaderValue::from_str(&text).map(|value| (RANGE, value)));
-            // A weak ETag does not identify bytes and is not allowed in If-Range.
-            let strong = etag.as_deref().filter(|etag| !etag.starts_with("W/"));
-            asked.extend(strong.and_then(|etag| HeaderValue::from_str(etag).ok()).map(|value| (IF_RANGE, value)));
-        }
-        let answer = self.follow(source, asked).await?;
-        match (answer.status(), range) {
-            (StatusCode::PARTIAL_CONTENT, Some(range)) => {
-                self.check_part(source, partial, &answer, range, etag.as_deref()).await?;
-                Ok(answer)
-            }
-            // The If-Range condition failed, or the server does not support ranges; then the next response is the same.
-            (StatusCode::OK, Some(_)) if etag.is_some() => Err(Stop::Changed),
-            (StatusCode::OK, range) => match length(&answer, CONTENT_LENGTH) {
-                Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
-                _ if range.is_some() => Err(Stop::Whole(Box::new(answer))),
-                _ => Ok(answer),
-            },
-            (StatusCode::RANGE_NOT_SATISFIABLE, _) => match total(&answer) {
-                Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
-                _ => Err(Stop::Passing("the server does not have the requested range".to_owned())),
-            },
-            (status, _) => Err(refusal(source, partial, status, answer).await),
-        }
-    }
-
-    /// Sends a request and follows redirects. Only the original host gets the file's headers.
-    async fn follow(&self, source: &Source<'_>, asked: HeaderMap) -> Result<Response, Stop> {
-        let mut url = source.url.clone();
-        for _ in 0..=REDIRECTS_MAX {
-            let mut request = self.http.get(url.clone());
-            if url.origin() == source.url.origin() {
-                request = request.headers(source.headers.clone());
-            }
-            let answer = timeout(self.limits.idle, request.headers(asked.clone()).send()).await;
-            let answer = answer.map_err(|_| silent())?.map_err(passing)?;
-            if !answer.status().is_redirection() {
-                return Ok(answer);
-            }
-            let next = answer.headers().get(LOCATION).and_then(|to| url.join(to.to_str().ok()?).ok());
-            match next.filter(|next| matches!(next.scheme(), "http" | "https")) {
-                Some(next) => url = next,
-                None => return Err(Stop::Passing("redirect without a valid Location".to_owned())),
-            }
-        }
-        Err(Stop::Passing("too many redirects".to_owned()))
-    }
-
-    /// Checks that a partial response is the requested range of the expected version.
-    async fn check_part(
-        &self,
-        source: &Source<'_>,
-        partial: &Arc<Partial>,
-        answer: &Response,
-        range: &Range<u64>,
-        known: Option<&str>,
-    ) -> Result<(), Stop> {
-        match total(answer) {
-            Some(size_bytes) if size_bytes != source.size_bytes => return Err(source.size_differs(size_bytes)),
-            _ => {}
-        }
-        let range_header = answer.headers().get(CONTENT_RANGE).and_then(|range_header| range_header.to_str().ok());
-        let is_asked = range_header
-            .is_some_and(|range_header| range_header.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
-        if !is_asked {
-            return Err(Stop::Passing("the server sent a different range than requested".to_owned()));
-        }
-        let etag = answer.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
-        match (etag, known) {
-            (Some(etag), Some(known)) if etag != known => Err(Stop::Changed),
-            (Some(etag), None) => partial.set_etag(etag.to_owned()).await.map_err(|error| source.write(error)),
-            _ => Ok(()),
-        }
     }
 
     /// Writes the bytes of a response, and advances the start of `range`.
@@ -372,14 +226,14 @@ impl Downloads {
         generation: u64,
         answer: Response,
         range: &mut Range<u64>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RangeError> {
         let is_whole = answer.status() == StatusCode::OK;
         let (mut body, mut buffer) = (answer.bytes_stream(), Vec::new());
         loop {
             let next = match timeout(self.limits.idle, body.next()).await {
                 Err(_) => Err(silent()),
                 Ok(None) => Ok(None),
-                Ok(Some(Err(error))) => Err(passing(error)),
+                Ok(Some(Err(error))) => Err(transient(error)),
                 Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
             };
             let is_over = !matches!(next, Ok(Some(_)));
@@ -391,7 +245,7 @@ impl Downloads {
                     return Err(if is_whole {
                         source.size_differs(range.start + buffer.len() as u64)
                     } else {
-                        Stop::Passing("the server sent more bytes than requested".to_owned())
+                        RangeError::Transient("the server sent more bytes than requested".to_owned())
                     });
                 }
             }
@@ -405,48 +259,9 @@ impl Downloads {
                 Ok(Some(_)) => {}
                 Ok(None) if range.is_empty() => return Ok(()),
                 Ok(None) if is_whole => return Err(source.size_differs(range.start)),
-                Ok(None) => return Err(Stop::Passing("the server sent fewer bytes than requested".to_owned())),
-                Err(stop) => return Err(stop),
+                Ok(None) => return Err(RangeError::Transient("the server sent fewer bytes than requested".to_owned())),
+                Err(error) => return Err(error),
             }
         }
     }
-}
-
-fn silent() -> Stop {
-    Stop::Passing("the server stopped sending data".to_owned())
-}
-
-fn length(answer: &Response, name: HeaderName) -> Option<u64> {
-    answer.headers().get(name)?.to_str().ok()?.parse().ok()
-}
-
-/// The total size in a Content-Range header.
-fn total(answer: &Response) -> Option<u64> {
-    answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
-}
-
-/// Classifies an error response. An expired URL is detected by the store's message, or because it worked before.
-async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode, answer: Response) -> Stop {
-    let path = source.path.to_owned();
-    if !status.is_client_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
-        return Stop::Passing(format!("the server responded with {status}"));
-    }
-    let is_denial = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    let has_worked = status == StatusCode::FORBIDDEN && partial.has_grown();
-    if is_denial && (has_worked || body_start(answer).await.to_ascii_lowercase().contains("expired")) {
-        return Stop::Final(Error::Expired { path });
-    }
-    Stop::Final(Error::Refused { path, status })
-}
-
-/// The beginning of a response body.
-async fn body_start(answer: Response) -> String {
-    const LIMIT: Duration = Duration::from_secs(5);
-    let (mut text, mut body) = (Vec::new(), answer.bytes_stream());
-    while let Ok(Some(Ok(bytes))) = timeout(LIMIT, body.next()).await
-        && text.len() < REFUSAL_BYTES_MAX
-    {
-        text.extend_from_slice(&bytes);
-    }
-    String::from_utf8_lossy(&text).into_owned()
 }
