@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use stokehold_queue::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
 use stokehold_queue::job::JobError;
+use stokehold_supervise::Supervisor;
 use stokehold_vram::{Claim, Need};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Worker;
@@ -16,13 +18,27 @@ use super::Worker;
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
+    /// Starts the background tasks other than the heartbeat.
+    pub(super) fn start_duties(self: &Arc<Self>, supervisor: &Supervisor) -> JoinSet<()> {
+        let mut duties = JoinSet::new();
+        let worker = Arc::clone(self);
+        duties.spawn(supervisor.restart_on_panic("join", move || Arc::clone(&worker).stay_joined()));
+        let worker = Arc::clone(self);
+        duties.spawn(supervisor.restart_on_panic("relieve", move || Arc::clone(&worker).relieve()));
+        let worker = Arc::clone(self);
+        duties.spawn(supervisor.restart_on_panic("keep_warm", move || Arc::clone(&worker).keep_warm()));
+        let worker = Arc::clone(self);
+        duties.spawn(supervisor.restart_on_panic("fetch_ahead", move || Arc::clone(&worker).fetch_ahead()));
+        duties
+    }
+
     /// Joins again whenever the gateway refuses this worker's token.
-    pub(super) async fn stay_joined(self: Arc<Self>) {
+    async fn stay_joined(self: Arc<Self>) {
         match self.gateway.stay_joined().await {}
     }
 
     /// Frees memory whenever a GPU is short of it, and withdraws the offer of a GPU that no longer accepts work.
-    pub(super) async fn relieve(self: Arc<Self>) {
+    async fn relieve(self: Arc<Self>) {
         let mut changed = self.gpus.changed();
         while changed.changed().await.is_ok() {
             if self.offers_closed() {
@@ -33,7 +49,7 @@ impl Worker {
     }
 
     /// Loads the models that the gateway wants to stay loaded, even without jobs.
-    pub(super) async fn keep_warm(self: Arc<Self>) {
+    async fn keep_warm(self: Arc<Self>) {
         let mut kept = self.kept.subscribe();
         let mut failed: HashMap<ModelRef, Instant> = HashMap::new();
         while kept.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
@@ -54,7 +70,7 @@ impl Worker {
     }
 
     /// Fetches the environments of models with waiting jobs, one at a time.
-    pub(super) async fn fetch_ahead(self: Arc<Self>) {
+    async fn fetch_ahead(self: Arc<Self>) {
         let mut next = self.next.subscribe();
         while next.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
             let models = next.borrow_and_update().clone();
