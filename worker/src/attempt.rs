@@ -159,7 +159,7 @@ impl Attempts {
                 }
                 None => None,
             };
-            let (files, folder) = inputs::fetch(&self.transfer, &urls, model.folder()).await.map_err(Stop::Fail)?;
+            let (files, folder) = inputs::fetch(&self.transfer, &urls, model.endpoint.folder()).await.map_err(Stop::Fail)?;
             attempt.timing.inputs_ms = millis(fetching.elapsed());
             Ok::<_, Stop>((model, turn, ready, (input, files), folder))
         };
@@ -171,7 +171,7 @@ impl Attempts {
         if let Some(input) = input {
             job.input = input;
         }
-        let scratch = RunFolder::new(&model.folder().work(), number);
+        let scratch = RunFolder::new(&model.endpoint.folder().work(), number);
         attempt.gpus.clone_from(&ready.gpus);
         attempt.timing.env_ms = millis(ready.timings.environment);
         attempt.timing.weights_ms = millis(ready.timings.weights);
@@ -277,7 +277,7 @@ impl Attempts {
         let (which, mut behind) = (job.model(), Some(job.behind));
         loop {
             let model = self.pool.model(&which, behind.take()).await.map_err(Stop::Fail)?;
-            slot.shares(model.jobs_at_once(), model.max_batch_size() > 1);
+            slot.shares(model.endpoint.jobs_at_once(), model.endpoint.max_batch_size() > 1);
             self.pool.grow(&model, lease);
             let Some(turn) = self.turn(&model, lease, slot).await? else { continue };
             let (model, ready) = if model.is_ready() {
@@ -297,7 +297,7 @@ impl Attempts {
             };
             match ready {
                 // The job can wait for one of the endpoint's other models.
-                Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
+                Err(NotReady::NoRoom) if model.has_siblings() => model.endpoint.cannot_grow(),
                 Err(not_ready) => return Err(not_ready.into()),
                 Ok(ready) => {
                     // The load time is known now.

@@ -112,7 +112,7 @@ impl Pool {
         if self.is_short() {
             return;
         }
-        for growing in beside.endpoint().grow() {
+        for growing in beside.endpoint.grow() {
             let (pool, lease) = (Arc::clone(self), lease.clone());
             self.spawn(async move { pool.load_beside(growing, &lease).await });
         }
@@ -125,13 +125,13 @@ impl Pool {
     }
 
     async fn load_beside(&self, growing: Growing, lease: &LeaseRef) {
-        let version = &growing.0.spec.version;
+        let version = &growing.0.endpoint.spec.version;
         let (code, message) = match self.ready(&growing.0, Some(lease), None).await {
             Ok(_) => return,
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => (Some(error.code), error.message),
             Err(NotReady::NoRoom | NotReady::Closed) => (None, "not enough room".to_owned()),
         };
-        growing.0.cannot_grow();
+        growing.0.endpoint.cannot_grow();
         tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "cannot load another model of this endpoint");
     }
 

@@ -44,13 +44,13 @@ impl Pool {
     /// Fetches the parts of a model. If a job waits for them, reports the download progress for it.
     pub(super) async fn fetch_for(
         &self,
-        model: &Endpoint,
+        endpoint: &Endpoint,
         lease: Option<&LeaseRef>,
         waits: bool,
     ) -> Result<Fetched, JobError> {
-        let secrets = self.secrets(model, lease).await?;
+        let secrets = self.secrets(endpoint, lease).await?;
         let messages = lease.filter(|_| waits).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
-        let fetched = self.fetch(model, secrets, messages.as_ref()).await;
+        let fetched = self.fetch(endpoint, secrets, messages.as_ref()).await;
         if let Some(messages) = messages {
             messages.flush().await;
         }
@@ -60,25 +60,25 @@ impl Pool {
     /// Fetches the environment, package and weights. Sends download progress to `messages`.
     pub(super) async fn fetch(
         &self,
-        model: &Endpoint,
+        endpoint: &Endpoint,
         secrets: Secrets,
         messages: Option<&Messages>,
     ) -> Result<Fetched, JobError> {
-        let (version, started) = (&model.spec.version, Instant::now());
+        let (version, started) = (&endpoint.spec.version, Instant::now());
         let spec = &version.spec;
         let environment = EnvironmentSpec {
-            tenant: model.tenant.clone(),
+            tenant: endpoint.tenant.clone(),
             requirements_lock: spec.requirements_lock.clone(),
             python: spec.python.clone(),
         };
         let progress =
             |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
         let others = async {
-            let both = tokio::join!(self.environments.get(&environment, &progress), self.package(model));
+            let both = tokio::join!(self.environments.get(&environment, &progress), self.package(endpoint));
             (both, started.elapsed())
         };
         let (((environment, package), others_took), weights) =
-            tokio::join!(others, self.weights(model, &secrets, messages));
+            tokio::join!(others, self.weights(endpoint, &secrets, messages));
         let environment = environment.map_err(|error| {
             // Log the full error for the operator; the tenant gets a filtered one.
             tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "cannot build an environment");
@@ -88,16 +88,16 @@ impl Pool {
         Ok(Fetched { secrets, environment, package: package?, weights: weights?, took })
     }
 
-    async fn package(&self, model: &Endpoint) -> Result<Package, JobError> {
-        let version = &model.spec.version;
+    async fn package(&self, endpoint: &Endpoint) -> Result<Package, JobError> {
+        let version = &endpoint.spec.version;
         let spec = &version.spec;
-        let get = |url| self.packages.get(&model.tenant, &spec.package_sha256, spec.package_size_bytes, url);
-        match get(&model.spec.package_url).await {
+        let get = |url| self.packages.get(&endpoint.tenant, &spec.package_sha256, spec.package_size_bytes, url);
+        match get(&endpoint.spec.package_url).await {
             Ok(package) => Ok(package),
             Err(error) if error.is_the_deployers() => Err(failed(ErrorCode::EnvironmentFailed, error.to_string())),
             // The URL is valid for an hour, and the endpoint is known for longer: request a new URL before giving up.
             Err(first) => {
-                let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
+                let fresh = self.gateway.runner_spec(&endpoint.tenant, &version.name, version.version).await;
                 let url = fresh.map_err(|_| infra(format!("the package is not available: {first}")))?.package_url;
                 get(&url).await.map_err(|error| match error {
                     error if error.is_the_deployers() => failed(ErrorCode::EnvironmentFailed, error.to_string()),
@@ -111,11 +111,11 @@ impl Pool {
     /// a scan.
     async fn weights(
         &self,
-        model: &Endpoint,
+        endpoint: &Endpoint,
         secrets: &Secrets,
         messages: Option<&Messages>,
     ) -> Result<Option<WeightSet>, JobError> {
-        let version = &model.spec.version;
+        let version = &endpoint.spec.version;
         let spec = &version.spec;
         if spec.weights.is_empty() {
             return Ok(None);
@@ -134,19 +134,19 @@ impl Pool {
                 tracing::info!(endpoint.id = %version.name, version = version.version, "weights: {progress}");
             }
         };
-        let mut urls = model.spec.weight_urls.clone();
+        let mut urls = endpoint.spec.weight_urls.clone();
         let mut renewals = 0;
         let set = loop {
-            let files = files(model, &urls, secrets);
+            let files = files(endpoint, &urls, secrets);
             match self.weights.get(&files, &progress).await {
                 Ok(set) => break set,
                 // The endpoint is known for longer than its URLs are valid, or the download took longer. The received
                 // data is kept.
                 Err(Error::Expired { .. } | Error::Refused { status: StatusCode::FORBIDDEN, .. })
-                    if renewals < RENEWALS_MAX && has_signed(model) =>
+                    if renewals < RENEWALS_MAX && has_signed(endpoint) =>
                 {
                     renewals += 1;
-                    let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
+                    let fresh = self.gateway.runner_spec(&endpoint.tenant, &version.name, version.version).await;
                     let fresh = fresh.map_err(|error| infra(format!("cannot fetch the weights: {error}")))?;
                     if fresh.weight_urls == urls {
                         return Err(failed(
@@ -166,15 +166,15 @@ impl Pool {
                 message: "weights are ready; loading the model".to_owned(),
             });
         }
-        self.look_into(model, &set).await?;
+        self.look_into(endpoint, &set).await?;
         Ok(Some(set))
     }
 
-    async fn look_into(&self, model: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
+    async fn look_into(&self, endpoint: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
         let pickles = set.pickles().await.map_err(blamed)?;
         let Some(first) = pickles.first() else { return Ok(()) };
         let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle file{why}")));
-        if !model.spec.version.spec.allow_pickle {
+        if !endpoint.spec.version.spec.allow_pickle {
             return refuse(", which can run code when it is loaded; use safetensors, or set allow_pickle = true");
         }
         if self.sandbox.level() < SandboxLevel::L1 {
@@ -187,7 +187,7 @@ impl Pool {
         };
         let scanner = self.environments.get(&environment, &|_| ()).await;
         let scanner = scanner.map_err(|error| infra(format!("cannot scan pickle files: {error}")))?;
-        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
+        let home = endpoint.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let reads =
             [&scanner.folder, &set.folder].into_iter().chain(&scanner.base).chain(&set.blobs).cloned().collect();
         let reach = Reach {
@@ -197,7 +197,7 @@ impl Pool {
             folder: scanner.folder.clone(),
             network: false,
             devices: Vec::new(),
-            uid: model.folder.uid,
+            uid: endpoint.folder.uid,
         };
         let variables = || process_variables(&scanner.python, home.path(), &[], &BTreeMap::new());
         let python = || self.sandbox.command(&scanner.python, &reach, variables());
@@ -205,11 +205,11 @@ impl Pool {
     }
 
     /// Fetches the secrets that the endpoint version names.
-    pub(super) async fn secrets(&self, model: &Endpoint, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
-        if model.spec.version.spec.secrets.is_empty() {
+    pub(super) async fn secrets(&self, endpoint: &Endpoint, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
+        if endpoint.spec.version.spec.secrets.is_empty() {
             return Ok(Secrets::default());
         }
-        let request = SecretsRequest { model: model.named(), lease: lease.cloned() };
+        let request = SecretsRequest { model: endpoint.named(), lease: lease.cloned() };
         self.gateway.secrets(&request).await.map_err(|error| match error {
             GatewayError::Refused { code, detail } if code == "secret_missing" => {
                 failed(ErrorCode::SetupFailed, detail)
@@ -220,14 +220,14 @@ impl Pool {
 }
 
 /// Whether the gateway signs some of the URLs.
-fn has_signed(model: &Endpoint) -> bool {
+fn has_signed(endpoint: &Endpoint) -> bool {
     let is_signed = |url: &Option<String>| url.as_deref().is_none_or(|url| url.starts_with("s3://"));
-    model.spec.version.spec.weights.iter().any(|weight| is_signed(&weight.url))
+    endpoint.spec.version.spec.weights.iter().any(|weight| is_signed(&weight.url))
 }
 
 /// The files to fetch. Requests to a model hub carry the endpoint's token, if it has one.
-fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile> {
-    let weights = model.spec.version.spec.weights.iter().zip(urls);
+fn files(endpoint: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile> {
+    let weights = endpoint.spec.version.spec.weights.iter().zip(urls);
     let file = |(weight, url): (&stokehold_queue::endpoint::Weight, &String)| {
         let token = secrets.get(HUB_TOKEN).filter(|_| weight.source.starts_with("hf://"));
         let headers = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
@@ -237,7 +237,7 @@ fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile
             sha256: weight.sha256.clone(),
             size_bytes: weight.size_bytes,
             headers: headers.into_iter().collect::<BTreeMap<_, _>>(),
-            owner: Owner::Tenant(model.tenant.clone()),
+            owner: Owner::Tenant(endpoint.tenant.clone()),
             right: weight.url.clone().map_or(Right::Uploaded, Right::Address),
         }
     };

@@ -25,14 +25,15 @@ impl Pool {
         ahead: &mut Option<Fetched>,
         reservation: Option<Reservation>,
     ) -> Result<(Loaded, LoadTimings), JobError> {
-        let version = &model.spec.version;
+        let version = &model.endpoint.spec.version;
         let spec = &version.spec;
         let fetched = match ahead.take() {
             Some(fetched) => fetched,
-            None => self.fetch_for(model, lease, !model.is_growing()).await?,
+            None => self.fetch_for(&model.endpoint, lease, !model.is_growing()).await?,
         };
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
-        let home = model.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
+        let home =
+            model.endpoint.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let is_boxed = self.sandbox.is_alone();
         // Without a separate network namespace, loopback is the machine's: a server there has either full network
@@ -45,11 +46,11 @@ impl Pool {
                 .chain(environment.base.iter().cloned())
                 .chain(weight_files)
                 .collect(),
-            writes: vec![model.folder.work(), model.folder.inputs()],
+            writes: vec![model.endpoint.folder.work(), model.endpoint.folder.inputs()],
             folder: package.folder.clone(),
             network: spec.network || is_served,
             devices: self.gpus.devices(&gpus),
-            uid: model.folder.uid,
+            uid: model.endpoint.folder.uid,
         };
         let launch = Launch {
             python: environment.python.clone(),
@@ -57,7 +58,7 @@ impl Pool {
             sandbox: Arc::clone(&self.sandbox),
             reach,
             home: home.path().to_owned(),
-            scratch: model.folder.work(),
+            scratch: model.endpoint.folder.work(),
             scratch_bytes: self.scratch_bytes,
             runner: spec.runner.clone(),
             env: spec.env.clone(),
@@ -72,7 +73,7 @@ impl Pool {
             vram: self.vram_of(&gpus, reservation.as_ref()),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let alone = model.has_whole_gpus() || model.alone.load(Ordering::SeqCst);
+        let alone = model.endpoint.has_whole_gpus() || model.alone.load(Ordering::SeqCst);
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
         let runner = match loading.await {
@@ -100,7 +101,7 @@ impl Pool {
             load: runner.load,
             warmup,
         };
-        model.loaded_in(timings.boot + timings.load + timings.warmup);
+        model.endpoint.loaded_in(timings.boot + timings.load + timings.warmup);
         Ok((
             Loaded {
                 runner,

@@ -19,7 +19,7 @@ use crate::weights::WeightSet;
 
 /// A model: one process of an endpoint version, loaded or not.
 pub(crate) struct Model {
-    endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) turns: Arc<Turns>,
     /// Number of attempts that need it. It is evicted only if there are none.
     pub(super) users: AtomicUsize,
@@ -37,14 +37,6 @@ pub(crate) struct Model {
     /// none.
     pub(super) on: Mutex<Vec<u32>>,
     pub(super) runs: AtomicUsize,
-}
-
-impl Deref for Model {
-    type Target = Endpoint;
-
-    fn deref(&self) -> &Endpoint {
-        &self.endpoint
-    }
 }
 
 /// A model's runner, with the resources that it needs.
@@ -93,9 +85,9 @@ impl Drop for ModelGuard {
     fn drop(&mut self) {
         *lock(&self.0.used) = Instant::now();
         let left = self.0.users.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left < self.0.at_once() {
-            self.0.frees.fetch_add(1, Ordering::SeqCst);
-            self.0.freed.notify_one();
+        if left < self.0.endpoint.at_once() {
+            self.0.endpoint.frees.fetch_add(1, Ordering::SeqCst);
+            self.0.endpoint.freed.notify_one();
         }
     }
 }
@@ -106,7 +98,7 @@ pub(super) struct Growing(pub(super) ModelGuard);
 impl Drop for Growing {
     fn drop(&mut self) {
         self.0.growing.store(false, Ordering::SeqCst);
-        self.0.slots.planned(1);
+        self.0.endpoint.slots.planned(1);
     }
 }
 
@@ -141,16 +133,12 @@ impl Model {
     /// Records the duration and outcome of a run.
     pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
+        lock(&self.endpoint.latency).ran(took_ms, succeeded.then(now_ms));
         *lock(&self.moved) = Instant::now();
     }
 
     pub(super) fn users(&self) -> usize {
         self.users.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
     }
 
     /// Whether it is an additional model that is not ready.
@@ -186,7 +174,7 @@ impl Model {
     /// Whether it can start one more job immediately.
     pub(super) fn is_free(&self) -> bool {
         let is_ready = !self.is_growing() && !self.is_loading() && self.is_loaded();
-        is_ready && self.users() < self.at_once() && self.may_begin()
+        is_ready && self.users() < self.endpoint.at_once() && self.may_begin()
     }
 
     /// Whether its next batched call waits for more jobs.
@@ -202,45 +190,45 @@ impl Model {
 
     /// Whether it is the first of its endpoint's models.
     pub(super) fn is_first(&self) -> bool {
-        lock(&self.models).first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
+        lock(&self.endpoint.models).first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
     }
 
     /// Whether a run may start on its GPUs: none of them is hot, faulty or being tested. `true` without GPUs.
     pub(crate) fn may_begin(&self) -> bool {
-        self.gpus.ledger().are_open(&lock(&self.on))
+        self.endpoint.gpus.ledger().are_open(&lock(&self.on))
     }
 
     /// Whether other models of the endpoint are ready and may start a run.
     pub(crate) fn has_siblings(&self) -> bool {
         let is_other = |model: &Arc<Model>| !std::ptr::eq(model.as_ref(), self);
-        self.models().iter().any(|model| is_other(model) && model.readiness() == 0 && model.may_begin())
+        self.endpoint.models().iter().any(|model| is_other(model) && model.readiness() == 0 && model.may_begin())
     }
 
     /// Completes when another model can start a job that waits at this one.
     pub(crate) async fn better_elsewhere(&self) {
         let mut passed_on = 0;
         loop {
-            self.freed.notified().await;
+            self.endpoint.freed.notified().await;
             if self.is_better_elsewhere() {
                 return;
             }
             // A job that stays passes the notification on, once, so that two jobs do not wake each other forever.
-            let frees = self.frees.load(Ordering::SeqCst);
+            let frees = self.endpoint.frees.load(Ordering::SeqCst);
             if frees != passed_on && self.has_free_sibling() {
                 passed_on = frees;
-                self.freed.notify_one();
+                self.endpoint.freed.notify_one();
             }
         }
     }
 
     /// Whether a job that waits here should move to another model: this one cannot start it now, and another can.
     pub(crate) fn is_better_elsewhere(&self) -> bool {
-        let begins_here = self.users() <= self.at_once() && !self.is_loading() && self.may_begin();
+        let begins_here = self.users() <= self.endpoint.at_once() && !self.is_loading() && self.may_begin();
         !begins_here && self.has_free_sibling()
     }
 
     fn has_free_sibling(&self) -> bool {
-        self.models().iter().any(|other| !std::ptr::eq(other.as_ref(), self) && other.is_free())
+        self.endpoint.models().iter().any(|other| !std::ptr::eq(other.as_ref(), self) && other.is_free())
     }
 
     /// Whether it is loaded. A model that is being loaded holds its lock and counts as loaded.
@@ -250,8 +238,8 @@ impl Model {
 
     /// The memory to reserve for it; a whole GPU once it has run out of memory next to other models.
     pub(super) fn need(&self) -> Need {
-        let vram = self.spec.version.spec.vram_need(lock(&self.learned_mib).clone());
-        Need { vram, gpus: self.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
+        let vram = self.endpoint.spec.version.spec.vram_need(lock(&self.endpoint.learned_mib).clone());
+        Need { vram, gpus: self.endpoint.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
     /// Its load time; `None` while it is not loaded.
@@ -263,8 +251,8 @@ impl Model {
 
     /// Whether it stays loaded without jobs, unless a GPU is reserved for a job that has waited too long.
     pub(super) fn is_kept_warm(&self) -> bool {
-        let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
-        lock(&self.used).elapsed() < keep_warm || self.kept.load(Ordering::SeqCst) && self.is_first()
+        let keep_warm = Duration::from_secs(self.endpoint.spec.version.spec.keep_warm_s);
+        lock(&self.used).elapsed() < keep_warm || self.endpoint.kept.load(Ordering::SeqCst) && self.is_first()
     }
 
     pub(super) fn ticket(&self) -> Option<Ticket> {

@@ -122,16 +122,16 @@ impl Pool {
         *loaded = None;
         let _loading = model.begins_to_load();
         // Fetch weights before reserving a GPU, so that it is not idle meanwhile.
-        let mut ahead = match model.spec.version.spec.weights.is_empty() {
+        let mut ahead = match model.endpoint.spec.version.spec.weights.is_empty() {
             true => None,
-            false => Some(self.fetch_for(model, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
+            false => Some(self.fetch_for(&model.endpoint, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
         };
         loop {
             let room = self.make_room(model, claim.take()).await;
             // An additional model must not keep jobs of other versions away.
             let reservation = room.inspect_err(|_| {
                 if !model.is_growing() {
-                    self.crowd(model.named())
+                    self.crowd(model.endpoint.named())
                 }
             })?;
             let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
@@ -143,7 +143,7 @@ impl Pool {
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
                 // Try again with a GPU for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && on_gpu => {
-                    if model.has_whole_gpus() || model.alone.swap(true, Ordering::SeqCst) {
+                    if model.endpoint.has_whole_gpus() || model.alone.swap(true, Ordering::SeqCst) {
                         return Err(self.outgrown(model, error));
                     }
                 }
@@ -239,13 +239,16 @@ impl Pool {
     /// Handles a successful run. With a GPU for itself, it has shown how much memory the model needs.
     pub(crate) fn ran_well(&self, model: &ModelGuard, on: &Ready) {
         let seen = || Some((self.gpu_of(&on.gpus)?, self.gpus.ledger().need_mib(model.ticket()?)?));
-        if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
+        if on.alone && seen().is_some_and(|(gpu, need_mib)| model.endpoint.learn(&gpu.name, need_mib)) {
             model.alone.store(false, Ordering::SeqCst);
         }
     }
 
     /// The result for a model that ran out of memory with a GPU for itself.
     pub(crate) fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
-        NotReady::Outgrown(error, self.gpus.ledger().largest_mib(model.gpu_count(), &model.usable_gpus) + 1)
+        NotReady::Outgrown(
+            error,
+            self.gpus.ledger().largest_mib(model.endpoint.gpu_count(), &model.endpoint.usable_gpus) + 1,
+        )
     }
 }

@@ -47,7 +47,7 @@ impl Pool {
             }
             return Ok(None);
         }
-        if !ledger.could_hold(&need, &model.usable_gpus) {
+        if !ledger.could_hold(&need, &model.endpoint.usable_gpus) {
             let need_mib = need.vram.least_mib();
             let message =
                 format!("the model needs {need_mib} MiB of GPU memory, more than the largest GPU of this worker has");
@@ -61,11 +61,11 @@ impl Pool {
             return Ok(Some(reservation));
         }
         loop {
-            if let Some(reservation) = ledger.reserve(&need, &model.usable_gpus) {
+            if let Some(reservation) = ledger.reserve(&need, &model.endpoint.usable_gpus) {
                 return Ok(Some(reservation));
             }
             // Memory of an exited process counts as free once a reading confirms it.
-            if ledger.is_about_to_fit(&need, &model.usable_gpus) {
+            if ledger.is_about_to_fit(&need, &model.endpoint.usable_gpus) {
                 if !self.gpus.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
@@ -76,14 +76,14 @@ impl Pool {
                 idle.retain(|model| model.is_long_unused());
             }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let Some(victims) = ledger.victims(&need, &model.usable_gpus, &values) else {
+            let Some(victims) = ledger.victims(&need, &model.endpoint.usable_gpus, &values) else {
                 // GPUs that are being tested may soon be available.
-                if self.gpus.tried(&model.usable_gpus).await {
+                if self.gpus.tried(&model.endpoint.usable_gpus).await {
                     continue;
                 }
                 // The queue knows the minimum need of a model over all GPUs. If it needs more on these, its leases do
                 // not reflect the room here, and jobs would be leased and released repeatedly: make room for it now.
-                if ledger.needs_more_than_its_class(&need, &model.usable_gpus) {
+                if ledger.needs_more_than_its_class(&need, &model.endpoint.usable_gpus) {
                     return self.make_empty(model, &need).await.map(Some);
                 }
                 return Err(NotReady::NoRoom);
@@ -97,7 +97,7 @@ impl Pool {
     /// Claims a GPU for a model that needs it for itself: no new run starts there, running ones end, and idle models
     /// are evicted.
     async fn make_empty(&self, model: &ModelGuard, need: &Need) -> Result<Reservation, NotReady> {
-        let claim = self.clear(need, &model.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
+        let claim = self.clear(need, &model.endpoint.usable_gpus, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
         self.gpus.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
@@ -187,7 +187,7 @@ impl Pool {
         }
         let Some(idle) = loaded.take() else { return false };
         lock(&model.on).clear();
-        tracing::info!(endpoint.id = %model.spec.version.name, "idle runner evicted");
+        tracing::info!(endpoint.id = %model.endpoint.spec.version.name, "idle runner evicted");
         idle.runner.stop().await;
         true
     }

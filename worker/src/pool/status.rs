@@ -17,7 +17,9 @@ const WARM_MAX: usize = 32;
 impl Pool {
     /// The loaded models as `name@version`.
     pub(crate) fn loaded_names(&self) -> Vec<String> {
-        let name = |model: &Arc<Model>| format!("{}@{}", model.spec.version.name, model.spec.version.version);
+        let name = |model: &Arc<Model>| {
+            format!("{}@{}", model.endpoint.spec.version.name, model.endpoint.spec.version.version)
+        };
         let mut names: Vec<String> = self.known().iter().filter(|model| model.is_loaded()).map(name).collect();
         names.sort();
         names.dedup();
@@ -66,7 +68,7 @@ impl Pool {
     /// How many more jobs a loaded model can take. 0 while there was recently no room for another version of it: its
     /// jobs come from the same lane and would be leased in vain.
     fn takes(&self, model: &Model) -> u32 {
-        if self.is_crowded(&model.named()) {
+        if self.is_crowded(&model.endpoint.named()) {
             return 0;
         }
         let free = model.turns.capacity().saturating_sub(model.users());
@@ -91,11 +93,11 @@ impl Pool {
                 (state, loaded.ticket)
             }
         };
-        let latency = lock(&model.latency);
+        let latency = lock(&model.endpoint.latency);
         let times = latency.mean_and_p95_ms();
         Some(ModelStatus {
-            tenant: model.tenant.clone(),
-            name: format!("{}@{}", model.spec.version.name, model.spec.version.version),
+            tenant: model.endpoint.tenant.clone(),
+            name: format!("{}@{}", model.endpoint.spec.version.name, model.endpoint.spec.version.version),
             state,
             cards: ticket.map_or_else(Vec::new, |ticket| self.gpus.ledger().held(ticket)),
             succeeded_ms: latency.succeeded_ms,
@@ -110,15 +112,15 @@ impl Pool {
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
             let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);
-            model.learn(&gpu.name, need_mib);
+            model.endpoint.learn(&gpu.name, need_mib);
             // Small increases are not reported.
-            let reported_mib = lock(&model.reported_mib).get(&gpu.name).copied().unwrap_or(0);
+            let reported_mib = lock(&model.endpoint.reported_mib).get(&gpu.name).copied().unwrap_or(0);
             if need_mib <= reported_mib + reported_mib / 50 {
                 return None;
             }
-            let version = &model.spec.version;
+            let version = &model.endpoint.spec.version;
             Some(LearnedNeed {
-                tenant: model.tenant.clone(),
+                tenant: model.endpoint.tenant.clone(),
                 endpoint: version.name.clone(),
                 version: version.version,
                 gpu: gpu.name.clone(),
@@ -143,10 +145,10 @@ impl Pool {
     pub(crate) fn mark_reported(&self, learned: &[LearnedNeed]) {
         for need in learned {
             let LearnedNeed { tenant, endpoint, version, gpu, need_mib } = need.clone();
-            if let Some(model) =
+            if let Some(endpoint) =
                 lock(&self.endpoints).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
             {
-                lock(&model.reported_mib).insert(gpu, need_mib);
+                lock(&endpoint.reported_mib).insert(gpu, need_mib);
             }
         }
     }
