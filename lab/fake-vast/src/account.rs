@@ -93,7 +93,7 @@ fn charge(id: u64, label: Option<&str>, account: &Account, from_s: u64, to_s: u6
     let first = *account.days.range(from_s..=to_s).next()?.0;
     let last = *account.days.range(from_s..=to_s).next_back()?.0;
     let gpu_ms: u64 = account.gpu_ms.range(from_s..=to_s).map(|(_, ms)| ms).sum();
-    let hours = crate::machines::seconds(gpu_ms) / 3600.0;
+    let hours = crate::time::seconds(gpu_ms) / 3600.0;
     let item = |kind: &str, usd: f64, description: &str| {
         json!({
             "start": first, "end": last, "type": kind, "source": null, "description": description, "amount": usd,

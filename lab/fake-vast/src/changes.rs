@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use crate::faults::{Fault, OutbidLook, Point};
 use crate::instances::Status;
-use crate::life::To;
-use crate::machines::{ms, seconds};
+use crate::machines::Holder;
 use crate::market::Market;
 use crate::money::{in_usd, nano_usd};
 use crate::search::number;
+use crate::steps::To;
+use crate::time::{ms, seconds};
 use crate::wire::Answer;
 
 const MAX_LABEL: usize = 1024;
@@ -177,8 +178,7 @@ impl Market {
         } else if rival.is_some_and(|rival| price > rival) && price >= least {
             // Whoever has the cards loses them.
             let (start, size) = self.span(machine, block);
-            let is_ours =
-                |holder: &Option<crate::machines::Holder>| matches!(holder, Some(crate::machines::Holder::Instance(_)));
+            let is_ours = |holder: &Option<Holder>| matches!(holder, Some(Holder::Instance(_)));
             if !self.machines[machine].holders[start..start + size].iter().any(is_ours) {
                 self.machines[machine].hold(start, size, None);
                 self.resume_waiting(machine);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::faults::{Faults, OutbidLook};
 use crate::instances::Status;
-use crate::machines::{ms, seconds};
 use crate::market::Market;
+use crate::time::{ms, seconds};
 use crate::wire::{Answer, Request};
 
 /// Something done to one instance, by nobody that the API knows of.

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 
 use crate::faults::OutbidLook;
 use crate::instances::{Change, Event, Instance, Status};
-use crate::life::{Step, To};
-use crate::machines::{Holder, ms};
+use crate::machines::Holder;
 use crate::market::{Market, Past};
+use crate::steps::{Step, To};
+use crate::time::ms;
 
 const HOUR_MS: u64 = 3_600_000;
 /// What is left of a rental whose listing ended.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::draw::Draw;
-use crate::routes::Route;
+use crate::route::Route;
 
 /// How an instance looks that lost its cards to a higher bid. Reports differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

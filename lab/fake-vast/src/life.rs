@@ -4,62 +4,13 @@ use std::cmp::Reverse;
 
 use crate::faults::{Fault, OutbidLook, Point};
 use crate::instances::{Change, Event, Increase, Instance, Started, Status};
-use crate::machines::{Holder, ms, seconds};
+use crate::machines::Holder;
 use crate::market::Market;
+use crate::steps::{Step, To};
+use crate::time::{ms, seconds};
 
 const RUNTIME_ERROR: &str = "Error response from daemon: failed to create task for container: OCI runtime create failed: \
                              runc create failed: unable to start container process: error during container init";
-
-/// Something planned.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Due {
-    pub(crate) at_ms: u64,
-    pub(crate) sequence: u64,
-    pub(crate) step: Step,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
-    /// Of one instance, void once its life has moved on.
-    Of { instance: u64, life: u64, to: To },
-    /// Others give cards back.
-    Release { machine: usize, release: u64 },
-    /// Somebody else rents somewhere.
-    OthersRent,
-    /// A listing ends, unless it was renewed.
-    Expire { machine: usize, end_ms: u64 },
-    /// A box is listed again.
-    Renew { machine: usize },
-    /// A host answers again.
-    HostBack { machine: usize },
-    /// A destroyed instance costs nothing any more.
-    StopBilling { instance: u64 },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum To {
-    Created,
-    Loading,
-    Running,
-    RuntimeError,
-    Stopped,
-    Rival,
-    Outbid {
-        look: u8,
-    },
-    Offline {
-        for_ms: u64,
-    },
-    Unknown {
-        for_ms: u64,
-    },
-    Exited,
-    /// In thousandths.
-    DearerBy {
-        factor: u64,
-    },
-    Deleted,
-}
 
 const LOOKS: [OutbidLook; 4] =
     [OutbidLook::Exited, OutbidLook::Stopped, OutbidLook::Loading, OutbidLook::StillIntended];

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::json;
 
 use crate::draw::Draw;
-use crate::routes::Route;
+use crate::route::Route;
 use crate::settings::Settings;
 use crate::wire::Answer;
 

@@ -3,11 +3,12 @@
 use serde_json::{Map, Value};
 
 use crate::draw::Draw;
+use crate::fields::{OF_INSTANCES, OF_QUOTES, text_without};
 use crate::kinds::{KINDS, Kind};
 use crate::money::nano_usd;
 use crate::offers;
-use crate::rows;
 use crate::settings::Listing;
+use crate::time::ms;
 
 /// Who has a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +180,8 @@ impl Machine {
         let traits = offers::Traits::drawn(self, draw);
         let rows: Vec<_> = self.blocks.iter().map(|block| offers::row(self, block, &traits, draw)).collect();
         for (block, row) in self.blocks.iter_mut().zip(rows) {
-            block.offer_text = offers::text_without(&row, &offers::QUOTED);
-            block.instance_text = offers::text_without(&row, &rows::SAID);
+            block.offer_text = text_without(&row, &OF_QUOTES);
+            block.instance_text = text_without(&row, &OF_INSTANCES);
             block.row = row;
         }
     }
@@ -224,16 +225,4 @@ fn blocks(count: usize) -> Vec<Block> {
 fn asked(kind: &Kind, draw: &mut Draw) -> f64 {
     let list = draw.spread(kind.price_p10, kind.price_median, kind.price_p90);
     (list * 75.0).round().max(1.0) / 75.0
-}
-
-/// Whole milliseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "moments of simulations are small")]
-pub(crate) fn ms(seconds: f64) -> u64 {
-    (seconds.max(0.0) * 1000.0).round() as u64
-}
-
-/// Seconds.
-#[expect(clippy::cast_precision_loss, reason = "moments fit")]
-pub(crate) fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1000.0
 }

@@ -7,12 +7,13 @@ use crate::draw::Draw;
 use crate::faults::Faults;
 use crate::instances::{Change, Event, Happened, Instance};
 use crate::kinds::{KINDS, named};
-use crate::life::{Due, Step};
 use crate::limits::Limits;
 use crate::log::{Call, Log};
-use crate::machines::{Holder, Machine, ms, seconds};
+use crate::machines::{Holder, Machine};
 use crate::money::{Account, Items, Money, Purse};
 use crate::settings::Settings;
+use crate::steps::{Due, Step};
+use crate::time::{ms, seconds};
 use crate::wire::{Answer, Request};
 
 /// Nobody may ever take them.

@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
-use crate::machines::{Block, Machine, seconds};
+use crate::fields::{OF_QUOTES, joined};
+use crate::machines::{Block, Machine};
 use crate::money::in_usd;
+use crate::time::seconds;
 
 const HOURS_PER_MONTH: f64 = 720.0;
 
@@ -113,37 +115,6 @@ fn driver_number(version: &str) -> u64 {
     version.split('.').filter_map(|part| part.parse::<u64>().ok()).fold(0, |number, part| number * 1000 + part)
 }
 
-/// The fields of an offer that depend on when and how it is asked about.
-pub(crate) const QUOTED: [&str; 13] = [
-    "dph_base",
-    "dph_total",
-    "discounted_dph_total",
-    "dph_total_adj",
-    "storage_total_cost",
-    "duration",
-    "dlperf_per_dphtotal",
-    "flops_per_dphtotal",
-    "score",
-    "id",
-    "ask_contract_id",
-    "search",
-    "instance",
-];
-
-/// A row as JSON without braces, but for some of its fields: written once, as most of a row never changes.
-pub(crate) fn text_without(row: &Map<String, Value>, fields: &[&str]) -> String {
-    let kept = row.iter().filter(|(name, _)| !fields.contains(&name.as_str()));
-    let text = Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect()).to_string();
-    text[1..text.len() - 1].to_owned()
-}
-
-/// An object of which a part is written already.
-pub(crate) fn joined(written: &str, fields: &Map<String, Value>) -> String {
-    let fields = serde_json::to_string(fields).unwrap_or_default();
-    let open = fields.strip_suffix('}').unwrap_or("{");
-    [open, ",", written, "}"].concat()
-}
-
 /// What an offer costs with so much disk, by the kind of rental that was asked about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quote {
@@ -194,7 +165,7 @@ impl Quote {
     /// What of the offer it says.
     fn fields(&self, block: &Block) -> Map<String, Value> {
         let number = |name: &&str| Some(((*name).to_owned(), self.field(name)?.into()));
-        let mut fields: Map<String, Value> = QUOTED.iter().filter_map(number).collect();
+        let mut fields: Map<String, Value> = OF_QUOTES.iter().filter_map(number).collect();
         fields.insert("id".into(), block.ask.into());
         fields.insert("ask_contract_id".into(), block.ask.into());
         fields.insert("search".into(), self.breakdown(self.dph_base));

@@ -2,55 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::fields::joined;
 use crate::instances::Instance;
-use crate::machines::seconds;
 use crate::market::Market;
-use crate::offers::{Quote, joined};
+use crate::offers::Quote;
 use crate::search::Field;
+use crate::time::seconds;
 
 /// A port from here on is the same outside.
 const IDENTITY_PORT: u32 = 70_000;
-
-/// The fields that an instance says, which are not those of its offer.
-pub(crate) const SAID: [&str; 37] = [
-    "id",
-    "ask_contract_id",
-    "label",
-    "actual_status",
-    "intended_status",
-    "cur_state",
-    "next_state",
-    "status_msg",
-    "is_bid",
-    "dph_base",
-    "dph_total",
-    "storage_total_cost",
-    "search",
-    "instance",
-    "start_date",
-    "duration",
-    "image_uuid",
-    "image_runtype",
-    "image_args",
-    "onstart",
-    "extra_env",
-    "disk_space",
-    "disk_usage",
-    "disk_util",
-    "gpu_util",
-    "gpu_temp",
-    "cpu_util",
-    "uptime_mins",
-    "ssh_host",
-    "ssh_idx",
-    "ssh_port",
-    "ports",
-    "volume_info",
-    "template_id",
-    "template_hash_id",
-    "rented",
-    "local_ipaddrs",
-];
 
 impl Market {
     /// What it says that is not in its offer.

@@ -1,8 +1,8 @@
 //! Bytes that move are charged by the GB, both ways and in any state.
 
-use crate::machines::ms;
 use crate::market::Market;
 use crate::money::{Money, of_traffic};
+use crate::time::ms;
 
 impl Market {
     /// An instance receives and sends so many bytes.
