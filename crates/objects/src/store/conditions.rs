@@ -4,8 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
-use super::format::{Meta, timestamp};
-use super::index::Entry;
+use super::format::{Entry, Meta, timestamp};
 
 /// `If-Match` and `If-None-Match`.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,7 @@ use s3s::crypto::{Checksum, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
 use s3s::{S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 
-use super::disk::failed;
+use super::failure::failed;
 
 /// Checksums by S3's names, base64.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use s3s::{S3Result, s3_error};
 use sha2::{Digest, Sha256};
 
 use super::conditions::Conditions;
-use super::format::{self, Meta};
-use super::index::{Entry, Index};
+use super::failure::failed;
+use super::format::{self, Entry, Meta};
+use super::index::Index;
 use crate::Error;
 
 /// One folder and one lock for each first byte of a key's hash.
@@ -251,23 +252,4 @@ fn take_lock(root: &Path) -> Result<File, Error> {
 /// Makes durable which names a folder holds.
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// How trouble with the disk is answered: the log has all of it, the client what it may know.
-pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> S3Error {
-    move |error| {
-        tracing::error!(%error, "failed to {step}");
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                let text = "the store's disk is full; free some space and try again";
-                let mut answer = S3Error::with_message(S3ErrorCode::Custom("StorageFull".into()), text);
-                answer.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
-                answer
-            }
-            _ => S3Error::with_message(
-                S3ErrorCode::InternalError,
-                format!("failed to {step}; the store's log has the reason"),
-            ),
-        }
-    }
 }

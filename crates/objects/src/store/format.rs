@@ -72,6 +72,20 @@ impl Meta {
     }
 }
 
+/// An object's entry in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) size_bytes: u64,
+    pub(super) etag: String,
+    pub(super) modified_ms: u64,
+}
+
+impl From<&Meta> for Entry {
+    fn from(meta: &Meta) -> Self {
+        Self { size_bytes: meta.size_bytes, etag: meta.etag.clone(), modified_ms: meta.modified_ms }
+    }
+}
+
 /// Ends a file whose body has been written.
 pub(super) fn seal(file: &mut File, meta: &Meta) -> io::Result<()> {
     let mut tail = serde_json::to_vec(meta)?;

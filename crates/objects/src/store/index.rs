@@ -6,22 +6,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use s3s::{S3Result, s3_error};
 
-use super::format::Meta;
+use super::format::Entry;
 use super::listing::{self, Page, Query};
-
-/// An object's entry in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) size_bytes: u64,
-    pub(super) etag: String,
-    pub(super) modified_ms: u64,
-}
-
-impl From<&Meta> for Entry {
-    fn from(meta: &Meta) -> Self {
-        Self { size_bytes: meta.size_bytes, etag: meta.etag.clone(), modified_ms: meta.modified_ms }
-    }
-}
 
 struct Bucket {
     created_ms: u64,

@@ -12,7 +12,8 @@ use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 
 use super::digest::{Checksums, Digests, Expected, Hasher};
-use super::disk::{Disk, Temp, failed};
+use super::disk::{Disk, Temp};
+use super::failure::failed;
 
 /// What one hop to a blocking thread takes with it. Small objects need one hop; large ones hold this much in memory.
 const BATCH_BYTES: usize = 1024 * 1024;

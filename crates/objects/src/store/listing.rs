@@ -9,7 +9,7 @@ use std::ops::Bound;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::index::Entry;
+use super::format::Entry;
 
 /// What to list.
 #[derive(Debug, Clone)]

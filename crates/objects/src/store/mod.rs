@@ -17,6 +17,7 @@
 mod conditions;
 mod digest;
 mod disk;
+mod failure;
 mod format;
 mod headers;
 mod index;

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Conditions;
 use super::digest::{Checksums, Digests};
-use super::disk::{Disk, Temp, failed, sync_dir};
+use super::disk::{Disk, Temp, sync_dir};
+use super::failure::failed;
 use super::format::{self, Headers, Meta, now_ms};
 
 /// S3's bounds: on the number of a part, and on the size of every part but the last.

@@ -14,7 +14,8 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
 use super::conditions::{Conditions, unsatisfiable};
-use super::disk::{Disk, failed};
+use super::disk::Disk;
+use super::failure::failed;
 use super::format::{Headers, Meta, now_ms};
 use super::headers::require_absent;
 use super::ingest::{Incoming, blocking};

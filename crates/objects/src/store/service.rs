@@ -223,7 +223,7 @@ impl Encode {
 }
 
 fn shown(page: Page, encode: Encode) -> (Vec<Object>, Vec<CommonPrefix>, Option<Start>) {
-    let object = |(key, entry): (String, super::index::Entry)| Object {
+    let object = |(key, entry): (String, super::format::Entry)| Object {
         key: Some(encode.text(key)),
         size: i64::try_from(entry.size_bytes).ok(),
         e_tag: Some(ETag::Strong(entry.etag)),
