@@ -53,6 +53,7 @@ mod grid;
 mod packing;
 mod prices;
 mod program;
+mod work;
 
 use demand::Demand;
 use grid::Grid;

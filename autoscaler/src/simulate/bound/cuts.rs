@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::demand::{Demand, Machine, Work};
+use super::demand::Demand;
 use super::grid::Grid;
+use super::work::{Machine, Work};
 
 /// Maximum length of an examined burst, seconds.
 const BURST_S: f64 = 240.0;

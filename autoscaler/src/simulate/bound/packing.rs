@@ -6,7 +6,7 @@
 //! other are tried on the whole trace, and the one is taken that makes the most work of it. Three models of 0.55 of a
 //! card need three cards, not 1.65.
 
-use super::demand::Work;
+use super::work::Work;
 
 /// What shares are taken to be smaller, against sums that are above 1 by rounding.
 const MARGIN: f64 = 1e-6;

@@ -1,11 +1,9 @@
 //! Prices for work and for being on, and the bound that they prove.
 
 use super::cuts::Cut;
-use super::demand::{Demand, Work};
+use super::demand::{Demand, ROUNDING};
 use super::grid::Grid;
-
-/// Relative margin above rounding errors.
-pub(super) const ROUNDING: f64 = 1e-7;
+use super::work::Work;
 
 /// Maximum number of steps for placing jobs as a whole at their cheapest start: some seconds of work.
 const STEPS: f64 = 2e8;

@@ -4,9 +4,10 @@ use clarabel::algebra::CscMatrix;
 use clarabel::solver::{DefaultSettings, DefaultSolver, IPSolver, SupportedConeT};
 
 use super::cuts::Cut;
-use super::demand::{Demand, Machine};
+use super::demand::Demand;
 use super::grid::Grid;
 use super::prices::Prices;
+use super::work::Machine;
 
 /// Rows `a x <= b` in the making; columns are named by number.
 #[derive(Debug, Default)]
