@@ -16,8 +16,8 @@ use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::Providers;
 use stokehold_autoscaler::providers::kubernetes::Kubernetes;
 use stokehold_autoscaler::providers::owned::Static;
+use stokehold_autoscaler::providers::vast::Vast;
 use stokehold_autoscaler::providers::vast::transport::Http;
-use stokehold_autoscaler::providers::vast::{DEFAULT_URL, Vast};
 
 use crate::Global;
 
@@ -93,7 +93,7 @@ async fn providers(config: &Config) -> Result<Providers> {
 /// Builds the Vast.ai provider. Its machines must be able to reach the gateway and download the worker.
 async fn vast(config: &Config) -> Result<Vast> {
     let gateway = Some(config.vast.gateway_url.as_str()).filter(|url| !url.is_empty()).unwrap_or(&config.gateway_url);
-    if config.vast.url.trim_end_matches('/') == DEFAULT_URL {
+    if config.vast.url.trim_end_matches('/') == stokehold_vast::URL {
         ensure!(
             gateway.starts_with("https://"),
             "rented machines send tokens to the gateway over the internet, so gateway_url (or vast.gateway_url) must be an \
@@ -102,7 +102,7 @@ async fn vast(config: &Config) -> Result<Vast> {
     }
     let script = bootstrap::script(config.worker_dist.clone()).await?;
     ensure!(
-        script.contains("archive=") || config.vast.url.trim_end_matches('/') != DEFAULT_URL,
+        script.contains("archive=") || config.vast.url.trim_end_matches('/') != stokehold_vast::URL,
         "no worker archive found for rented machines; build one with `make worker-dist` and set STOKE_WORKER_DIST to its folder"
     );
     let http = Http::new(&config.vast.url, &config.vast.api_key)?;

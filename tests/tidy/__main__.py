@@ -1,8 +1,8 @@
 """Keeps the tree tidy: `python3 tests/tidy` prints the module graph of each crate and fails on what is new.
 
 Checks: cycles of more than three modules, crates that depend upwards, files of more than 500 lines, public types with
-names that were replaced, banned words in doc comments and messages, lines of Markdown over 100 columns, paths in
-Markdown that do not exist.
+names that were replaced, banned words in doc comments and messages, words of Vast.ai outside `crates/vast`, lines of
+Markdown over 100 columns, paths in Markdown that do not exist.
 
 What was there when a check came is in `baseline.json`. Its numbers only ever fall: a number that rose fails, and so
 does one that fell, until `python3 tests/tidy --update` has written the lower one.
@@ -22,6 +22,7 @@ from collections import Counter
 import markdown
 import paths
 import structure
+import vast
 import words
 from source import ROOT
 
@@ -33,6 +34,7 @@ CHECKS = {
     "lines beyond 500 in a file": structure.size_findings,
     "old names": structure.name_findings,
     "banned words": words.findings,
+    "words of Vast.ai outside crates/vast": vast.findings,
     "lines of Markdown over 100 columns": markdown.findings,
     "paths in Markdown that do not exist": paths.findings,
 }

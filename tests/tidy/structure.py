@@ -17,6 +17,7 @@ CYCLE_MAX = 3
 
 # A crate depends on crates of lower layers alone.
 LAYERS = [
+    {"crates/vast"},
     {"crates/metrics", "crates/wire", "lab/fake-vast", "tests/nvml"},
     {"crates/supervise", "crates/objects"},
     {"crates/queue"},

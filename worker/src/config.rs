@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use stokehold_queue::requirements_lock::listed_indexes;
+use stokehold_vast::env;
 
 use crate::programs::{beside, on_path};
 use crate::rental::Rental;
@@ -45,8 +46,8 @@ pub const VARIABLES: [&str; 29] = [
     "STOKE_METRICS_LISTEN",
     "STOKE_DEAD_MAN_MS",
     "STOKE_VAST_URL",
-    "CONTAINER_ID",
-    INSTANCE_KEY,
+    env::CONTAINER_ID,
+    env::CONTAINER_API_KEY,
 ];
 
 /// Variables, other than settings, that a worker may inherit from the program that starts it: locations and network
@@ -104,11 +105,8 @@ pub const INHERITED: [&str; 49] = [
     "UV_PYTHON_INSTALL_MIRROR",
 ];
 
-/// The provider's key with which the instance can destroy itself.
-const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
-
 /// Variables that no other program may see, including child processes.
-pub const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
+pub const SECRETS: [&str; 2] = [env::CONTAINER_API_KEY, "STOKE_JOIN_TOKEN"];
 
 /// The settings as typed: the defaults of `config.default.toml`, overridden by the environment, then by the command
 /// line.
@@ -239,8 +237,8 @@ impl RawConfig {
         text("STOKE_PACKAGE_INDEXES", &mut raw.package_indexes);
         text("STOKE_METRICS_LISTEN", &mut raw.metrics_listen);
         text("STOKE_VAST_URL", &mut raw.vast_url);
-        text("CONTAINER_ID", &mut raw.container_id);
-        if let Some(value) = var(INSTANCE_KEY) {
+        text(env::CONTAINER_ID, &mut raw.container_id);
+        if let Some(value) = var(env::CONTAINER_API_KEY) {
             raw.container_api_key = Secret::new(value);
         }
         let path = |name: &'static str, into: &mut PathBuf| {

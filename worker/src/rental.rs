@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reqwest::redirect;
 use reqwest::{Client, StatusCode};
-use serde::Deserialize;
+use stokehold_vast::{path, reports_failure};
 
 use crate::backoff::{Backoff, Policy};
 use crate::secret::Secret;
@@ -36,11 +36,6 @@ pub(crate) struct Rental {
     pub(crate) limit: Duration,
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    success: Option<bool>,
-}
-
 impl Rental {
     /// Destroys this instance and with it this process. Repeats the request until that happens, even after a success,
     /// because every further hour costs money.
@@ -64,7 +59,7 @@ impl Rental {
         let message = |error: reqwest::Error| error.without_url().to_string();
         let client =
             Client::builder().connect_timeout(CONNECT_LIMIT).timeout(CALL_LIMIT).redirect(redirect::Policy::none());
-        let url = format!("{}/api/v0/instances/{}/", self.url, self.instance);
+        let url = format!("{}{}", self.url, path::instance(&self.instance));
         let request = client.build().map_err(message)?.delete(url).bearer_auth(self.key.expose());
         let mut answer = request.json(&serde_json::json!({})).send().await.map_err(message)?;
         let status = answer.status();
@@ -82,10 +77,7 @@ impl Rental {
             }
         }
         // A failure may be reported in the body of a 200 response.
-        match serde_json::from_slice::<Answer>(&body) {
-            Ok(Answer { success: Some(false) }) => Err("the provider reported a failure".to_owned()),
-            Ok(_) | Err(_) => Ok(()),
-        }
+        if reports_failure(&body) { Err("the provider reported a failure".to_owned()) } else { Ok(()) }
     }
 }
 

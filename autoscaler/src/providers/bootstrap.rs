@@ -49,6 +49,8 @@ pub fn script(archives: &[WorkerArchive]) -> Result<String, NoWord> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use stokehold_vast::{env, path};
+
     use super::*;
 
     fn archive(arch: &str) -> WorkerArchive {
@@ -61,6 +63,18 @@ mod tests {
         let filled = script(&[archive("x86_64"), archive("aarch64")]).unwrap();
         assert!(filled.chars().count() < SCRIPT_CHARS_MAX, "{} characters", filled.chars().count());
         assert!(!filled.contains('@') && filled.starts_with("#!/bin/sh\n") && filled.ends_with("\nmain\n"), "{filled}");
+    }
+
+    #[test]
+    fn the_script_spells_the_words_of_vast() {
+        let url = format!("url=${{STOKE_VAST_URL:-{}}}{}\n", stokehold_vast::URL, path::instance("$CONTAINER_ID"));
+        assert!(SCRIPT.contains(&url), "{url}");
+        for variable in [env::CONTAINER_ID, env::CONTAINER_API_KEY] {
+            assert!(SCRIPT.contains(&format!("[ \"${{{variable}:-}}\" ]")), "{variable}");
+        }
+        let key = format!("Bearer ${}\"", env::CONTAINER_API_KEY);
+        let from_python = format!("\"Bearer \"+os.environ[\"{}\"]", env::CONTAINER_API_KEY);
+        assert!(SCRIPT.contains(&key) && SCRIPT.contains(&from_python));
     }
 
     #[test]

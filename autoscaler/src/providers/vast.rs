@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::json;
+use stokehold_vast::{path, state};
 
 use self::api::{Api, Trouble, request};
 use self::error::Refusal;
@@ -40,7 +41,7 @@ use crate::sync::lock;
 
 pub use self::api::NO_CREDIT;
 pub use self::rent::TooLong;
-pub use self::settings::{DEFAULT_URL, VastSettings};
+pub use self::settings::VastSettings;
 
 /// The word for it.
 pub const NAME: &str = "vast";
@@ -111,12 +112,12 @@ impl Vast {
     }
 
     async fn start(&self, rental: &str) -> Result<(), Failure> {
-        let asked = request(Method::Put, instance(rental)?, Some(json!({"state": "running"})));
+        let asked = request(Method::Put, instance(rental)?, Some(json!({"state": state::RUNNING})));
         match self.change(Endpoint::State, asked).await {
             // It would start, and cost money, at some later time when nobody waits for it.
             Err(trouble) if trouble.refusal() == Some(Refusal::Queued) => {
                 let why = trouble.to_string();
-                match self.set_state(rental, "stopped").await {
+                match self.set_state(rental, state::STOPPED).await {
                     Ok(()) => Err(Failure::Vanished(why)),
                     Err(failure) => Err(Failure::Unknown(format!("{why}; stopping it again failed: {failure}"))),
                 }
@@ -138,7 +139,7 @@ fn id_of(rental: &str) -> Result<u64, Failure> {
 }
 
 fn instance(rental: &str) -> Result<String, Failure> {
-    Ok(format!("/api/v0/instances/{}/", id_of(rental)?))
+    Ok(path::instance(id_of(rental)?))
 }
 
 impl Provider for Vast {
@@ -185,7 +186,7 @@ impl Provider for Vast {
     }
 
     fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.set_state(rental, "stopped"))
+        Box::pin(self.set_state(rental, state::STOPPED))
     }
 
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use stokehold_autoscaler::providers::local::{Local, LocalConfig};
+use stokehold_vast::env;
 use stokehold_worker::{INHERITED, RawConfig, VARIABLES, machine};
 
 /// Worker settings that local workers do not inherit, because each worker has its own value or gets one from this
@@ -18,8 +19,8 @@ const ITS_OWN: [&str; 8] = [
     "STOKE_METRICS_LISTEN",
     "STOKE_WORKER_NAME",
     "STOKE_DATA_DIR",
-    "CONTAINER_ID",
-    "CONTAINER_API_KEY",
+    env::CONTAINER_ID,
+    env::CONTAINER_API_KEY,
 ];
 
 /// Environment variables that a local worker inherits: settings of the worker and of the machine, but no tokens or

@@ -11,6 +11,7 @@ use stokehold_autoscaler::providers::vast::transport::Http;
 use stokehold_autoscaler::providers::vast::{Vast, VastSettings};
 use stokehold_autoscaler::secret::Secret;
 use stokehold_fake_vast::{KEY, Market, Options, Processes, Server, Settings, Started};
+use stokehold_vast::env;
 use stokehold_worker::VARIABLES;
 
 use super::WorkerRange;
@@ -40,8 +41,8 @@ const ITS_OWN: [&str; 12] = [
     "STOKE_PRICE_USD_PER_HOUR",
     "STOKE_METRICS_LISTEN",
     "STOKE_VAST_URL",
-    "CONTAINER_ID",
-    "CONTAINER_API_KEY",
+    env::CONTAINER_ID,
+    env::CONTAINER_API_KEY,
 ];
 
 /// A running simulated Vast.ai.

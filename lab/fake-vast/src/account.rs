@@ -1,6 +1,7 @@
 //! The account: credit, charges, who called what.
 
 use serde_json::{Value, json};
+use stokehold_vast::field;
 
 use crate::kinds::KINDS;
 use crate::market::Market;
@@ -31,7 +32,7 @@ impl Market {
     pub(crate) fn charges(&mut self, request: &Request) -> Answer {
         self.settle();
         let asked: Value =
-            request.query("select_filters").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            request.query(field::SELECT_FILTERS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let Some(days) = asked["day"].as_object() else {
             return Answer::error(400, "invalid_args", "select_filters needs day");
         };
@@ -47,11 +48,11 @@ impl Market {
             .filter_map(|(id, label, account)| Some((id, charge(id, label.as_deref(), account, from_s, to_s)?)))
             .collect();
         rows.sort_by_key(|(id, _)| *id);
-        if request.query("latest_first").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+        if request.query(field::LATEST_FIRST).is_some_and(|text| text.eq_ignore_ascii_case("true")) {
             rows.reverse();
         }
         let limit = request.query("limit").and_then(|text| text.parse().ok()).unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let from = match request.query("after_token").map(|token| usize::from_str_radix(token, 16)) {
+        let from = match request.query(field::AFTER_TOKEN).map(|token| usize::from_str_radix(token, 16)) {
             None => 0,
             Some(Ok(from)) => from,
             Some(Err(_)) => return Answer::error(400, "invalid_token", "after_token is not known"),
@@ -62,14 +63,14 @@ impl Market {
         let count = page.len();
         Answer::json(
             200,
-            &json!({"success": true, "count": count, "total": total, "next_token": next, "results": page}),
+            &json!({"success": true, "count": count, "total": total, (field::NEXT_TOKEN): next, "results": page}),
         )
     }
 
     pub(crate) fn gpu_names() -> Answer {
         let mut names: Vec<&str> = KINDS.iter().map(|kind| kind.gpu_name).collect();
         names.sort_unstable();
-        Answer::json(200, &json!({ "gpu_names": names }))
+        Answer::json(200, &json!({ (field::GPU_NAMES): names }))
     }
 
     pub(crate) fn audit(&mut self) -> Answer {
@@ -104,8 +105,8 @@ fn charge(id: u64, label: Option<&str>, account: &Account, from_s: u64, to_s: u6
     let rows = [
         item("gpu", items.gpu.usd(), &format!("{hours:.3} hours at ${mean:.3}/hour")),
         item("disk", items.disk.usd(), "storage"),
-        item("bwd", items.bwd.usd(), "bytes received"),
-        item("bwu", items.bwu.usd(), "bytes sent"),
+        item(field::BWD, items.bwd.usd(), "bytes received"),
+        item(field::BWU, items.bwu.usd(), "bytes sent"),
     ];
     let days = (last - first) / DAY_S + 1;
     Some(json!({

@@ -1,9 +1,9 @@
 //! Changing what is rented: state, label, bid, price, end.
 
 use serde_json::{Value, json};
+use stokehold_vast::{Status, code, state};
 
 use crate::faults::{Fault, OutbidLook, Point};
-use crate::instances::Status;
 use crate::machines::Holder;
 use crate::market::Market;
 use crate::money::{in_usd, nano_usd};
@@ -19,7 +19,7 @@ const RESULT_AFTER_MS: u64 = 400;
 const MAX_RESULTS: usize = 256;
 
 fn unknown(id: u64) -> Answer {
-    Answer::error(404, "no_such_instance", &format!("Instance {id} not found."))
+    Answer::error(404, code::NO_SUCH_INSTANCE, &format!("Instance {id} not found."))
 }
 
 fn numbers(body: &Value, name: &str) -> Vec<u64> {
@@ -78,11 +78,11 @@ impl Market {
             Some(_) => return Answer::error(400, "invalid_args", "label is no text of at most 1024 characters"),
         }
         match body.get("state").and_then(Value::as_str) {
-            Some("stopped") => {
+            Some(state::STOPPED) => {
                 self.stop(id);
                 Answer::done()
             }
-            Some("running") => self.start(id, faults),
+            Some(state::RUNNING) => self.start(id, faults),
             Some(_) => Answer::error(400, "invalid_args", "state is running or stopped"),
             None if body.get("label").is_some() => Answer::done(),
             None => Answer::error(400, "invalid_args", "nothing to change"),
@@ -96,7 +96,7 @@ impl Market {
             one.wants_running = false;
             one.is_queued = false;
             one.outbid_by = None;
-            one.next_state = "stopped";
+            one.next_state = state::STOPPED;
         });
         match status {
             // When it is back.
@@ -110,7 +110,7 @@ impl Market {
         let Some(instance) = self.instances.get(&id) else { return unknown(id) };
         let (machine, block) = (instance.machine, instance.block);
         if self.is_broke {
-            return Answer::error(400, "insufficient_credit", "Your account lacks credit; see the billing page.");
+            return Answer::error(400, code::INSUFFICIENT_CREDIT, "Your account lacks credit; see the billing page.");
         }
         if self.machines[machine].end_ms <= self.now_ms {
             return Answer::error(200, "expired", "The rental has expired and cannot be started.");
@@ -123,7 +123,7 @@ impl Market {
             self.turn(id);
             self.change(id, |one| {
                 one.wants_running = true;
-                one.states("running", "running");
+                one.states(state::RUNNING, state::RUNNING);
             });
             return Answer::done();
         }
@@ -144,7 +144,7 @@ impl Market {
             one.wants_running = true;
             one.is_queued = true;
             one.outbid_by = None;
-            one.next_state = "running";
+            one.next_state = state::RUNNING;
         });
         Answer::error(self.settings.queued_start_status, "resources_unavailable", QUEUED)
     }
@@ -164,7 +164,7 @@ impl Market {
             None | Some(Value::Null) => least.max(rival.map_or(0, |rival| rival + nano_usd(0.001))),
             price => match number(price).filter(|usd| (0.001..=most).contains(usd)) {
                 Some(usd) => nano_usd(usd),
-                None => return Answer::error(400, "invalid_price", "price is out of range"),
+                None => return Answer::error(400, code::INVALID_PRICE, "price is out of range"),
             },
         };
         self.change(id, |one| {

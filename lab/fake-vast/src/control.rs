@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use stokehold_vast::Status;
 
 use crate::faults::{Faults, OutbidLook};
-use crate::instances::Status;
 use crate::market::Market;
 use crate::time::{ms, seconds};
 use crate::wire::{Answer, Request};

@@ -1,11 +1,11 @@
 //! The way of a call: its route, the faults that apply, authorisation, rate limits, and the action itself.
 
 use serde_json::{Value, json};
+use stokehold_vast::{Route, code};
 
 use crate::faults::{Fault, Point};
 use crate::limits;
 use crate::market::Market;
-use crate::route::Route;
 use crate::time::seconds;
 use crate::wire::{Answer, Delivery, Request};
 
@@ -15,7 +15,7 @@ impl Market {
             return self.read_result(token);
         }
         let Some((route, id)) = Route::of(&request.method, &request.path) else {
-            return Answer::error(404, "not_found", "There is no such route");
+            return Answer::error(404, code::NOT_FOUND, "There is no such route");
         };
         // Where the slash is missing a browser would be sent on; most clients lose the body on the way.
         if !request.path.ends_with('/') && route != Route::User {
@@ -66,14 +66,18 @@ impl Market {
     fn authorise(&self, route: Route, id: u64, request: &Request) -> Result<(), Answer> {
         let Some(scope) = route.scope() else { return Ok(()) };
         let Some(bearer) = request.bearer() else {
-            return Err(Answer::error(403, "auth_error", "No Authorization header"));
+            return Err(Answer::error(403, code::AUTH_ERROR, "No Authorization header"));
         };
         if let Some(key) = self.settings.keys.iter().find(|key| key.key == bearer) {
             let needs = format!("This key lacks the permission {} for {}", scope.word(), request.path);
-            return if key.scopes.contains(&scope) { Ok(()) } else { Err(Answer::error(401, "auth_error", &needs)) };
+            return if key.scopes.contains(&scope) {
+                Ok(())
+            } else {
+                Err(Answer::error(401, code::AUTH_ERROR, &needs))
+            };
         }
         let Some(own) = self.instances.values().find(|one| one.key == bearer) else {
-            return Err(Answer::error(401, "auth_error", "Invalid user key"));
+            return Err(Answer::error(401, code::AUTH_ERROR, "Invalid user key"));
         };
         // An instance's key starts, stops and destroys that one.
         let is_own = own.id == id
@@ -83,7 +87,7 @@ impl Market {
                 _ => false,
             };
         let needs = format!("This key lacks the permission for {}", request.path);
-        if is_own { Ok(()) } else { Err(Answer::error(401, "auth_error", &needs)) }
+        if is_own { Ok(()) } else { Err(Answer::error(401, code::AUTH_ERROR, &needs)) }
     }
 
     fn fail_before(&mut self, faults: &[Fault]) -> Option<Answer> {
@@ -104,7 +108,7 @@ impl Market {
                     let texts = ["Invalid user key", "Session expired. Please log in again."];
                     Answer::json(404, &json!({"success": false, "msg": self.chaos.pick(&texts)}))
                 }
-                Fault::Unauthorized => Answer::error(401, "auth_error", "Invalid user key"),
+                Fault::Unauthorized => Answer::error(401, code::AUTH_ERROR, "Invalid user key"),
                 _ => return None,
             })
         })

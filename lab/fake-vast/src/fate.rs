@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
+use stokehold_vast::{Status, state};
+
 use crate::faults::OutbidLook;
-use crate::instances::{Change, Event, Instance, Status};
+use crate::instances::{Change, Event, Instance};
 use crate::machines::Holder;
 use crate::market::{Market, Past};
 use crate::steps::{Step, To};
@@ -60,7 +62,7 @@ impl Market {
             one.has_cards = false;
             one.outbid_by = Some(rival);
             one.wants_running = look == OutbidLook::StillIntended;
-            one.states("stopped", "stopped");
+            one.states(state::STOPPED, state::STOPPED);
         });
         self.set_status(id, status);
     }
@@ -111,7 +113,7 @@ impl Market {
             one.wants_running = false;
             one.is_queued = false;
             one.outbid_by = None;
-            one.states("stopped", "stopped");
+            one.states(state::STOPPED, state::STOPPED);
         });
         self.set_status(id, status);
         self.give_cards_back(id);

@@ -1,9 +1,9 @@
 //! Everything that goes wrong, switchable one by one.
 
 use serde::{Deserialize, Serialize};
+use stokehold_vast::Route;
 
 use crate::draw::Draw;
-use crate::route::Route;
 
 /// How an instance looks that lost its cards to a higher bid. Reports differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,12 @@
 //! Names of wire fields by what they depend on, and rows that are written once and completed per answer.
 
 use serde_json::{Map, Value};
+use stokehold_vast::field;
 
 /// The fields of an offer that depend on when and how it is asked about.
 pub(crate) const OF_QUOTES: [&str; 13] = [
-    "dph_base",
-    "dph_total",
+    field::DPH_BASE,
+    field::DPH_TOTAL,
     "discounted_dph_total",
     "dph_total_adj",
     "storage_total_cost",
@@ -14,7 +15,7 @@ pub(crate) const OF_QUOTES: [&str; 13] = [
     "flops_per_dphtotal",
     "score",
     "id",
-    "ask_contract_id",
+    field::ASK_CONTRACT_ID,
     "search",
     "instance",
 ];
@@ -22,16 +23,16 @@ pub(crate) const OF_QUOTES: [&str; 13] = [
 /// The fields of an instance that its offer does not have, or has with another value.
 pub(crate) const OF_INSTANCES: [&str; 37] = [
     "id",
-    "ask_contract_id",
+    field::ASK_CONTRACT_ID,
     "label",
-    "actual_status",
-    "intended_status",
-    "cur_state",
+    field::ACTUAL_STATUS,
+    field::INTENDED_STATUS,
+    field::CUR_STATE,
     "next_state",
-    "status_msg",
+    field::STATUS_MSG,
     "is_bid",
-    "dph_base",
-    "dph_total",
+    field::DPH_BASE,
+    field::DPH_TOTAL,
     "storage_total_cost",
     "search",
     "instance",
@@ -40,9 +41,9 @@ pub(crate) const OF_INSTANCES: [&str; 37] = [
     "image_uuid",
     "image_runtype",
     "image_args",
-    "onstart",
+    field::ONSTART,
     "extra_env",
-    "disk_space",
+    field::DISK_SPACE,
     "disk_usage",
     "disk_util",
     "gpu_util",

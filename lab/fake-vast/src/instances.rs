@@ -1,67 +1,8 @@
 //! What was rented.
 
+use stokehold_vast::Status;
+
 use crate::money::{Account, in_usd, per_ms_of_disk, per_ms_of_hourly};
-
-/// What the host last reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Nothing yet.
-    None,
-    /// Made, and its container is not started.
-    Created,
-    /// The image is pulled, or the container starts.
-    Loading,
-    /// The container is up.
-    Running,
-    /// Halted by the account, or for it.
-    Stopped,
-    /// Halted.
-    Exited,
-    /// Paused in memory.
-    Frozen,
-    /// It starts again.
-    Rebooting,
-    /// No heartbeat of the host.
-    Unknown,
-    /// The host is disconnected.
-    Offline,
-}
-
-impl Status {
-    /// As on the wire.
-    #[must_use]
-    pub fn word(self) -> Option<&'static str> {
-        Some(match self {
-            Self::None => return None,
-            Self::Created => "created",
-            Self::Loading => "loading",
-            Self::Running => "running",
-            Self::Stopped => "stopped",
-            Self::Exited => "exited",
-            Self::Frozen => "frozen",
-            Self::Rebooting => "rebooting",
-            Self::Unknown => "unknown",
-            Self::Offline => "offline",
-        })
-    }
-
-    /// The cards are charged for.
-    #[must_use]
-    pub fn charges_gpu(self) -> bool {
-        matches!(self, Self::Running | Self::Frozen)
-    }
-
-    /// The disk is charged for.
-    #[must_use]
-    pub fn charges_disk(self) -> bool {
-        self != Self::Offline
-    }
-
-    /// Nothing of it is on its way any more.
-    pub(crate) fn is_halted(self) -> bool {
-        matches!(self, Self::Stopped | Self::Exited)
-    }
-}
 
 /// How the container is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
+use stokehold_vast::{Status, state};
+
 use crate::faults::{Fault, OutbidLook, Point};
-use crate::instances::{Change, Event, Increase, Instance, Started, Status};
+use crate::instances::{Change, Event, Increase, Instance, Started};
 use crate::machines::Holder;
 use crate::market::Market;
 use crate::steps::{Step, To};
@@ -210,7 +212,7 @@ impl Market {
             one.wants_running = true;
             one.is_queued = false;
             one.outbid_by = None;
-            one.states("unloaded", "running");
+            one.states("unloaded", state::RUNNING);
         });
         self.set_status(id, Status::Loading);
         self.plan_of(id, in_ms, To::Running);
@@ -221,7 +223,7 @@ impl Market {
         instance.starts += 1;
         instance.is_up = true;
         instance.message = Some(format!("success, running {}", instance.order.image));
-        instance.states("running", "running");
+        instance.states(state::RUNNING, state::RUNNING);
         let machine = &self.machines[instance.machine];
         let order = &instance.order;
         let started = Started {

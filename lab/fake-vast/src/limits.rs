@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::json;
+use stokehold_vast::{Route, code};
 
 use crate::draw::Draw;
-use crate::route::Route;
 use crate::settings::Settings;
 use crate::wire::Answer;
 
@@ -116,7 +116,7 @@ impl Limits {
 /// The searches of the day are used up, which lasts until midnight, UTC.
 pub(crate) fn quota(now_ms: u64) -> Answer {
     let reset_s = (now_ms / DAY_MS + 1) * DAY_MS / 1000;
-    Answer::error(429, "search_quota_exceeded", "Daily search quota exceeded.")
+    Answer::error(429, code::SEARCH_QUOTA_EXCEEDED, "Daily search quota exceeded.")
         .with("X-RateLimit-Reset", &reset_s.to_string())
 }
 

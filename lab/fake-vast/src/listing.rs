@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use stokehold_vast::field;
 
 use crate::faults::Fault;
 use crate::machines::Block;
@@ -17,12 +18,12 @@ const PAGE: usize = 25;
 const STORED: [&str; 10] = [
     "id",
     "label",
-    "actual_status",
-    "intended_status",
-    "cur_state",
-    "gpu_name",
+    field::ACTUAL_STATUS,
+    field::INTENDED_STATUS,
+    field::CUR_STATE,
+    field::GPU_NAME,
     "verification",
-    "machine_id",
+    field::MACHINE_ID,
     "host_id",
     "start_date",
 ];
@@ -102,11 +103,11 @@ impl Market {
         let limit = request.query("limit").map_or(Ok(25), str::parse::<i64>);
         let Ok(limit) = limit else { return Answer::error(400, "invalid_args", "limit is no number") };
         let limit = if limit <= 0 { 5 } else { usize::try_from(limit).unwrap_or(PAGE).min(PAGE) };
-        let filters = match read("select_filters").as_ref().map(instance_filters).transpose() {
+        let filters = match read(field::SELECT_FILTERS).as_ref().map(instance_filters).transpose() {
             Ok(filters) => filters.unwrap_or_default(),
             Err(message) => return Answer::error(400, "invalid_args", &message),
         };
-        let order = match read("order_by").as_ref().map(instance_order).transpose() {
+        let order = match read(field::ORDER_BY).as_ref().map(instance_order).transpose() {
             Ok(order) => order.unwrap_or_default(),
             Err(message) => return Answer::error(400, "invalid_args", &message),
         };
@@ -130,7 +131,7 @@ impl Market {
             order.iter().map(by).find(|order| order.is_ne()).unwrap_or_else(|| one.id().cmp(&two.id()))
         });
         let found = rows.len();
-        let from = match request.query("after_token").map(|token| after(token, &rows)) {
+        let from = match request.query(field::AFTER_TOKEN).map(|token| after(token, &rows)) {
             None => 0,
             Some(Some(from)) => from.min(found),
             Some(None) => return Answer::error(400, "invalid_token", "after_token is not known"),
@@ -141,7 +142,7 @@ impl Market {
         let columns = read("select_cols");
         let columns = columns.as_ref().and_then(Value::as_array);
         let head = json!({
-            "success": true, "instances_found": found, "total_instances": total, "label_counts": labels, "next_token": next,
+            "success": true, (field::INSTANCES_FOUND): found, (field::TOTAL_INSTANCES): total, "label_counts": labels, (field::NEXT_TOKEN): next,
         });
         self.listing(&head, spoil(page, faults), columns)
     }
@@ -167,7 +168,7 @@ impl Market {
     }
 
     pub(crate) fn filter_values(&mut self) -> Answer {
-        let names = ["actual_status", "verification", "gpu_name"];
+        let names = [field::ACTUAL_STATUS, "verification", field::GPU_NAME];
         let rows = self.listed_instances();
         let word = |one, name: &str| match self.column(one, name) {
             Field::Text(word) => Some(word.to_owned()),
@@ -187,12 +188,12 @@ fn passes_filter(filter: &Filter, row: &Map<String, Value>, quote: &Quote, ask: 
         // Seen to match nothing: the other name is the one that works.
         "id" => return Ok(false),
         #[expect(clippy::cast_precision_loss, reason = "numbers of contracts are small")]
-        "ask_contract_id" => ask.map_or(Field::Null, |ask| Field::Number(ask as f64)),
+        field::ASK_CONTRACT_ID => ask.map_or(Field::Null, |ask| Field::Number(ask as f64)),
         "verified" => Field::Flag(row.get("verification").and_then(Value::as_str) == Some("verified")),
-        "datacenter" => Field::Flag(row.get("hosting_type").and_then(Value::as_u64) == Some(1)),
+        "datacenter" => Field::Flag(row.get(field::HOSTING_TYPE).and_then(Value::as_u64) == Some(1)),
         "external" => Field::Flag(false),
-        "geolocation" => {
-            let place = row.get("geolocation").and_then(Value::as_str).unwrap_or_default();
+        field::GEOLOCATION => {
+            let place = row.get(field::GEOLOCATION).and_then(Value::as_str).unwrap_or_default();
             let is_whole = |operand: &Value| operand.as_str().is_some_and(|text| text.contains(','));
             let whole = match &filter.operand {
                 Value::Array(all) => all.iter().any(is_whole),

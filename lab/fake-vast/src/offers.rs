@@ -1,6 +1,7 @@
 //! What an offer says on the wire.
 
 use serde_json::{Map, Value, json};
+use stokehold_vast::field;
 
 use crate::draw::Draw;
 use crate::fields::{OF_QUOTES, joined};
@@ -66,35 +67,35 @@ pub(crate) fn row(machine: &Machine, block: &Block, traits: &Traits, draw: &mut 
         "avail_vol_ask_id": null, "avail_vol_dph": null, "avail_vol_size": null,
         "bundle_id": bundle, "bundled_results": null,
         "bw_nvlink": if kind.compute_cap == 800 || kind.compute_cap == 900 { 150.0 } else { 0.0 },
-        "cluster_id": null, "compute_cap": kind.compute_cap, "cpu_arch": "amd64", "cpu_cores": cpu_cores,
+        "cluster_id": null, (field::COMPUTE_CAP): kind.compute_cap, "cpu_arch": "amd64", "cpu_cores": cpu_cores,
         "cpu_cores_effective": cpu_cores as f64 * share, "cpu_ghz": cpu_ghz, "cpu_name": cpu_name,
         "cpu_ram": (traits.cpu_ram_mb as f64 * share).round() as u64,
-        "credit_discount_max": 0.05, "cuda_max_good": cuda, "direct_port_count": machine.ports,
-        "disk_bw": traits.disk_bw, "disk_name": "MTFDDAK960TDT", "disk_space": machine.disk_gb * share,
-        "dlperf": kind.dlperf * size as f64, "driver_version": driver, "driver_vers": driver_number(driver),
+        "credit_discount_max": 0.05, (field::CUDA_MAX_GOOD): cuda, "direct_port_count": machine.ports,
+        "disk_bw": traits.disk_bw, "disk_name": "MTFDDAK960TDT", (field::DISK_SPACE): machine.disk_gb * share,
+        (field::DLPERF): kind.dlperf * size as f64, "driver_version": driver, "driver_vers": driver_number(driver),
         "expected_reliability": 0.0, "external": null,
-        "geolocation": machine.geolocation, "geolocode": draw.whole(1, 2_000_000_000),
+        (field::GEOLOCATION): machine.geolocation, "geolocode": draw.whole(1, 2_000_000_000),
         "gpu_arch": "nvidia", "gpu_display_active": false, "gpu_frac": share,
-        "gpu_ids": machine.gpu_ids[block.start..block.start + block.size],
+        (field::GPU_IDS): machine.gpu_ids[block.start..block.start + block.size],
         "gpu_lanes": 16, "gpu_max_power": kind.watts, "gpu_max_temp": 90.0, "gpu_mem_bw": kind.memory_gb_per_s,
-        "gpu_name": kind.gpu_name, "gpu_ram": kind.gpu_ram_mb, "gpu_total_ram": kind.gpu_ram_mb * size,
-        "has_avx": 1, "host_id": machine.host_id, "hosting_type": u64::from(machine.is_datacenter), "hostname": null,
-        "inet_down": machine.inet_down, "inet_down_cost": in_usd(machine.down),
+        (field::GPU_NAME): kind.gpu_name, (field::GPU_RAM): kind.gpu_ram_mb, "gpu_total_ram": kind.gpu_ram_mb * size,
+        "has_avx": 1, "host_id": machine.host_id, (field::HOSTING_TYPE): u64::from(machine.is_datacenter), "hostname": null,
+        (field::INET_DOWN): machine.inet_down, (field::INET_DOWN_COST): in_usd(machine.down),
         "inet_up": machine.inet_up, "inet_up_cost": in_usd(machine.up),
         "internet_down_cost_per_tb": in_usd(machine.down) * 1024.0,
         "internet_up_cost_per_tb": in_usd(machine.up) * 1024.0,
         "is_bid": false, "is_vm_deverified": false, "logo": "/static/logos/vastai_small2.png",
-        "machine_id": machine.id
+        (field::MACHINE_ID): machine.id
     });
     let more = json!({
-        "min_bid": in_usd(machine.min_bid * size),
-        "mobo_name": "ROME2D32GM-2T", "num_gpus": size,
+        (field::MIN_BID): in_usd(machine.min_bid * size),
+        "mobo_name": "ROME2D32GM-2T", (field::NUM_GPUS): size,
         "nw_disk_avg_bw": null, "nw_disk_max_bw": null, "nw_disk_min_bw": null, "os_version": "22.04", "pci_gen": 4.0,
         "pcie_bw": traits.pcie_bw, "public_ipaddr": machine.ip, "reliability": machine.reliability,
-        "reliability2": machine.reliability, "reliability_mult": machine.reliability.powi(4),
-        "rentable": true, "rented": false, "resource_type": "gpu", "rn": 1, "sla_broker_rate": null,
+        (field::RELIABILITY2): machine.reliability, "reliability_mult": machine.reliability.powi(4),
+        (field::RENTABLE): true, "rented": false, "resource_type": "gpu", "rn": 1, "sla_broker_rate": null,
         "sla_r_claim": 0.0, "sla_sigma_x": null, "start_date": null, "static_ip": traits.is_static,
-        "storage_cost": in_usd(machine.storage), "target_reliability": 0.0,
+        (field::STORAGE_COST): in_usd(machine.storage), "target_reliability": 0.0,
         "time_remaining": "", "time_remaining_isbid": "", "total_flops": kind.tflops * size as f64,
         "vericode": if machine.verification == "deverified" { 2 } else { verified },
         "verification": machine.verification, "vms_enabled": false,
@@ -150,8 +151,8 @@ impl Quote {
     pub(crate) fn field(&self, name: &str) -> Option<f64> {
         let per_total = |value: f64| value / self.dph_total.max(1e-6);
         Some(match name {
-            "dph_base" => self.dph_base,
-            "dph_total" | "dph" | "discounted_dph_total" => self.dph_total,
+            field::DPH_BASE => self.dph_base,
+            field::DPH_TOTAL | "dph" | "discounted_dph_total" => self.dph_total,
             "dph_total_adj" => self.dph_total + self.traffic,
             "storage_total_cost" => self.disk_hour,
             "duration" => self.duration_s,
@@ -167,7 +168,7 @@ impl Quote {
         let number = |name: &&str| Some(((*name).to_owned(), self.field(name)?.into()));
         let mut fields: Map<String, Value> = OF_QUOTES.iter().filter_map(number).collect();
         fields.insert("id".into(), block.ask.into());
-        fields.insert("ask_contract_id".into(), block.ask.into());
+        fields.insert(field::ASK_CONTRACT_ID.into(), block.ask.into());
         fields.insert("search".into(), self.breakdown(self.dph_base));
         fields.insert("instance".into(), self.breakdown(0.0));
         fields

@@ -18,6 +18,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use stokehold_vast::env;
 
 use crate::instances::{Runtype, Started};
 use crate::server::Machines;
@@ -100,8 +101,8 @@ impl Processes {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
         command.envs(started.env.iter().filter(|(name, _)| !name.starts_with('-')).map(|(name, value)| (name, value)));
-        command.env("HOME", home).env("CONTAINER_ID", started.instance.to_string());
-        command.env("CONTAINER_API_KEY", &started.key).env("PUBLIC_IPADDR", &started.public_ip);
+        command.env("HOME", home).env(env::CONTAINER_ID, started.instance.to_string());
+        command.env(env::CONTAINER_API_KEY, &started.key).env("PUBLIC_IPADDR", &started.public_ip);
         command.env("VAST_CONTAINERLABEL", format!("C.{}", started.instance));
         command.envs((self.hardware)(started));
         Some(command)

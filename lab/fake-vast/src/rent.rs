@@ -1,9 +1,10 @@
 //! Accepting an offer.
 
 use serde_json::{Value, json};
+use stokehold_vast::{Status, code, field, state};
 
 use crate::faults::Fault;
-use crate::instances::{Instance, Order, Runtype, Status};
+use crate::instances::{Instance, Order, Runtype};
 use crate::machines::Holder;
 use crate::market::Market;
 use crate::money::{Account, nano_usd};
@@ -33,13 +34,13 @@ impl Refusal {
 
     pub(crate) fn no_such_ask(status: u16, ask: u64) -> Self {
         let message = format!("error 404/3603: no_such_ask Instance type by id {ask} is not available.");
-        Self::new(status, "no_such_ask", message)
+        Self::new(status, code::NO_SUCH_ASK, message)
     }
 
     fn value(&self) -> Value {
         let mut value = json!({"success": false, "error": self.code, "msg": self.message});
         if let (Some(id), Value::Object(object)) = (self.created, &mut value) {
-            object.insert("new_contract".into(), id.into());
+            object.insert(field::NEW_CONTRACT.into(), id.into());
         }
         value
     }
@@ -66,7 +67,7 @@ impl Order {
             None | Some(Value::Null) => None,
             price => {
                 let usd = number(price).filter(|usd| (0.001..=128.0).contains(usd));
-                Some(nano_usd(usd.ok_or_else(|| Refusal::new(400, "invalid_price", "price is out of range"))?))
+                Some(nano_usd(usd.ok_or_else(|| Refusal::new(400, code::INVALID_PRICE, "price is out of range"))?))
             }
         };
         let disk_gb = number(body.get("disk")).unwrap_or(MIN_DISK_GB);
@@ -91,7 +92,7 @@ impl Order {
             }
             (Some(_), _) => return Err(wrong("args is no list")),
         };
-        let onstart = text("onstart").map(str::to_owned);
+        let onstart = text(field::ONSTART).map(str::to_owned);
         let label = text("label").map(str::to_owned);
         let too_long = |value: &Option<String>, limit: usize| value.as_ref().is_some_and(|text| text.len() > limit);
         if image.len() > MAX_IMAGE
@@ -101,7 +102,7 @@ impl Order {
         {
             return Err(wrong("image, label, onstart or env is too long"));
         }
-        let word = text("runtype").unwrap_or("ssh");
+        let word = text(field::RUNTYPE).unwrap_or("ssh");
         let runtype = match word.split(' ').next().unwrap_or_default() {
             "args" => Runtype::Args,
             one if one.starts_with("ssh") || one.starts_with("jupyter") => Runtype::Shell,
@@ -120,8 +121,8 @@ impl Order {
             onstart,
             args,
             env,
-            cancel_unavail: flag("cancel_unavail").unwrap_or(bid.is_none()),
-            is_stopped: text("target_state") == Some("stopped"),
+            cancel_unavail: flag(field::CANCEL_UNAVAIL).unwrap_or(bid.is_none()),
+            is_stopped: text(field::TARGET_STATE) == Some(state::STOPPED),
         })
     }
 }
@@ -137,7 +138,7 @@ impl Market {
 
     fn accepted(&self, id: u64) -> Value {
         let key = self.instances.get(&id).map(|one| one.key.as_str());
-        json!({"success": true, "new_contract": id, "instance_api_key": key})
+        json!({"success": true, (field::NEW_CONTRACT): id, "instance_api_key": key})
     }
 
     /// `POST /asks/bulk/`. What the real one answers is not documented: here each offer has its outcome, in the order asked.
@@ -218,8 +219,8 @@ impl Market {
             created_ms: self.now_ms,
             status: if is_stopped { Status::Stopped } else { Status::None },
             wants_running: !is_stopped,
-            cur_state: if is_stopped { "stopped" } else { "unloaded" },
-            next_state: if is_stopped { "stopped" } else { "running" },
+            cur_state: if is_stopped { state::STOPPED } else { "unloaded" },
+            next_state: if is_stopped { state::STOPPED } else { state::RUNNING },
             message: None,
             has_cards: !is_refused,
             is_queued: false,
@@ -249,9 +250,9 @@ impl Market {
 }
 
 fn broke() -> Refusal {
-    Refusal::new(400, "insufficient_credit", "Your account lacks credit; see the billing page.")
+    Refusal::new(400, code::INSUFFICIENT_CREDIT, "Your account lacks credit; see the billing page.")
 }
 
 fn too_low(created: Option<u64>) -> Refusal {
-    Refusal { created, ..Refusal::new(400, "invalid_price", "Bid is too low to start the instance.") }
+    Refusal { created, ..Refusal::new(400, code::INVALID_PRICE, "Bid is too low to start the instance.") }
 }

@@ -1,6 +1,7 @@
 //! Instances on the wire.
 
 use serde_json::{Map, Value, json};
+use stokehold_vast::{Status, field, state};
 
 use crate::fields::joined;
 use crate::instances::Instance;
@@ -21,17 +22,17 @@ impl Market {
         let disk_gb = one.order.disk_mb as f64 / 1000.0;
         let quote = Quote::of(machine, block, false, disk_gb, self.now_ms);
         let (gpu_hour, disk_hour) = one.hourly_usd();
-        let is_running = one.status == crate::instances::Status::Running;
+        let is_running = one.status == Status::Running;
         let env: Vec<(&String, &String)> = one.order.env.iter().map(|(name, value)| (name, value)).collect();
         let fields = json!({
-            "id": one.id, "ask_contract_id": one.ask, "label": one.order.label,
-            "actual_status": one.status.word(), "intended_status": wanted(one),
-            "cur_state": one.cur_state, "next_state": one.next_state, "status_msg": one.message,
-            "is_bid": one.order.bid.is_some(), "dph_base": gpu_hour, "dph_total": gpu_hour + disk_hour,
+            "id": one.id, (field::ASK_CONTRACT_ID): one.ask, "label": one.order.label,
+            (field::ACTUAL_STATUS): one.status.word(), (field::INTENDED_STATUS): wanted(one),
+            (field::CUR_STATE): one.cur_state, "next_state": one.next_state, (field::STATUS_MSG): one.message,
+            "is_bid": one.order.bid.is_some(), (field::DPH_BASE): gpu_hour, (field::DPH_TOTAL): gpu_hour + disk_hour,
             "storage_total_cost": disk_hour, "search": quote.breakdown(gpu_hour), "instance": quote.breakdown(gpu_hour),
             "start_date": seconds(one.created_ms), "duration": quote.duration_s,
             "image_uuid": one.order.image, "image_runtype": one.order.runtype_word, "image_args": one.order.args,
-            "onstart": one.order.onstart, "extra_env": env, "disk_space": disk_gb,
+            (field::ONSTART): one.order.onstart, "extra_env": env, (field::DISK_SPACE): disk_gb,
             "disk_usage": if is_running { 1.5 } else { -1.0 }, "disk_util": -1.0,
             "gpu_util": is_running.then_some(0.0), "gpu_temp": is_running.then_some(35.0), "cpu_util": 0.0,
             "uptime_mins": null, "ssh_host": "ssh1.vast.ai", "ssh_idx": "1", "ssh_port": 10_000 + one.id % 50_000,
@@ -85,9 +86,9 @@ impl Market {
                 #[expect(clippy::cast_precision_loss, reason = "numbers of contracts are small")]
                 "id" => Field::Number(one.id as f64),
                 "label" => one.order.label.as_deref().map_or(Field::Null, Field::Text),
-                "actual_status" => one.status.word().map_or(Field::Null, Field::Text),
-                "intended_status" => Field::Text(wanted(one)),
-                "cur_state" => Field::Text(one.cur_state),
+                field::ACTUAL_STATUS => one.status.word().map_or(Field::Null, Field::Text),
+                field::INTENDED_STATUS => Field::Text(wanted(one)),
+                field::CUR_STATE => Field::Text(one.cur_state),
                 "start_date" => Field::Number(seconds(one.created_ms)),
                 name => self.machines[one.machine].blocks[one.block].row.get(name).map_or(Field::Null, Field::of),
             },
@@ -123,7 +124,7 @@ impl Listed<'_> {
 }
 
 fn wanted(one: &Instance) -> &'static str {
-    if one.wants_running { "running" } else { "stopped" }
+    if one.wants_running { state::RUNNING } else { state::STOPPED }
 }
 
 /// The columns that were asked for.

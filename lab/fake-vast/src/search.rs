@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
+use stokehold_vast::field;
 
 /// One comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +126,7 @@ fn operator(word: &str) -> Option<Operator> {
         "lt" => Operator::Below,
         "lte" => Operator::AtMost,
         "in" => Operator::In,
-        "notin" | "nin" => Operator::NotIn,
+        field::NOTIN | "nin" => Operator::NotIn,
         _ => return None,
     })
 }
@@ -155,7 +156,7 @@ impl Query {
         let Value::Object(body) = body else { return Err("the search is no object".into()) };
         let mut filters = filters(body)?;
         if has_defaults {
-            for (field, value) in [("verified", true), ("rentable", true), ("rented", false)] {
+            for (field, value) in [("verified", true), (field::RENTABLE, true), ("rented", false)] {
                 if !body.contains_key(field) {
                     filters.push(Filter { field: field.into(), operator: Operator::Equal, operand: value.into() });
                 }
@@ -174,7 +175,7 @@ impl Query {
         let limit = number(body.get("limit")).filter(|limit| *limit >= 1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least one, and capped")]
         let limit = limit.map_or(cap, |limit| (limit as usize).min(cap));
-        let disk_gb = number(body.get("allocated_storage")).unwrap_or(8.0);
+        let disk_gb = number(body.get(field::ALLOCATED_STORAGE)).unwrap_or(8.0);
         Ok(Self { filters, order, is_bid, limit, disk_gb })
     }
 }

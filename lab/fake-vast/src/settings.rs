@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use stokehold_vast::Scope;
 
 /// The key that an untouched market takes.
 pub const KEY: &str = "fake-vast-key";
@@ -153,36 +154,6 @@ impl Default for Listing {
             is_verified: true,
             is_datacenter: false,
             geolocation: "Sweden, SE".into(),
-        }
-    }
-}
-
-/// What a key may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// Search.
-    Misc,
-    /// See instances and their logs.
-    InstanceRead,
-    /// Rent, change, destroy.
-    InstanceWrite,
-    /// See the credit.
-    UserRead,
-    /// See the charges.
-    BillingRead,
-}
-
-impl Scope {
-    /// Its word in the provider's permissions.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Misc => "misc",
-            Self::InstanceRead => "instance_read",
-            Self::InstanceWrite => "instance_write",
-            Self::UserRead => "user_read",
-            Self::BillingRead => "billing_read",
         }
     }
 }

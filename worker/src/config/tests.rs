@@ -70,6 +70,7 @@ fn only_a_rented_machine_destroys_itself_and_none_that_must_not() {
     };
     assert!(rental(&[]).is_none());
     assert!(rental(&[("CONTAINER_API_KEY", "k"), ("STOKE_DEAD_MAN_MS", "0")]).is_none());
+    assert_eq!(rental(&[("CONTAINER_API_KEY", "k")]).unwrap().url, stokehold_vast::URL);
     let rental = rental(&[("CONTAINER_API_KEY", "k"), ("STOKE_VAST_URL", "http://here/")]).unwrap();
     assert_eq!((rental.url.as_str(), rental.limit.as_secs()), ("http://here", 1200));
 }

@@ -141,7 +141,7 @@ impl Cloud {
     fn handle(&self, request: &Request) -> fake::Answer {
         let now_s = self.now_s();
         let path = &request.path;
-        if self.is_bare.load(Ordering::Relaxed) && path.starts_with("/api/v1/instances/") {
+        if self.is_bare.load(Ordering::Relaxed) && path.starts_with(stokehold_vast::path::LIST) {
             let none = r#"{"success":true,"instances_found":0,"total_instances":0,"next_token":null,"instances":[]}"#;
             return fake::Answer {
                 headers: vec![("Content-Type".into(), "application/json".into())],

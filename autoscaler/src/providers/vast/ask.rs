@@ -3,6 +3,7 @@
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::vram::sold_gib;
+use stokehold_vast::field;
 
 use super::NAME;
 use super::settings::Wishes;
@@ -83,32 +84,32 @@ pub(super) fn ask(row: &Value) -> Option<Ask> {
     let whole = |name: &str| row.get(name).and_then(Value::as_u64);
     let text = |name: &str| row.get(name).and_then(Value::as_str).map(str::trim);
     let is = |name: &str| row.get(name).and_then(Value::as_bool);
-    let num_gpus = u32::try_from(whole("num_gpus")?).ok().filter(|cards| (1..=64).contains(cards))?;
-    let gpu_name = text("gpu_name").filter(|name| !name.is_empty() && name.len() <= 64)?;
-    let gpu_ids = row.get("gpu_ids").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let num_gpus = u32::try_from(whole(field::NUM_GPUS)?).ok().filter(|cards| (1..=64).contains(cards))?;
+    let gpu_name = text(field::GPU_NAME).filter(|name| !name.is_empty() && name.len() <= 64)?;
+    let gpu_ids = row.get(field::GPU_IDS).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     Some(Ask {
-        id: whole("id").or_else(|| whole("ask_contract_id"))?,
-        machine_id: whole("machine_id")?,
-        dph_base: number("dph_base")?,
-        dph_total: number("dph_total")?,
-        min_bid: number("min_bid"),
-        storage_cost: number("storage_cost")?,
+        id: whole("id").or_else(|| whole(field::ASK_CONTRACT_ID))?,
+        machine_id: whole(field::MACHINE_ID)?,
+        dph_base: number(field::DPH_BASE)?,
+        dph_total: number(field::DPH_TOTAL)?,
+        min_bid: number(field::MIN_BID),
+        storage_cost: number(field::STORAGE_COST)?,
         gpu_name: gpu_name.to_owned(),
         num_gpus,
         gpu_ids: gpu_ids.iter().take(64).map(Value::as_u64).collect::<Option<_>>()?,
-        gpu_ram: whole_of(number("gpu_ram")?),
-        inet_down: number("inet_down").unwrap_or(0.0),
-        inet_down_cost: number("inet_down_cost")?,
-        reliability: number("reliability").or_else(|| number("reliability2"))?,
+        gpu_ram: whole_of(number(field::GPU_RAM)?),
+        inet_down: number(field::INET_DOWN).unwrap_or(0.0),
+        inet_down_cost: number(field::INET_DOWN_COST)?,
+        reliability: number("reliability").or_else(|| number(field::RELIABILITY2))?,
         duration: number("duration").unwrap_or(0.0),
-        cuda_max_good: number("cuda_max_good").unwrap_or(0.0),
-        compute_cap: number("compute_cap").unwrap_or(0.0),
-        disk_space: number("disk_space").unwrap_or(0.0),
-        dlperf: number("dlperf"),
-        geolocation: text("geolocation").unwrap_or_default().to_owned(),
-        is_datacenter: whole("hosting_type") == Some(1),
+        cuda_max_good: number(field::CUDA_MAX_GOOD).unwrap_or(0.0),
+        compute_cap: number(field::COMPUTE_CAP).unwrap_or(0.0),
+        disk_space: number(field::DISK_SPACE).unwrap_or(0.0),
+        dlperf: number(field::DLPERF),
+        geolocation: text(field::GEOLOCATION).unwrap_or_default().to_owned(),
+        is_datacenter: whole(field::HOSTING_TYPE) == Some(1),
         is_verified: text("verification") == Some("verified"),
-        is_rentable: is("rentable") == Some(true) && is("rented") != Some(true),
+        is_rentable: is(field::RENTABLE) == Some(true) && is("rented") != Some(true),
         is_external: is("external") == Some(true),
     })
 }

@@ -2,6 +2,7 @@
 //! considered.
 
 use serde_json::{Map, Value};
+use stokehold_vast::{code, field};
 
 use super::transport::Answer;
 
@@ -85,7 +86,7 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
         return Err(problem(refusal, message, None));
     };
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
-    let contract = number(object.get("new_contract"));
+    let contract = number(object.get(field::NEW_CONTRACT));
     let is_success = object.get("success").and_then(Value::as_bool);
     // A response of success contains it, too.
     let is_queued = format!("{code} {text}").to_lowercase().contains("state change queued");
@@ -130,29 +131,29 @@ fn refusal(status: u16, code: &str, text: &str) -> Refusal {
     let message = format!("{code} {text}").to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let is_ask =
-        says(&["no_such_ask", "no longer available"]) || (says(&["instance type"]) && says(&["not available"]));
+        says(&[code::NO_SUCH_ASK, "no longer available"]) || (says(&["instance type"]) && says(&["not available"]));
     match status {
-        _ if says(&["search_quota_exceeded"]) => Refusal::QuotaExceeded,
+        _ if says(&[code::SEARCH_QUOTA_EXCEEDED]) => Refusal::QuotaExceeded,
         429 => Refusal::TooFrequent,
         // Checked before the code: the outcome is unknown.
         408 | 500.. => Refusal::Transient,
         _ if says(&["too frequent"]) => Refusal::TooFrequent,
-        _ if says(&["insufficient_credit", "insufficient credit", "lacks credit", "not enough credit"]) => {
+        _ if says(&[code::INSUFFICIENT_CREDIT, "insufficient credit", "lacks credit", "not enough credit"]) => {
             Refusal::InsufficientCredit
         }
         402 | 411 => Refusal::InsufficientCredit,
         _ if says(&["state change queued"]) => Refusal::Queued,
         _ if is_ask => Refusal::NoSuchAsk,
         _ if says(&["two factor", "two-factor", "2fa"]) => Refusal::TwoFactor,
-        _ if says(&["invalid user key", "session expired", "auth_error"]) => Refusal::AuthFailed,
-        _ if says(&["no_such_instance"]) => Refusal::NoSuchInstance,
-        404 if code == "not_found" => Refusal::NoSuchInstance,
+        _ if says(&["invalid user key", "session expired", code::AUTH_ERROR]) => Refusal::AuthFailed,
+        _ if says(&[code::NO_SUCH_INSTANCE]) => Refusal::NoSuchInstance,
+        404 if code == code::NOT_FOUND => Refusal::NoSuchInstance,
         401 if says(&["/api/", "permission", "scope", "route", "not authorized", "missing", "lacks"]) => {
             Refusal::MissingScope
         }
         401 => Refusal::AuthFailed,
         403 => Refusal::Forbidden,
-        _ if says(&["invalid_price", "bid too low", "bid is too low"]) => Refusal::InvalidPrice,
+        _ if says(&[code::INVALID_PRICE, "bid too low", "bid is too low"]) => Refusal::InvalidPrice,
         400 => Refusal::InvalidArgs,
         200..300 => Refusal::SuccessFalse,
         _ => Refusal::Other,

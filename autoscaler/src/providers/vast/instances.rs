@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use stokehold_vast::{Status, field, path, state};
 use tokio::time::Instant;
 
 use super::api::{Api, Trouble, request};
@@ -76,11 +77,11 @@ async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Troubl
     let (mut ids, mut ours) = (BTreeSet::new(), BTreeMap::new());
     let (mut token, mut tokens): (Option<String>, BTreeSet<String>) = (None, BTreeSet::new());
     for _ in 0..PAGES_MAX {
-        let mut asked = request(Method::Get, "/api/v1/instances/", None);
-        asked.query.push(("select_filters", "{}".to_owned()));
-        asked.query.push(("order_by", r#"[{"col":"id","dir":"asc"}]"#.to_owned()));
+        let mut asked = request(Method::Get, path::LIST, None);
+        asked.query.push((field::SELECT_FILTERS, "{}".to_owned()));
+        asked.query.push((field::ORDER_BY, r#"[{"col":"id","dir":"asc"}]"#.to_owned()));
         asked.query.push(("limit", ROWS_MAX.to_string()));
-        asked.query.extend(token.take().map(|token| ("after_token", token)));
+        asked.query.extend(token.take().map(|token| (field::AFTER_TOKEN, token)));
         let page = api.again(Endpoint::List, asked).await?;
         let rows = page.get("instances").and_then(Value::as_array).ok_or_else(|| unsure("it is no list"))?;
         for row in rows {
@@ -88,14 +89,14 @@ async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Troubl
             ids.insert(id);
             ours.extend(rental.map(|rental| (rental.id.clone(), rental)));
         }
-        let (found, total) = (count(&page, "instances_found")?, count(&page, "total_instances")?);
+        let (found, total) = (count(&page, field::INSTANCES_FOUND)?, count(&page, field::TOTAL_INSTANCES)?);
         if found.is_none() && total.is_none() {
             return Err(unsure("it does not say how many there are").into());
         }
         if found.is_some_and(|found| found != rows.len() && Some(found) != total) {
             return Err(unsure("it says another number than it holds").into());
         }
-        token = match page.get("next_token") {
+        token = match page.get(field::NEXT_TOKEN) {
             None | Some(Value::Null) => None,
             Some(Value::String(next)) if !next.is_empty() => Some(next.clone()),
             Some(Value::String(_)) => None,
@@ -148,29 +149,30 @@ fn rental(row: &Value, prefix: &str) -> Option<(u64, Option<Rental>)> {
 /// Price per hour of a running row with its disk, dollars.
 pub(super) fn usd_per_hour(row: &Value) -> Option<f64> {
     let number = |member: &str| row.get(member).and_then(Value::as_f64);
-    number("dph_total").or_else(|| number("dph_base")).filter(|usd| usd.is_finite() && *usd >= 0.0)
+    number(field::DPH_TOTAL).or_else(|| number(field::DPH_BASE)).filter(|usd| usd.is_finite() && *usd >= 0.0)
 }
 
 /// State of a row. It does not show who stopped the machine; callers know whether they did.
 fn state(row: &Value) -> RentalState {
     let word = |member: &str| row.get(member).and_then(Value::as_str).unwrap_or_default().trim().to_lowercase();
-    let (intended, actual, contract) = (word("intended_status"), word("actual_status"), word("cur_state"));
+    let (intended, actual, contract) =
+        (word(field::INTENDED_STATUS), word(field::ACTUAL_STATUS), word(field::CUR_STATE));
     let says_broken = || {
-        let said = word("status_msg");
+        let said = word(field::STATUS_MSG);
         BROKEN.iter().any(|words| said.contains(words))
     };
-    match actual.as_str() {
+    match Status::of(&actual) {
         // The host is offline; the wanted state does not matter.
-        "unknown" | "offline" => RentalState::Lost,
+        Some(Status::Unknown | Status::Offline) => RentalState::Lost,
         // The host may report the change late.
-        "running" if intended == "stopped" && contract == "stopped" => RentalState::Stopped,
-        "running" => RentalState::Running,
-        _ if intended == "stopped" => RentalState::Stopped,
+        Some(Status::Running) if intended == state::STOPPED && contract == state::STOPPED => RentalState::Stopped,
+        Some(Status::Running) => RentalState::Running,
+        _ if intended == state::STOPPED => RentalState::Stopped,
         // It occupies its GPUs at full price without use.
-        "frozen" => RentalState::Broken,
+        Some(Status::Frozen) => RentalState::Broken,
         // It is about to resume, or waits for its GPUs.
-        "stopped" | "exited" if contract == "stopped" => RentalState::Starting,
-        "stopped" | "exited" => RentalState::Broken,
+        Some(Status::Stopped | Status::Exited) if contract == state::STOPPED => RentalState::Starting,
+        Some(Status::Stopped | Status::Exited) => RentalState::Broken,
         _ if says_broken() => RentalState::Broken,
         // Not started yet, or an unknown word; the boot has a deadline.
         _ => RentalState::Starting,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use stokehold_queue::now_ms;
+use stokehold_vast::{field, path};
 
 use super::api::{Api, Object, Trouble, request};
 use super::error::Problem;
@@ -23,7 +24,7 @@ const PAGES_MAX: usize = 40;
 /// Credit of the account, dollars; may be negative.
 pub(super) async fn credit(api: &Api) -> Result<f64, Trouble> {
     // This path has no trailing slash.
-    let user = api.again(Endpoint::User, request(Method::Get, "/api/v0/users/current", None)).await?;
+    let user = api.again(Endpoint::User, request(Method::Get, path::USER, None)).await?;
     let credit = user.get("credit").and_then(Value::as_f64).filter(|credit| credit.is_finite());
     Ok(credit.ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
 }
@@ -35,11 +36,11 @@ pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec
     let mut charges: BTreeMap<String, Charge> = BTreeMap::new();
     let (mut rows_read, mut token, mut tokens) = (0_usize, None::<String>, BTreeSet::new());
     for _ in 0..PAGES_MAX {
-        let mut asked = request(Method::Get, "/api/v0/charges/", None);
-        asked.query.push(("select_filters", filters.clone()));
-        asked.query.push(("latest_first", "false".to_owned()));
+        let mut asked = request(Method::Get, path::CHARGES, None);
+        asked.query.push((field::SELECT_FILTERS, filters.clone()));
+        asked.query.push((field::LATEST_FIRST, "false".to_owned()));
         asked.query.push(("limit", ROWS_MAX.to_string()));
-        asked.query.extend(token.take().map(|token| ("after_token", token)));
+        asked.query.extend(token.take().map(|token| (field::AFTER_TOKEN, token)));
         let page = api.again(Endpoint::Charges, asked).await?;
         let rows = page.get("results").and_then(Value::as_array).ok_or_else(|| unsure("they are no list"))?;
         for row in rows {
@@ -56,7 +57,8 @@ pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec
             }
         }
         rows_read += rows.len();
-        token = page.get("next_token").and_then(Value::as_str).filter(|token| !token.is_empty()).map(str::to_owned);
+        token =
+            page.get(field::NEXT_TOKEN).and_then(Value::as_str).filter(|token| !token.is_empty()).map(str::to_owned);
         match &token {
             None if total(&page).is_some_and(|total| total > rows_read) => {
                 return Err(unsure("some are missing").into());
@@ -92,7 +94,7 @@ fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
     for item in row.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
         match item.get("type").and_then(Value::as_str) {
             Some("disk") => disk_usd += usd(item)?,
-            Some("bwd" | "bwu") => traffic_usd += usd(item)?,
+            Some(field::BWD | field::BWU) => traffic_usd += usd(item)?,
             _ => {}
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
 use stokehold_queue::gateway::Gpu;
+use stokehold_vast::{field, path};
 use tokio::time::Instant;
 
 use super::api::{Api, Object, Trouble, request};
@@ -284,9 +285,9 @@ impl Market {
         if self.kinds.as_ref().is_some_and(is_good) {
             return;
         }
-        let asked = request(Method::Get, "/api/v0/gpu_names/unique/", None);
+        let asked = request(Method::Get, path::GPU_NAMES, None);
         let names = match api.once(Endpoint::User, asked).await {
-            Ok(answer) => answer.get("gpu_names").and_then(Value::as_array).cloned().unwrap_or_default(),
+            Ok(answer) => answer.get(field::GPU_NAMES).and_then(Value::as_array).cloned().unwrap_or_default(),
             Err(trouble) => {
                 tracing::debug!("cannot read the names of GPUs: {trouble}");
                 Vec::new()
@@ -420,7 +421,7 @@ fn search(
 ) -> Request {
     let mut body = Map::new();
     let mut filter = |field: &str, condition: Value| drop(body.insert(field.to_owned(), condition));
-    filter("rentable", json!({"eq": true}));
+    filter(field::RENTABLE, json!({"eq": true}));
     filter("rented", json!({"eq": false}));
     filter("external", json!({"eq": false}));
     if wishes.verified_only {
@@ -433,34 +434,34 @@ fn search(
     let is_allowed = |kind: &&String| wishes.kinds.is_empty() || wishes.kinds.contains(kind);
     let wanted: Vec<&String> = kinds.iter().filter(is_allowed).collect();
     if !wanted.is_empty() {
-        filter("gpu_name", json!({"in": wanted}));
+        filter(field::GPU_NAME, json!({"in": wanted}));
     } else if !wishes.kinds.is_empty() {
-        filter("gpu_name", json!({"in": wishes.kinds}));
+        filter(field::GPU_NAME, json!({"in": wishes.kinds}));
     }
     if class.gpu_ram > 0.0 {
-        filter("gpu_ram", json!({"gte": class.gpu_ram}));
+        filter(field::GPU_RAM, json!({"gte": class.gpu_ram}));
     }
     if class.num_gpus > 1 {
-        filter("num_gpus", json!({"gte": class.num_gpus}));
+        filter(field::NUM_GPUS, json!({"gte": class.num_gpus}));
     }
     if !class.countries.is_empty() {
-        filter("geolocation", json!({"in": class.countries}));
+        filter(field::GEOLOCATION, json!({"in": class.countries}));
     }
     filter("reliability", json!({"gte": wishes.min_reliability}));
-    filter("cuda_max_good", json!({"gte": wishes.min_cuda.max(class.cuda_max_good)}));
-    filter("compute_cap", json!({"gte": wishes.min_compute_cap.max(class.compute_cap)}));
-    filter("inet_down", json!({"gte": wishes.min_inet_down_mbit}));
+    filter(field::CUDA_MAX_GOOD, json!({"gte": wishes.min_cuda.max(class.cuda_max_good)}));
+    filter(field::COMPUTE_CAP, json!({"gte": wishes.min_compute_cap.max(class.compute_cap)}));
+    filter(field::INET_DOWN, json!({"gte": wishes.min_inet_down_mbit}));
     filter("duration", json!({"gte": wishes.min_duration_s}));
-    filter("disk_space", json!({"gte": wishes.disk_gb}));
+    filter(field::DISK_SPACE, json!({"gte": wishes.disk_gb}));
     let from = if pages.is_beyond { "gt" } else { "gte" };
-    filter("dph_total", json!({from: pages.from, "lte": wishes.max_usd_per_hour}));
+    filter(field::DPH_TOTAL, json!({from: pages.from, "lte": wishes.max_usd_per_hour}));
     if !avoided.is_empty() {
         let named: Vec<u64> = avoided.iter().copied().take(AVOIDED_MAX).collect();
-        filter("machine_id", json!({"notin": named}));
+        filter(field::MACHINE_ID, json!({(field::NOTIN): named}));
     }
-    filter("order", json!([["dph_total", "asc"]]));
+    filter("order", json!([[field::DPH_TOTAL, "asc"]]));
     filter("type", json!(if searching == Type::Bid { "bid" } else { "on-demand" }));
     filter("limit", json!(ROWS_MAX));
-    filter("allocated_storage", json!(wishes.disk_gb));
-    Request { timeout: ANSWER_MAX, ..request(Method::Post, "/api/v0/bundles/", Some(Value::Object(body))) }
+    filter(field::ALLOCATED_STORAGE, json!(wishes.disk_gb));
+    Request { timeout: ANSWER_MAX, ..request(Method::Post, path::SEARCH, Some(Value::Object(body))) }
 }

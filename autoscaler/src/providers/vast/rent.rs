@@ -2,10 +2,11 @@
 //! response looks like one that another customer took.
 
 use serde_json::{Map, Value, json};
+use stokehold_vast::{field, path, state};
 
 use super::api::{Object, Trouble, request};
 use super::error::{Problem, number};
-use super::settings::{DEFAULT_URL, VastSettings};
+use super::settings::VastSettings;
 use super::transport::{Method, Request};
 use crate::provider::{Failure, Order};
 
@@ -53,7 +54,10 @@ impl Lease {
             disk_gb: settings.disk_gb,
             script: bootstrap,
             gateway_url: if own.is_empty() { gateway_url.trim_end_matches('/') } else { own }.to_owned(),
-            vast_url: Some(settings.base_url()).filter(|url| *url != DEFAULT_URL).unwrap_or_default().to_owned(),
+            vast_url: Some(settings.base_url())
+                .filter(|url| *url != stokehold_vast::URL)
+                .unwrap_or_default()
+                .to_owned(),
             package_indexes: settings.package_indexes.trim().to_owned(),
             prefix: format!("stoke-{}:", settings.namespace),
         })
@@ -91,16 +95,15 @@ impl Lease {
             "price": price,
             "label": self.label(&order.label)?,
             "env": self.env(order),
-            "runtype": "args",
-            "onstart": SHELL,
+            (field::RUNTYPE): "args",
+            (field::ONSTART): SHELL,
             "args": ["-c", self.script],
             "user": "root",
-            "target_state": "running",
-            "cancel_unavail": true,
+            (field::TARGET_STATE): state::RUNNING,
+            (field::CANCEL_UNAVAIL): true,
             "force": false,
         });
-        let path = format!("/api/v0/asks/{ask}/");
-        Ok(request(Method::Put, path, Some(body)))
+        Ok(request(Method::Put, path::ask(ask), Some(body)))
     }
 
     fn env(&self, order: &Order) -> Map<String, Value> {
@@ -132,7 +135,7 @@ pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
 /// Returns the ID of the instance, or the failure.
 pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
     let answer = answer.and_then(|answer| {
-        let contract = number(answer.get("new_contract"));
+        let contract = number(answer.get(field::NEW_CONTRACT));
         contract.ok_or_else(|| Problem::unreadable("rented, but the response lacks the ID of the instance").into())
     });
     let failure = match answer {

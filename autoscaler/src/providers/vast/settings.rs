@@ -8,9 +8,6 @@ use stokehold_queue::requirements_lock::listed_indexes;
 use crate::policy::Policy;
 use crate::secret::Secret;
 
-/// Address of Vast.ai.
-pub const DEFAULT_URL: &str = "https://console.vast.ai";
-
 /// Minimum size of a disk at Vast.ai, GB.
 const DISK_GB_MIN: f64 = 8.0;
 
@@ -173,7 +170,7 @@ pub(super) mod tests {
     #[test]
     fn the_defaults_can_be_meant_and_what_cannot_is_refused_by_name() {
         let defaults = settings();
-        assert_eq!((defaults.check(), defaults.base_url()), (Ok(()), DEFAULT_URL));
+        assert_eq!((defaults.check(), defaults.base_url()), (Ok(()), stokehold_vast::URL));
         assert!(defaults.is_enabled() && !VastSettings { api_key: Secret::new(" "), ..settings() }.is_enabled());
         let refused = |settings: VastSettings| settings.check().unwrap_err().0;
         assert_eq!(refused(VastSettings { url: "console.vast.ai".to_owned(), ..settings() }), "vast.url");

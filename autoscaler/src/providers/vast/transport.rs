@@ -57,7 +57,7 @@ impl Method {
 pub struct Request {
     /// HTTP method.
     pub method: Method,
-    /// Path below the provider's address, from the first slash to the last, e.g. `/api/v0/bundles/`.
+    /// Path below the provider's address, from the first slash to the last, e.g. [`stokehold_vast::path::SEARCH`].
     pub path: String,
     /// Query parameters, not escaped.
     pub query: Vec<(&'static str, String)>,
@@ -128,7 +128,7 @@ pub enum NoHttp {
 }
 
 impl Http {
-    /// Creates a transport to this address, e.g. `https://console.vast.ai`, with this key.
+    /// Creates a transport to this address, e.g. [`stokehold_vast::URL`], with this key.
     ///
     /// # Errors
     /// [`NoHttp`], before anything is sent.

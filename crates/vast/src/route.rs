@@ -1,10 +1,10 @@
-//! The calls of the API, and the permission that each needs.
+//! The calls of the API, their paths, and the permission that each needs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Scope;
+use crate::Scope;
 
-/// The calls that are answered.
+/// A call of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
@@ -55,8 +55,9 @@ pub enum Route {
 }
 
 impl Route {
-    /// The call, and the number in its path.
-    pub(crate) fn of(method: &str, path: &str) -> Option<(Self, u64)> {
+    /// The call of a method and a path, and the ID in the path; 0 if there is none. A missing slash at the end is ignored.
+    #[must_use]
+    pub fn of(method: &str, path: &str) -> Option<(Self, u64)> {
         let (version, rest) = path.strip_prefix("/api/v").and_then(|rest| rest.split_once('/'))?;
         let parts: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
         let plain = |route: Self| Some((route, 0));
@@ -90,8 +91,9 @@ impl Route {
         }
     }
 
-    /// What a key must be allowed; nothing for what anybody may call.
-    pub(crate) fn scope(self) -> Option<Scope> {
+    /// Permission that the key needs; `None` if the call needs no key.
+    #[must_use]
+    pub fn scope(self) -> Option<Scope> {
         match self {
             Self::Search | Self::GpuNames => None,
             Self::Rent
