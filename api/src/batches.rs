@@ -18,6 +18,7 @@ pub(crate) mod routes;
 mod stop;
 mod tidy;
 mod tried;
+pub(crate) mod uploads;
 mod validate;
 
 use std::collections::HashSet;

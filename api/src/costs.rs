@@ -13,11 +13,11 @@ use stokehold_queue::costs::{Factors, JobCost, Line, MachineBill, day_of, reckon
 use stokehold_queue::job::Job;
 use tokio::sync::Mutex;
 
+use crate::database::Database;
 use crate::error::Problem;
-use crate::state::App;
 
 /// How long what was reckoned is believed.
-const BELIEVED_FOR: Duration = Duration::from_secs(5);
+const CACHE_TTL: Duration = Duration::from_secs(5);
 
 /// Days, or spans of days, that are kept reckoned.
 const KEPT: u64 = 32;
@@ -27,6 +27,7 @@ type Span = (u32, u32, bool);
 
 /// What is known of costs.
 pub(crate) struct Costs {
+    db: Arc<Database>,
     bills: Cache<(), Bills>,
     lines: Cache<Span, Arc<Vec<Line>>>,
     factors: Cache<u32, Arc<Factors>>,
@@ -34,45 +35,46 @@ pub(crate) struct Costs {
     reading: Mutex<()>,
 }
 
-impl Default for Costs {
-    fn default() -> Self {
+impl Costs {
+    pub(crate) fn new(db: Arc<Database>) -> Self {
         Self {
-            bills: Cache::builder().max_capacity(1).time_to_live(BELIEVED_FOR).build(),
-            lines: Cache::builder().max_capacity(KEPT).time_to_live(BELIEVED_FOR).build(),
-            factors: Cache::builder().max_capacity(KEPT).time_to_live(BELIEVED_FOR).build(),
+            db,
+            bills: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
+            lines: Cache::builder().max_capacity(KEPT).time_to_live(CACHE_TTL).build(),
+            factors: Cache::builder().max_capacity(KEPT).time_to_live(CACHE_TTL).build(),
             reading: Mutex::new(()),
         }
     }
-}
 
-impl App {
     /// The cost of each instance on these days, and for which work; see [`reckon`] for `apart`.
-    pub(crate) async fn cost_lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Problem> {
+    pub(crate) async fn lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Problem> {
         let span = (*days.start(), *days.end(), apart);
-        if let Some(lines) = self.costs.lines.get(&span) {
+        if let Some(lines) = self.lines.get(&span) {
             return Ok(lines);
         }
-        let _reading = self.costs.reading.lock().await;
-        if let Some(lines) = self.costs.lines.get(&span) {
+        let _reading = self.reading.lock().await;
+        if let Some(lines) = self.lines.get(&span) {
             return Ok(lines);
         }
-        let bills = match self.costs.bills.get(&()) {
+        let bills = match self.bills.get(&()) {
             Some(bills) => bills,
-            None => self.bills().await?,
+            None => self.read_bills().await?,
         };
-        self.costs.bills.insert((), bills.clone());
+        self.bills.insert((), bills.clone());
         let lines = Arc::new(self.reckoned(&bills, days, apart).await?);
-        self.costs.lines.insert(span, lines.clone());
+        self.lines.insert(span, lines.clone());
         Ok(lines)
     }
 
     /// The same, computed now and not cached: for rare callers.
-    pub(crate) async fn cost_lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Problem> {
-        self.reckoned(&self.bills().await?, days, false).await
+    pub(crate) async fn lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Problem> {
+        self.reckoned(&self.read_bills().await?, days, false).await
     }
 
-    async fn bills(&self) -> Result<Bills, Problem> {
-        Ok(Arc::new(self.ask("read the bills of the instances", self.registry.bills()).await?.into_values().collect()))
+    async fn read_bills(&self) -> Result<Bills, Problem> {
+        Ok(Arc::new(
+            self.db.ask("read the bills of the instances", self.db.registry.bills()).await?.into_values().collect(),
+        ))
     }
 
     async fn reckoned(
@@ -81,23 +83,23 @@ impl App {
         days: RangeInclusive<u32>,
         apart: bool,
     ) -> Result<Vec<Line>, Problem> {
-        let spent = self.ask("read the spending", self.queue.spent(days.clone(), None)).await?;
-        Ok(reckon(&spent, bills, days, self.now_ms(), apart))
+        let spent = self.db.ask("read the spending", self.db.queue.spent(days.clone(), None)).await?;
+        Ok(reckon(&spent, bills, days, self.db.now_ms(), apart))
     }
 
     /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.
-    pub(crate) async fn job_costs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Problem> {
+    pub(crate) async fn of_jobs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Problem> {
         let ends = jobs.iter().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.ended_ms);
         let mut days: Vec<u32> = ends.map(day_of).collect();
         days.sort_unstable();
         days.dedup();
         let mut costs: Vec<JobCost> = vec![JobCost::default(); jobs.len()];
         for day in days {
-            let factors = match self.costs.factors.get(&day) {
+            let factors = match self.factors.get(&day) {
                 Some(factors) => factors,
-                None => Arc::new(Factors::new(&self.cost_lines(day..=day, false).await?)),
+                None => Arc::new(Factors::new(&self.lines(day..=day, false).await?)),
             };
-            self.costs.factors.insert(day, factors.clone());
+            self.factors.insert(day, factors.clone());
             for (job, cost) in jobs.iter().zip(&mut costs) {
                 *cost += factors.on(day, job);
             }

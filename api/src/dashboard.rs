@@ -6,6 +6,7 @@ pub(crate) mod series;
 pub(crate) mod series_routes;
 pub(crate) mod session;
 pub(crate) mod session_routes;
+pub(crate) mod subjects;
 
 use std::time::Duration;
 

@@ -266,7 +266,7 @@ impl From<EndpointVersion> for VersionView {
         (status = 201, description = "The new version.", body = VersionView),
         (status = 200, description = "The current version, which is identical to the request.", body = VersionView),
         (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn deploy(
     State(app): State<App>,
@@ -283,7 +283,7 @@ pub(crate) async fn deploy(
     let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
     let (name, spec) = checked(request, &app.config.package_indexes)?;
     let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
-    app.ask("check whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
+    app.db.ask("check whether a version may be deployed", app.db.queue.admits_version(&caller.tenant, bytes)).await?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
@@ -294,15 +294,15 @@ pub(crate) async fn deploy(
     weights::check(&app, &spec.weights)?;
     weights::check_uploaded(&app, &caller.tenant, &spec.weights).await?;
     if !spec.secrets.is_empty() {
-        let known = app.ask("read secrets", app.registry.secrets(&caller.tenant)).await?;
+        let known = app.db.ask("read secrets", app.db.registry.secrets(&caller.tenant)).await?;
         if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {
             return Err(secrets::missing(name));
         }
     }
     // Before there is a version that could not be used.
     let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
-    let deploy = || app.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
-    let (version, traffic, created) = match app.ask_again("deploy", deploy).await? {
+    let deploy = || app.db.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
+    let (version, traffic, created) = match app.db.ask_again("deploy", deploy).await? {
         Deployed::Done { version, traffic, is_new } => (*version, traffic, is_new),
         Deployed::TooManyVersions => {
             return Err(Problem::new(
@@ -328,39 +328,39 @@ pub(crate) async fn deploy(
         keep_warm(&app, &caller.tenant, &name, version.version, spec.min_warm).await?;
     }
     app.catalog.routed_now(&caller.tenant, &name, traffic);
-    app.demanded_now(number).await?;
+    app.fleets.demanded_now(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
 }
 
 /// List endpoints
 #[utoipa::path(get, operation_id = "list_endpoints", path = "/v1/endpoints", tag = "endpoints",
-    responses((status = 200, description = "The current version of every endpoint.", body = EndpointList), crate::openapi::Problems))]
+    responses((status = 200, description = "The current version of every endpoint.", body = EndpointList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
 ) -> Result<JsonAnswer<EndpointList>, Problem> {
-    let endpoints = app.ask("list endpoints", app.registry.endpoints(&caller.tenant)).await?;
+    let endpoints = app.db.ask("list endpoints", app.db.registry.endpoints(&caller.tenant)).await?;
     Ok(JsonAnswer(EndpointList { endpoints: endpoints.into_iter().map(Into::into).collect() }))
 }
 
 /// Get an endpoint
 #[utoipa::path(get, operation_id = "get_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "The endpoint's current version.", body = VersionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's current version.", body = VersionView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<VersionView>, Problem> {
-    let version = app.ask("read an endpoint", app.registry.endpoint(&caller.tenant, &name, None)).await?;
+    let version = app.db.ask("read an endpoint", app.db.registry.endpoint(&caller.tenant, &name, None)).await?;
     Ok(JsonAnswer(version.ok_or_else(|| unknown(&name))?.into()))
 }
 
 /// List an endpoint's versions
 #[utoipa::path(get, operation_id = "list_endpoint_versions", path = "/v1/endpoints/{name}/versions", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "The endpoint's versions, newest first.", body = VersionList), crate::openapi::Problems))]
+    responses((status = 200, description = "The endpoint's versions, newest first.", body = VersionList), crate::server::responses::Problems))]
 pub(crate) async fn versions(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -369,7 +369,7 @@ pub(crate) async fn versions(
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let versions = app.ask("list versions", app.registry.versions(&caller.tenant, &name)).await?;
+    let versions = app.db.ask("list versions", app.db.registry.versions(&caller.tenant, &name)).await?;
     if versions.is_empty() {
         return Err(unknown(&name));
     }
@@ -378,8 +378,8 @@ pub(crate) async fn versions(
 
 /// Sets how many workers keep this version loaded; other versions of the endpoint are not kept.
 async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u32) -> Result<(), Problem> {
-    let set = || app.registry.set_floor(tenant, name, version, workers);
-    if app.ask_again("set how many workers keep a model loaded", set).await? {
+    let set = || app.db.registry.set_floor(tenant, name, version, workers);
+    if app.db.ask_again("set how many workers keep a model loaded", set).await? {
         return Ok(());
     }
     Err(Problem::field(

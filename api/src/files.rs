@@ -1,18 +1,20 @@
 //! `/v1/files`: inputs that are too big for JSON.
 
+pub(crate) mod stored;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::Announced;
 use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use self::stored::{Card, card_key};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::inputs::file_key;
 use crate::names;
@@ -73,19 +75,12 @@ pub(crate) struct FileView {
     url: String,
 }
 
-/// The request that created a file, stored beside it.
-#[derive(Serialize, Deserialize)]
-struct Card {
-    name: String,
-    content_type: String,
-}
-
 /// Upload a file
 #[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
     responses(
         (status = 201, description = "The address to PUT the bytes to within one hour.", body = FileUpload),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -108,7 +103,7 @@ pub(crate) async fn create(
     if !names::is_content_type(&card.content_type) {
         return Err(Problem::field("/content_type", "must be a MIME type, e.g. image/png"));
     }
-    app.reserve(&caller.tenant, request.size_bytes).await?;
+    app.storage.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
     let text = json::write(&card)?;
@@ -132,7 +127,7 @@ pub(crate) async fn create(
     responses(
         (status = 200, description = "The file.", body = FileView),
         (status = 422, description = "`file_missing`: the file's bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn get(
     State(app): State<App>,
@@ -154,17 +149,4 @@ pub(crate) async fn get(
     let url = app.objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
     Ok(JsonAnswer(view))
-}
-
-/// Keeps JSON text of our own making as a file of this id; doing it again writes the same.
-pub(crate) async fn keep(app: &App, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Problem> {
-    const CONTENT_TYPE: &str = "application/json";
-    let key = file_key(tenant, id);
-    let card = json::write(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
-    app.objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
-    Ok(app.objects.put(&key, text, CONTENT_TYPE).await?)
-}
-
-fn card_key(key: &str) -> String {
-    format!("{key}.json")
 }

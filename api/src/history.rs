@@ -21,8 +21,8 @@ use time::Date;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
+use crate::database::Database;
 use crate::error::{Code, INTERNAL, Problem};
-use crate::state::App;
 use segment::Segment;
 use shelf::Listing;
 
@@ -35,7 +35,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 const CACHED_NAMES: u64 = 100_000;
 
 /// Cache time of a day's names; not used to conclude that a job does not exist.
-const BELIEVED_FOR: Duration = Duration::from_secs(5);
+const CACHE_TTL: Duration = Duration::from_secs(5);
 
 /// Segments read at once by one replica; each takes up to [`segment::READ_MAX`] while it is unpacked.
 const LOADS_AT_ONCE: usize = 8;
@@ -101,7 +101,7 @@ impl History {
             |_: &(String, Date), listing: &Arc<Listing>| u32::try_from(listing.names.len() + 1).unwrap_or(u32::MAX);
         Self {
             objects,
-            listings: Cache::builder().weigher(count).max_capacity(CACHED_NAMES).time_to_live(BELIEVED_FOR).build(),
+            listings: Cache::builder().weigher(count).max_capacity(CACHED_NAMES).time_to_live(CACHE_TTL).build(),
             turns: std::array::from_fn(|_| Mutex::new(())),
             segments: Cache::builder().weigher(weigh).max_capacity(CACHE_BYTES).build(),
             loads: Semaphore::new(LOADS_AT_ONCE),
@@ -130,19 +130,29 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-impl App {
+/// The jobs of all tenants, in the queue or in the archive.
+pub(crate) struct Jobs {
+    db: Arc<Database>,
+    history: Arc<History>,
+}
+
+impl Jobs {
+    pub(crate) fn new(db: Arc<Database>, history: Arc<History>) -> Self {
+        Self { db, history }
+    }
+
     /// A tenant's job, in the queue or in the archive.
-    pub(crate) async fn find_job(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Problem> {
-        if let Some(job) = self.ask("read a job", self.queue.get(id)).await? {
+    pub(crate) async fn find(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Problem> {
+        if let Some(job) = self.db.ask("read a job", self.db.queue.get(id)).await? {
             return Ok(Some(job).filter(|job| job.spec.tenant == tenant));
         }
         // Boxed: every route that reads a job would carry its size, and few get here.
-        self.archived("find a job", Box::pin(self.history.get(tenant, id))).await
+        self.ask_archive("find a job", Box::pin(self.history.get(tenant, id))).await
     }
 
     /// One page of a tenant's archived jobs, newest first, without those that are still in the queue, which readers of
     /// a whole list have already seen there.
-    pub(crate) async fn archived_jobs(
+    pub(crate) async fn archived(
         &self,
         tenant: &str,
         filter: &ListFilter,
@@ -150,18 +160,18 @@ impl App {
         limit: usize,
     ) -> Result<(Vec<Job>, Option<Cursor>), Problem> {
         let (mut jobs, next) =
-            self.archived("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
+            self.ask_archive("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
             let mut present =
-                self.ask("search the jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
+                self.db.ask("search the jobs", self.db.home(tenant).await?.history().present(&ids)).await?.into_iter();
             jobs.retain(|_| !present.next().unwrap_or(false));
         }
         Ok((jobs, next))
     }
 
     /// Asks the archive, for as long as a client should wait for it.
-    async fn archived<T>(
+    async fn ask_archive<T>(
         &self,
         step: &'static str,
         question: impl Future<Output = Result<T, Error>>,

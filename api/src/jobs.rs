@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod feedback;
 pub(crate) mod inputs;
+pub(crate) mod lanes;
 pub(crate) mod large_inputs;
 pub(crate) mod quarantine;
 pub(crate) mod queue;
@@ -13,3 +14,6 @@ pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod waiting;
 pub(crate) mod watchers;
+
+/// The longest body of a bulk submit, bytes: 1,000 jobs, so more than other bodies.
+pub(crate) const BULK_BODY_MAX: usize = 8 << 20;

@@ -8,6 +8,7 @@ mod batches;
 pub mod config;
 mod costs;
 mod dashboard;
+mod database;
 mod descriptors;
 mod endpoints;
 pub mod error;

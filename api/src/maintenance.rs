@@ -36,7 +36,7 @@ impl Duty for Promote {
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        let swept = self.0.queue.promote().await?;
+        let swept = self.0.db.queue.promote().await?;
         metrics::promoted(swept.jobs);
         Ok(pause(swept, now_ms()))
     }
@@ -49,7 +49,7 @@ impl Duty for Reap {
     async fn round(&mut self) -> Result<Duration, BoxError> {
         #[cfg(feature = "mutants")]
         assert!(!stokehold_queue::mutants::is("duty-not-restarted"), "planted");
-        let swept = self.0.queue.reap().await?;
+        let swept = self.0.db.queue.reap().await?;
         metrics::reaped(swept.jobs);
         Ok(pause(swept, now_ms()))
     }
@@ -60,7 +60,7 @@ impl Duty for Expire {
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        let swept = self.0.queue.expire().await?;
+        let swept = self.0.db.queue.expire().await?;
         metrics::expired(swept.jobs);
         Ok(pause(swept, now_ms()))
     }

@@ -2,15 +2,12 @@
 
 mod links;
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::response::{Response as Described, ResponseBuilder};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
-use utoipa::{IntoResponses, Modify, OpenApi};
+use utoipa::{Modify, OpenApi};
 
 use self::links::Links;
 use crate::batches::routes as batches;
@@ -79,31 +76,6 @@ impl Modify for Bearer {
         let cookie = "The cookie of a page that logged in. Every method but GET and HEAD also requires the header `Stokehold-Request: dashboard`.";
         let cookie = ApiKey::Cookie(ApiKeyValue::with_description(crate::dashboard::session::COOKIE, cookie));
         components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
-    }
-}
-
-/// What every route with a token may answer beside its own.
-pub(crate) struct Problems;
-
-impl IntoResponses for Problems {
-    fn responses() -> BTreeMap<String, RefOr<Described>> {
-        let described = |text: &str| -> RefOr<Described> {
-            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-            RefOr::T(ResponseBuilder::new().description(text).content("application/problem+json", content).build())
-        };
-        [
-            ("400", "The request is not valid; `code` and `errors` give the reason."),
-            ("401", "`unauthorized`: the token is missing or not valid."),
-            ("403", "`forbidden`: the token lacks a scope. `tenant_disabled`: an operator has disabled its tenant."),
-            ("404", "`not_found`, `unknown_endpoint` or `unknown_version`."),
-            ("429", "`queue_full` or `rate_limited`: see `Retry-After`. `quota_exceeded`: the tenant is at a limit, which `detail` names."),
-            ("500", "`internal`: a defect in Stokehold."),
-            ("503", "`unavailable`: the outcome is unknown; repeating with the same idempotency key is safe."),
-        ]
-        .into_iter()
-        .fold(ResponsesBuilder::new(), |responses, (status, text)| responses.response(status, described(text)))
-        .build()
-        .into()
     }
 }
 

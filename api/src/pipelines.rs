@@ -66,7 +66,7 @@ impl Settler {
     /// # Errors
     /// [`Error::Unavailable`]: what was not settled is due again after a while.
     async fn run_once(&self) -> Result<usize, Error> {
-        let due = self.app.queue.due(CLAIM_MS).await?;
+        let due = self.app.db.queue.due(CLAIM_MS).await?;
         let claimed = due.len();
         *self.lock() = due.iter().copied().collect();
         let settled = due.into_iter().map(|due| async move {
@@ -94,7 +94,7 @@ impl Settler {
         loop {
             sleep(CLAIM_AGAIN).await;
             let claims: Vec<Due> = self.lock().iter().copied().collect();
-            if let Err(error) = self.app.queue.keep_due(&claims, CLAIM_MS).await {
+            if let Err(error) = self.app.db.queue.keep_due(&claims, CLAIM_MS).await {
                 // Another replica may settle the same meanwhile; the queue hears one of both.
                 tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the claims on waiting jobs");
             }
@@ -104,7 +104,7 @@ impl Settler {
     async fn settle_one(&self, due: Due) -> Result<(), Error> {
         match due {
             Due::Ended(id) => {
-                while !self.app.queue.unblock(id).await? {}
+                while !self.app.db.queue.unblock(id).await? {}
                 Ok(())
             }
             Due::Ready(id) => Box::pin(self.settle(id)).await,
@@ -116,7 +116,7 @@ impl Settler {
     }
 
     async fn settle(&self, id: JobId) -> Result<(), Error> {
-        let job = match self.app.queue.get(id).await {
+        let job = match self.app.db.queue.get(id).await {
             Err(Error::Corrupt { key, why }) => return self.put_aside(id, &format!("{key}: {why}")).await,
             job => job?,
         };
@@ -124,7 +124,7 @@ impl Settler {
             // It has moved on, or is gone: a settlement of no revision only strikes it off the list.
             let verdict = Verdict::Queue { input: None };
             let gone = Settlement { id, revision: "gone".to_owned(), steps: Vec::new(), verdict };
-            return self.app.queue.settle(&gone).await.map(drop);
+            return self.app.db.queue.settle(&gone).await.map(drop);
         };
         let (steps, verdict) = match self.decide(&job).await {
             Ok(Some(decided)) => decided,
@@ -146,7 +146,7 @@ impl Settler {
         let settlement = Settlement { id, revision: job.revision, steps, verdict };
         // From here on its claim is the queue's business.
         self.lock().remove(&Due::Ready(id));
-        if self.app.queue.settle(&settlement).await? {
+        if self.app.db.queue.settle(&settlement).await? {
             metrics::settled(word);
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Settler {
 
     /// A waiting job whose record cannot be read waits for an operator, and is not looked at again and again.
     async fn put_aside(&self, id: JobId, why: &str) -> Result<(), Error> {
-        match self.app.queue.all().get(usize::from(id.shard())) {
+        match self.app.db.queue.all().get(usize::from(id.shard())) {
             Some(shard) => shard.quarantine().put(id, why).await,
             None => Ok(()),
         }
@@ -162,7 +162,7 @@ impl Settler {
 
     /// `None` when something it waits for has not ended.
     async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
-        let input = self.app.whole_input(&job.spec.tenant, &job.input).await?;
+        let input = self.app.large_inputs.whole(&job.spec.tenant, &job.input).await?;
         let input =
             input.ok_or_else(|| Trouble::Lost("the job's input is missing from the object store".to_owned()))?;
         let input: Value = serde_json::from_str(input.get())
@@ -189,7 +189,7 @@ impl Settler {
             Next::Succeed(result) => succeed(result.as_ref()),
             Next::Step { index, input, asked } => {
                 let mut step = step_job(&self.app.config.traces.sampler, job, index, &asked);
-                self.app.store_inputs(std::slice::from_mut(&mut step)).await?;
+                self.app.large_inputs.store(std::slice::from_mut(&mut step)).await?;
                 steps.push(StepRun::queued(step.id));
                 let input = match &input {
                     Some(input) => Some(self.stored(job, input).await?),
@@ -203,7 +203,7 @@ impl Settler {
 
     /// An input in the form that the job's record stores.
     async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
-        let (input, _file) = self.app.store_input(&job.spec.tenant, json::raw(input)).await?;
+        let (input, _file) = self.app.large_inputs.store_one(&job.spec.tenant, json::raw(input)).await?;
         Ok(input)
     }
 

@@ -8,11 +8,11 @@ use tokio::time::timeout;
 use crate::error::Problem;
 use crate::metrics;
 
-/// The longest wait for one answer of the queue or the registry.
+/// Timeout of one call to the queue or the registry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(pub(crate) Duration);
+pub(crate) struct QueueTimeout(pub(crate) Duration);
 
-impl Patience {
+impl QueueTimeout {
     /// Asks; `step` completes "failed to ...".
     pub(crate) async fn ask<T>(
         self,

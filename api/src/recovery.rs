@@ -98,7 +98,7 @@ impl Duty for Recovery {
         }
         tokio::select! {
             () = sleep(pause) => {}
-            () = self.app.redis_changed[usize::from(self.shard.number())].notified() => {}
+            () = self.app.wakeups.redis_change(self.shard.number()) => {}
         }
     }
 }

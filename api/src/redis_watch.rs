@@ -35,7 +35,7 @@ impl Watch {
         let shard = self.shard.number();
         if self.shard.look().await? {
             tracing::info!(shard, "Redis was restarted or replaced; checking its records");
-            self.app.redis_changed[usize::from(shard)].notify_one();
+            self.app.wakeups.redis_changed(shard);
         }
         let health = self.shard.health();
         metrics::redis(shard, &health);

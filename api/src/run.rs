@@ -117,11 +117,11 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         Settler::new(app.clone()),
         ClusterMetrics::new(app.clone()),
         series::Keeper::new(app.clone()),
-        token_last_used::Writer(app.clone()),
+        token_last_used::Writer { noted: app.token_last_used.clone(), registry: app.db.registry.clone() },
         audit::Abandoned(app.clone()),
         requirements::Free(app.clone()),
     ];
-    for shard in app.queue.all() {
+    for shard in app.db.queue.all() {
         start![
             Watch::new(app.clone(), shard.clone()),
             Recovery::new(app.clone(), shard.clone()),

@@ -7,4 +7,7 @@ pub(crate) mod path;
 pub(crate) mod peer;
 pub(crate) mod query;
 pub(crate) mod rate_limit;
+pub(crate) mod readiness;
+pub(crate) mod responses;
 pub(crate) mod serve;
+pub(crate) mod wait_permits;

@@ -15,31 +15,45 @@ pub(crate) mod turns;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use moka::sync::Cache;
+use stokehold_queue::TokenRecord;
 use stokehold_queue::registry::TenantRecord;
 use tokio::time::Instant;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::server::peer::Address;
 use crate::server::rate_limit::{Rate, RateLimits, whole_seconds};
-use crate::state::App;
-use crate::tenants::auth::BELIEVED_FOR;
+
+/// Cache time of token and tenant records. Including the time to read one, a revoked token is refused within 5 s.
+pub(crate) const CACHE_TTL: Duration = Duration::from_secs(4);
 
 /// Tokens that prove nothing, from one address: ten at once, then ten a minute.
-const FAILURES: Rate = Rate { every: std::time::Duration::from_secs(6), burst: 10 };
+const FAILURES: Rate = Rate { every: Duration::from_secs(6), burst: 10 };
+
+/// Records of recently verified tokens, by id. The proof itself is checked with every request.
+pub(crate) type TokenCache = Cache<String, Arc<TokenRecord>>;
+
+/// An empty cache of tokens.
+pub(crate) fn token_cache() -> TokenCache {
+    Cache::builder().max_capacity(10_000).time_to_live(CACHE_TTL).build()
+}
 
 /// What this replica knows of tenants, and how fast they and strangers ask.
 pub(crate) struct Tenants {
+    db: Arc<Database>,
     known: Cache<String, Arc<TenantRecord>>,
     requests: RateLimits<String>,
     failures: RateLimits<IpAddr>,
 }
 
 impl Tenants {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(db: Arc<Database>) -> Self {
         Self {
-            known: Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build(),
+            db,
+            known: Cache::builder().max_capacity(10_000).time_to_live(CACHE_TTL).build(),
             requests: RateLimits::new(),
             failures: RateLimits::new(),
         }
@@ -49,24 +63,22 @@ impl Tenants {
     pub(crate) fn forget(&self, name: &str) {
         self.known.invalidate(name);
     }
-}
 
-impl App {
     /// A tenant, as it was a few seconds ago at the latest.
-    pub(crate) async fn tenant(&self, name: &str) -> Result<Arc<TenantRecord>, Problem> {
-        if let Some(known) = self.tenants.known.get(name) {
+    pub(crate) async fn get(&self, name: &str) -> Result<Arc<TenantRecord>, Problem> {
+        if let Some(known) = self.known.get(name) {
             return Ok(known);
         }
-        let record = Arc::new(self.ask("read a tenant", self.registry.tenant(name)).await?);
-        Ok(self.tenants.known.entry_by_ref(name).or_insert(record).into_value())
+        let record = Arc::new(self.db.ask("read a tenant", self.db.registry.tenant(name)).await?);
+        Ok(self.known.entry_by_ref(name).or_insert(record).into_value())
     }
 
     /// Lets one request of a tenant in.
     pub(crate) async fn admit(&self, name: &str) -> Result<(), Problem> {
-        let tenant = self.tenant(name).await?;
+        let tenant = self.get(name).await?;
         check_enabled(&tenant)?;
         let Some(most) = tenant.quotas.requests_per_minute else { return Ok(()) };
-        let taken = self.tenants.requests.take(name.to_owned(), Rate::per_minute(most), Instant::now());
+        let taken = self.requests.take(name.to_owned(), Rate::per_minute(most), Instant::now());
         taken.map_err(|wait| {
             let detail = format!(
                 "tenant {name:?} may send {most} requests per minute; nothing was done. Send fewer, or ask the \
@@ -81,7 +93,7 @@ impl App {
         if problem.code() != Code::Unauthorized {
             return problem;
         }
-        let counted = address.counted().map(|address| self.tenants.failures.take(address, FAILURES, Instant::now()));
+        let counted = address.counted().map(|address| self.failures.take(address, FAILURES, Instant::now()));
         match counted {
             Some(Err(wait)) => {
                 let detail =

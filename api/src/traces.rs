@@ -25,7 +25,7 @@ pub(crate) async fn deliveries(app: &App, job: &Job) -> Result<Vec<Delivery>, Pr
     if job.spec.hook.is_none() {
         return Ok(Vec::new());
     }
-    let outbox = app.home(&job.spec.tenant).await?.outbox();
+    let outbox = app.db.home(&job.spec.tenant).await?.outbox();
     let attempts = job.attempts.iter().map(|attempt| attempt.attempt);
-    app.ask("read a job's webhooks", outbox.of_job(job.id, attempts)).await
+    app.db.ask("read a job's webhooks", outbox.of_job(job.id, attempts)).await
 }

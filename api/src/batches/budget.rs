@@ -45,7 +45,7 @@ impl Runner {
         let mut spent = batch.spent_usd_micros;
         if batch.running > 0 && standing(spent, budget.usd_micros) < Standing::Reached {
             let running = self.running().await?;
-            let costs = costs_of(&running, self.app.fleet().await?.workers(), now_ms());
+            let costs = costs_of(&running, self.app.fleets.fleet().await?.workers(), now_ms());
             let of_batch = costs.iter().filter(|(it, _)| it.batch.as_ref() == Some(&batch.id));
             spent = of_batch.fold(spent, |sum, (_, cost)| sum.saturating_add(*cost));
         }

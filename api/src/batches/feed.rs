@@ -71,7 +71,7 @@ impl Runner {
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };
-        self.app.store_inputs(&mut jobs).await?;
+        self.app.large_inputs.store(&mut jobs).await?;
         match self.shard.feed(&guard, &jobs).await {
             Ok(submitted) => {
                 let new = submitted.iter().filter(|outcome| matches!(outcome, Submitted::New(_))).count();

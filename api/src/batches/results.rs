@@ -157,15 +157,15 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
 
 /// What became of these jobs, wherever their records are by now.
 pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Trouble> {
-    let mut lines = app.home(tenant).await?.batches().ended_lines(ids).await?;
+    let mut lines = app.db.home(tenant).await?.batches().ended_lines(ids).await?;
     if lines.len() < ids.len() {
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
-            let job = match app.queue.get(*id).await {
+            let job = match app.db.queue.get(*id).await {
                 // The queue has logged the unreadable record and left it out of its own list.
                 Err(QueueError::Corrupt { .. }) => continue,
                 Ok(Some(job)) => Some(job),
-                Ok(None) => app.find_job(tenant, *id).await?,
+                Ok(None) => app.jobs.find(tenant, *id).await?,
                 Err(error) => return Err(error.into()),
             };
             let found = job.and_then(|job| {
@@ -184,7 +184,7 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
 /// A file of a batch as far as it has come: each line that has ended by now, once.
 pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
     try_stream! {
-        let batches = app.home(&batch.spec.tenant).await?.batches();
+        let batches = app.db.home(&batch.spec.tenant).await?.batches();
         if batch.state.is_terminal() {
             let key = whole_key(&batch, kind);
             for await piece in pieces(app.clone(), key) {

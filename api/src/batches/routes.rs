@@ -50,7 +50,7 @@ pub(crate) struct BatchList {
         ("id" = String, Path, description = "The batch's id."),
         ("wait_s" = Option<u64>, Query, description = "Wait up to this many seconds (0 to 60) for the batch to end before answering."),
     ),
-    responses((status = 200, description = "The batch.", body = BatchView), crate::openapi::Problems))]
+    responses((status = 200, description = "The batch.", body = BatchView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -61,7 +61,7 @@ pub(crate) async fn get(
     params.finish()?;
     let mut batch = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !batch.state.is_terminal() {
-        let _held = app.hold(&caller.tenant)?;
+        let _held = app.wait_permits.take(&caller.tenant)?;
         caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         while !batch.state.is_terminal() && Instant::now() < deadline && !app.shutdown.is_cancelled() {
@@ -80,7 +80,7 @@ pub(crate) async fn get(
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page.", body = BatchList), crate::openapi::Problems))]
+    responses((status = 200, description = "One page.", body = BatchList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -103,8 +103,8 @@ pub(crate) async fn page(
     cursor: Option<&str>,
     limit: u32,
 ) -> Result<BatchList, Problem> {
-    let batches = app.home(tenant).await?.batches();
-    let page = app.ask("list batches", batches.list(tenant, state, cursor, limit)).await?;
+    let batches = app.db.home(tenant).await?.batches();
+    let page = app.db.ask("list batches", batches.list(tenant, state, cursor, limit)).await?;
     let batches = page.batches.iter().map(|batch| shown(app, batch)).collect();
     Ok(BatchList { batches, next_cursor: page.next_cursor })
 }
@@ -117,7 +117,7 @@ pub(crate) async fn page(
     responses(
         (status = 200, description = "The batch. Its state becomes `cancelled` once its running jobs have stopped.", body = BatchView),
         (status = 409, description = "`already_ended`: the batch has already ended in another state.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn cancel(
     State(app): State<App>,
@@ -125,8 +125,8 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<BatchView>, Problem> {
     let id = parse_id(&id)?;
-    let batches = app.home(&caller.tenant).await?.batches();
-    let stopped = app.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
+    let batches = app.db.home(&caller.tenant).await?.batches();
+    let stopped = app.db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
     if stopped == Stopped::NotFound {
         return Err(Problem::not_found("batch"));
     }
@@ -154,7 +154,7 @@ pub(crate) async fn cancel(
         (status = 202, description = "The new batch.", body = BatchView),
         (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
         (status = 409, description = "`not_ready`: the batch has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn retry_failed(
     State(app): State<App>,
@@ -197,7 +197,7 @@ pub(crate) async fn retry_failed(
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
         (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn results(
     State(app): State<App>,
@@ -215,7 +215,7 @@ pub(crate) async fn results(
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
         (status = 200, description = "One line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn errors(
     State(app): State<App>,
@@ -227,7 +227,7 @@ pub(crate) async fn errors(
 
 async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Response, Problem> {
     let batch = own(&app, tenant, id).await?;
-    let held = app.hold(tenant)?;
+    let held = app.wait_permits.take(tenant)?;
     let lines = stream(app, batch, kind).inspect_err(move |error| {
         let _ = &held;
         tracing::warn!(error = error as &dyn std::error::Error, "streaming a batch's lines failed");
@@ -237,15 +237,15 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
 
 /// Makes it, and shows it.
 async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
-    let home = app.home(&new.spec.tenant).await?;
+    let home = app.db.home(&new.spec.tenant).await?;
     home.admits()?;
     let batches = home.batches();
-    let created = app.ask_again("create a batch", || batches.create(&new)).await?;
+    let created = app.db.ask_again("create a batch", || batches.create(&new)).await?;
     let (status, id) = match &created {
         Created::New => (StatusCode::ACCEPTED, &new.id),
         Created::Repeat(id) => (StatusCode::OK, id),
     };
-    let batch = app.ask("read a batch", batches.get(id)).await?;
+    let batch = app.db.ask("read a batch", batches.get(id)).await?;
     let batch =
         batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
     Ok(crate::jobs::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
@@ -254,13 +254,13 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
 /// The caller's own batch with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
-    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
+    let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
 /// A batch as its webhook contains it; `None` if it is no longer stored.
 pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
-    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
+    let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
     let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));
     view.transpose().map_err(|_| Problem::new(Code::Internal, INTERNAL))
 }

@@ -12,6 +12,7 @@ use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::Gate;
 use stokehold_queue::{BATCH_MAX, Error, Queue, RedisQueue, WorkerRecord, now_ms};
 
+use crate::database::Database;
 use crate::error::Problem;
 use crate::state::App;
 use crate::time_format::rfc3339;
@@ -79,7 +80,7 @@ impl Keeper {
             return Ok(Some(summary));
         }
         let running = self.shard.running().await?;
-        let costs = costs_of(&running, self.app.fleet().await?.workers(), now);
+        let costs = costs_of(&running, self.app.fleets.fleet().await?.workers(), now);
         for budgeted in &budgets {
             let stood = stood(budgeted, &costs, now);
             summary.gates[stood.standing as usize] += 1;
@@ -118,6 +119,13 @@ impl Duty for Keeper {
         self.run_once().await?;
         Ok(ROUND.mul_f64(0.8 + 0.4 * rand::random::<f64>()))
     }
+}
+
+/// The budgets of a tenant and its endpoints, and what was spent of them today.
+pub(crate) async fn of_tenant(db: &Database, tenant: &str) -> Result<Vec<Budgeted>, Problem> {
+    let mut budgets = db.ask("read the budgets", db.home(tenant).await?.budgets(day_of(now_ms()))).await?;
+    budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
+    Ok(budgets)
 }
 
 /// What each attempt that runs has cost today, micro-dollars, by the price of its worker: an upper estimate, for the worker's own measure is

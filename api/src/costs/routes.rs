@@ -58,7 +58,7 @@ struct Asked {
         ("batch" = Option<String>, Query, description = "With `by=job`: return only lines of this batch."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The maximum number of rows. Default: 100 with `by=job`, otherwise all rows up to 1,000."),
     ),
-    responses((status = 200, description = "The costs.", body = CostsView), crate::openapi::Problems))]
+    responses((status = 200, description = "The costs.", body = CostsView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -74,7 +74,7 @@ pub(crate) async fn get(
         ByWord::Job => By::Endpoint,
     };
     let apart = asked.by == ByWord::Machine && asked.tenant.is_none();
-    let lines = app.cost_lines(asked.from..=asked.to, apart).await?;
+    let lines = app.costs.lines(asked.from..=asked.to, apart).await?;
     let told = report(&lines, by, asked.tenant.as_deref(), &app.config.costs.hosted);
     let limit = asked.limit.unwrap_or(JOBS_MAX);
     let rows = match asked.by {
@@ -87,7 +87,7 @@ pub(crate) async fn get(
 /// Today's cost of jobs by endpoint: of one tenant or, with `None`, of all.
 pub(crate) async fn today(app: &App, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
-    let lines = app.cost_lines(today..=today, false).await?;
+    let lines = app.costs.lines(today..=today, false).await?;
     let told = report(&lines, By::Endpoint, tenant, &app.config.costs.hosted);
     let rows = told.rows.iter().map(|row| RowView::new(row, ByWord::Endpoint)).collect();
     Ok(CostsView::new(ByWord::Endpoint, (today, today), rows, JOBS_MAX, &told))
@@ -140,7 +140,7 @@ async fn jobs(app: &App, asked: &Asked, own: &str) -> Result<Vec<RowView>, Probl
     let filter = ListFilter { endpoint: asked.endpoint.clone(), batch: asked.batch.clone(), ..ListFilter::default() };
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {
-        let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), PAGE)).await?;
+        let page = app.db.ask("list jobs", app.db.queue.list(tenant, &filter, cursor.as_deref(), PAGE)).await?;
         let is_within = |ended_ms: u64| (asked.from..=asked.to).contains(&day_of(ended_ms));
         let ended = page.jobs.into_iter().filter(|job| job.ended_ms.is_some_and(is_within));
         found.extend(ended.take(limit - found.len()));
@@ -149,6 +149,6 @@ async fn jobs(app: &App, asked: &Asked, own: &str) -> Result<Vec<RowView>, Probl
             break;
         }
     }
-    let costs = app.job_costs(&found).await?;
+    let costs = app.costs.of_jobs(&found).await?;
     Ok(found.iter().zip(costs).map(|(job, cost)| RowView::of_job(job, cost)).collect())
 }

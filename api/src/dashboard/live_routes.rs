@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-use crate::dashboard::live::{Subject, Told};
+use crate::dashboard::live;
+use crate::dashboard::subjects::{Subject, Told};
 use crate::error::Problem;
 use crate::server::query::Params;
 use crate::state::App;
@@ -101,7 +102,7 @@ impl Topic {
     params(("topics" = Option<String>, Query, description = "A comma-separated list of `queue`, `jobs`, `fleet`, `batches` and `costs`; each requires the scope of its own route. Default: everything that the token may read.")),
     responses(
         (status = 200, description = "Events `queue`, `jobs`, `fleet`, `batches`, `costs`.", content_type = "text/event-stream", body = LiveEvent),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn follow(
     State(app): State<App>,
@@ -118,10 +119,10 @@ pub(crate) async fn follow(
         }
         None => Topic::ALL.into_iter().filter(|topic| has(&token, topic.scope())).collect(),
     };
-    let permits = (app.hold(&token.tenant)?, app.live.permit(&token.tenant)?);
+    let permits = (app.wait_permits.take(&token.tenant)?, app.live.permit(&token.tenant)?);
     let mut followed = Vec::with_capacity(topics.len());
     for topic in topics {
-        followed.push(changes(topic, app.follow(topic.subject(&token))?).boxed());
+        followed.push(changes(topic, live::follow(&app, topic.subject(&token))?).boxed());
     }
     let told = while_stands(app.clone(), token, told(app, select_all(followed)));
     let told = async_stream::stream! {

@@ -68,16 +68,16 @@ impl Keeper {
     /// The step that ends at `at_ms`, if it is this replica's to write.
     async fn step(&mut self, at_ms: u64) -> Result<(), Trouble> {
         let before = self.before.take();
-        let Some(first) = self.app.queue.all().first() else { return Ok(()) };
+        let Some(first) = self.app.db.queue.all().first() else { return Ok(()) };
         if !first.claim_role("series", &self.app.replica, ROLE_MS).await? {
             return Ok(());
         }
-        let stood = Stood::of(at_ms, &self.app.queue.flow().await?);
+        let stood = Stood::of(at_ms, &self.app.db.queue.flow().await?);
         if let Some(before) = before.filter(|before| before.at_ms + STEP_MS == at_ms) {
             let (machines, usd_micros_per_hour) = fleet::look(&self.app).await?.totals();
             let tenants = points(&before, &stood);
             let all = Point { machines: small(machines as u64), usd_micros_per_hour, ..sum(tenants.values()) };
-            self.app.registry.series().write(at_ms, all, &tenants).await?;
+            self.app.db.registry.series().write(at_ms, all, &tenants).await?;
         }
         self.before = Some(stood);
         Ok(())

@@ -82,7 +82,7 @@ impl PointView {
         ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How many minutes back, 1 to 1,440; default 60."),
         ("tenant" = Option<String>, Query, description = "The tenant. Default: your own; for operators, all tenants."),
     ),
-    responses((status = 200, description = "One entry per step.", body = SeriesView), crate::openapi::Problems))]
+    responses((status = 200, description = "One entry per step.", body = SeriesView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -103,8 +103,8 @@ pub(crate) async fn get(
         None if !caller.operates => Some(caller.tenant),
         named => named,
     };
-    let series = app.registry.series();
-    let points = app.ask("read the series", series.read(tenant.as_deref(), minutes, now_ms())).await?;
+    let series = app.db.registry.series();
+    let points = app.db.ask("read the series", series.read(tenant.as_deref(), minutes, now_ms())).await?;
     let points = points.into_iter().map(|(at_ms, point)| PointView::new(at_ms, point, tenant.is_none())).collect();
     Ok(Json(SeriesView { step_s: STEP_MS / 1000, points }))
 }

@@ -44,7 +44,7 @@ pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64
 /// The same for a token that is valid for one login, which this spends: of several concurrent logins one succeeds, with
 /// a token of the same rights that is not shown elsewhere.
 pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, String), Problem> {
-    let spent = app.ask("mark a token as used", app.registry.claim_token(&record.id)).await?;
+    let spent = app.db.ask("mark a token as used", app.db.registry.claim_token(&record.id)).await?;
     app.tokens.invalidate(&record.id);
     if spent.is_none_or(|spent| spent.hash != record.hash) {
         return Err(Problem::new(
@@ -59,7 +59,7 @@ pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, 
         tracing::error!(%error, "cannot create the token of a session");
         Problem::new(Code::Internal, INTERNAL)
     })?;
-    app.ask("store the token of a session", app.registry.put_token(&own)).await?;
+    app.db.ask("store the token of a session", app.db.registry.put_token(&own)).await?;
     begin(app, token.expose(), &own)
 }
 

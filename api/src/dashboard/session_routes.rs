@@ -50,7 +50,7 @@ impl SessionView {
 /// The response sets a cookie that replaces the token at every route below `/v1`, for at most twelve hours. All methods
 /// but GET and HEAD also require the header `Stokehold-Request: dashboard`.
 #[utoipa::path(post, operation_id = "log_in", path = "/v1/session", tag = "dashboard", security(()), request_body = LogIn,
-    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::server::responses::Problems))]
 pub(crate) async fn log_in(
     State(app): State<App>,
     address: Address,
@@ -61,8 +61,8 @@ pub(crate) async fn log_in(
     session::check_origin(&headers, &uri, &app.config.public_url)?;
     let token = request.token.trim();
     let proven = proven(&app, token, TokenKind::Api).await;
-    let (record, _) = proven.map_err(|problem| app.failed_log_in(address, problem))?;
-    app.admit(&record.tenant).await?;
+    let (record, _) = proven.map_err(|problem| app.tenants.failed_log_in(address, problem))?;
+    app.tenants.admit(&record.tenant).await?;
     let (expires_ms, cookie) = match record.single_use {
         true => session::begin_once(&app, &record).await?,
         false => session::begin(&app, token, &record)?,
@@ -73,7 +73,7 @@ pub(crate) async fn log_in(
 
 /// Get the current session
 #[utoipa::path(get, operation_id = "get_session", path = "/v1/session", tag = "dashboard", security(("session" = [])),
-    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::openapi::Problems))]
+    responses((status = 200, description = "The logged-in user.", body = SessionView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     method: Method,
@@ -82,7 +82,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     session::check_asker(&method, &headers, &uri, &app.config.public_url)?;
     let (record, expires_ms) = session::holder(&app, &headers).await?;
-    app.admit(&record.tenant).await?;
+    app.tenants.admit(&record.tenant).await?;
     Ok(([(CACHE_CONTROL, "no-store")], JsonAnswer(SessionView::new(&record, expires_ms))).into_response())
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn get(
 ///
 /// Removes the cookie. The token stays valid.
 #[utoipa::path(delete, operation_id = "log_out", path = "/v1/session", tag = "dashboard", security(()),
-    responses((status = 204, description = "The session has ended."), crate::openapi::Problems))]
+    responses((status = 204, description = "The session has ended."), crate::server::responses::Problems))]
 pub(crate) async fn log_out(
     State(app): State<App>,
     method: Method,

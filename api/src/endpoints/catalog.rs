@@ -14,7 +14,7 @@ use stokehold_queue::vram::VramNeed;
 
 use crate::endpoints::schema::Schema;
 use crate::error::{Code, Problem};
-use crate::queue_timeout::Patience;
+use crate::queue_timeout::QueueTimeout;
 
 /// A deploy on another replica is seen after this long at the latest; one on this replica at once.
 const CURRENT_FOR: Duration = Duration::from_secs(1);
@@ -50,16 +50,16 @@ pub(crate) struct Deployed {
 /// Looked-up versions, bounded.
 pub(crate) struct Catalog {
     registry: Registry,
-    patience: Patience,
+    timeout: QueueTimeout,
     traffic: Cache<(String, String), Traffic>,
     deployed: Cache<(String, String, u32), Arc<Deployed>>,
 }
 
 impl Catalog {
-    pub(crate) fn new(registry: Registry, patience: Patience) -> Self {
+    pub(crate) fn new(registry: Registry, timeout: QueueTimeout) -> Self {
         Self {
             registry,
-            patience,
+            timeout,
             traffic: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
             deployed: Cache::builder()
                 .weigher(|_, deployed: &Arc<Deployed>| deployed.input.weight().saturating_add(10))
@@ -90,7 +90,7 @@ impl Catalog {
         {
             return Ok(deployed);
         }
-        let found = self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, Some(number))).await?;
+        let found = self.timeout.ask("read an endpoint", self.registry.endpoint(tenant, name, Some(number))).await?;
         let Some(found) = found else { return Err(self.unknown_version(tenant, name, number).await?) };
         let needs_card = found.spec.vram_gib > 0.0;
         let learned = if needs_card { self.learned(tenant, name, number).await? } else { BTreeMap::new() };
@@ -107,21 +107,21 @@ impl Catalog {
         if let Some(traffic) = self.traffic.get(&key) {
             return Ok(Some(traffic));
         }
-        let found = self.patience.ask("read an endpoint", self.registry.traffic(tenant, name)).await?;
+        let found = self.timeout.ask("read an endpoint", self.registry.traffic(tenant, name)).await?;
         // Only if absent: a deploy that crossed this look knows better.
         Ok(found.map(|found| self.traffic.entry(key).or_insert(found).into_value()))
     }
 
     /// What it was seen to need, MiB, by GPU model.
     async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Problem> {
-        self.patience.ask("read the GPU memory that a version needs", self.registry.needs(tenant, name, version)).await
+        self.timeout.ask("read the GPU memory that a version needs", self.registry.needs(tenant, name, version)).await
     }
 
     /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
     pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Problem> {
         let numbered = self.registry.number_demands(tenant, demands, deploys);
         let refused = |message: String| Problem::field("/demands", message);
-        match self.patience.ask("assign a number to a requirement set", numbered).await? {
+        match self.timeout.ask("assign a number to a requirement set", numbered).await? {
             RequirementNumber::Number(number) => Ok(number),
             RequirementNumber::TenantFull(sets) => Err(refused(format!(
                 "would be requirement set {} of this tenant ({SET_MEMBERS}), over the limit of \

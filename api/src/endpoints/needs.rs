@@ -43,14 +43,15 @@ pub(crate) struct ForgottenNeeds {
 /// By version and GPU model. The value replaces `vram_gib` on that model; `vram_fraction` is not learned.
 #[utoipa::path(get, operation_id = "get_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::openapi::Problems))]
+    responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<Needs>, Problem> {
     known(&app, &caller.tenant, &name).await?;
-    let all = app.ask("read an endpoint's learned GPU memory", app.registry.all_needs(&caller.tenant, &name)).await?;
+    let all =
+        app.db.ask("read an endpoint's learned GPU memory", app.db.registry.all_needs(&caller.tenant, &name)).await?;
     let need = |((version, gpu), need_mib): ((u32, String), u64)| Need {
         version,
         gpu: Some(gpu).filter(|gpu| gpu != ANY_KIND),
@@ -65,22 +66,22 @@ pub(crate) async fn get(
 /// values at the next heartbeat; memory reserved for a loaded model stays reserved until it is loaded again.
 #[utoipa::path(delete, operation_id = "forget_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::openapi::Problems))]
+    responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::server::responses::Problems))]
 pub(crate) async fn forget(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<ForgottenNeeds>, Problem> {
     known(&app, &caller.tenant, &name).await?;
-    let forget = || app.registry.forget_needs(&caller.tenant, &name);
-    let forgotten = app.ask_again("reset an endpoint's learned GPU memory", forget).await?;
-    app.forgotten.invalidate(&());
+    let forget = || app.db.registry.forget_needs(&caller.tenant, &name);
+    let forgotten = app.db.ask_again("reset an endpoint's learned GPU memory", forget).await?;
+    app.fleets.invalidate_forgotten();
     app.catalog.forgotten_now(&caller.tenant, &name);
     Ok(JsonAnswer(ForgottenNeeds { forgotten }))
 }
 
 async fn known(app: &App, tenant: &str, name: &str) -> Result<(), Problem> {
     let is_known =
-        names::is_name(name) && app.ask("read an endpoint", app.registry.traffic(tenant, name)).await?.is_some();
+        names::is_name(name) && app.db.ask("read an endpoint", app.db.registry.traffic(tenant, name)).await?.is_some();
     if is_known { Ok(()) } else { Err(unknown(name)) }
 }

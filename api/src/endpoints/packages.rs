@@ -46,7 +46,7 @@ pub(crate) struct PackageReply {
     responses(
         (status = 200, description = "Whether the package exists, or the address to PUT it to within one hour.", body = PackageReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -58,7 +58,7 @@ pub(crate) async fn create(
     if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    app.reserve(&caller.tenant, request.size_bytes).await?;
+    app.storage.reserve(&caller.tenant, request.size_bytes).await?;
     let announced = Announced {
         size_bytes: request.size_bytes,
         sha256_hex: &request.sha256,

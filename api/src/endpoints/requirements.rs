@@ -40,9 +40,9 @@ impl Duty for Free {
 
 /// One sweep. Answers how many sets gave their number back; none while another replica has the role.
 async fn run_once(app: &App) -> Result<u32, Error> {
-    match app.queue.all().first() {
+    match app.db.queue.all().first() {
         Some(first) if first.claim_role("requirements", &app.replica, ROLE_MS).await? => {
-            app.queue.free_requirements(IDLE_MS).await
+            app.db.queue.free_requirements(IDLE_MS).await
         }
         _ => Ok(0),
     }

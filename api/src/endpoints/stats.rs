@@ -104,7 +104,7 @@ impl VersionStats {
         ("name" = String, Path, description = "The endpoint's name."),
         ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, including the current one: 1 to 48; default 24."),
     ),
-    responses((status = 200, description = "The statistics of the endpoint's versions.", body = StatsView), crate::openapi::Problems))]
+    responses((status = 200, description = "The statistics of the endpoint's versions.", body = StatsView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -119,11 +119,11 @@ pub(crate) async fn get(
     if !names::is_name(&name) {
         return Err(unknown());
     }
-    app.ask("read an endpoint", app.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
-    let (home, counters) = (app.home(tenant).await?, app.queue.feedback());
+    app.db.ask("read an endpoint", app.db.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
+    let (home, counters) = (app.db.home(tenant).await?, app.db.queue.feedback());
     let (seen, tallies) = tokio::try_join!(
-        app.ask("read how long attempts took", home.timings(tenant, &name, hours, app.now_ms())),
-        app.ask("read the feedback", counters.tallies(tenant, Some(&name))),
+        app.db.ask("read how long attempts took", home.timings(tenant, &name, hours, app.db.now_ms())),
+        app.db.ask("read the feedback", counters.tallies(tenant, Some(&name))),
     )?;
     let tally = |version: u32| tallies.iter().find(|tally| tally.version == version);
     let versions = seen.iter().map(|seen| VersionStats::new(seen, tally(seen.version))).collect();

@@ -55,7 +55,7 @@ impl TrafficView {
 /// Get the versions that receive new jobs
 #[utoipa::path(get, operation_id = "get_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
@@ -64,7 +64,7 @@ pub(crate) async fn get(
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let traffic = app.ask("read an endpoint", app.registry.traffic(&caller.tenant, &name)).await?;
+    let traffic = app.db.ask("read an endpoint", app.db.registry.traffic(&caller.tenant, &name)).await?;
     Ok(JsonAnswer(TrafficView::new(name.clone(), traffic.ok_or_else(|| unknown(&name))?)))
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn get(
 /// stay on their version.
 #[utoipa::path(put, operation_id = "set_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints", request_body = TrafficRequest,
     params(("name" = String, Path, description = "The endpoint's name.")),
-    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::openapi::Problems))]
+    responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::server::responses::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     caller: Caller<EndpointsWrite>,
@@ -86,8 +86,8 @@ pub(crate) async fn set(
     }
     let percent = checked_percent(request.percent, "/percent")?;
     let (tenant, version) = (&caller.tenant, request.version);
-    let set = || app.registry.set_traffic(tenant, &name, version, percent);
-    let traffic = match app.ask_again("set an endpoint's traffic", set).await? {
+    let set = || app.db.registry.set_traffic(tenant, &name, version, percent);
+    let traffic = match app.db.ask_again("set an endpoint's traffic", set).await? {
         TrafficSet::Done(traffic) => traffic,
         TrafficSet::UnknownEndpoint => return Err(unknown(&name)),
         TrafficSet::UnknownVersion => return Err(unknown_version(&name, version)),
@@ -95,7 +95,7 @@ pub(crate) async fn set(
     app.catalog.routed_now(tenant, &name, traffic);
     if traffic.current == version {
         // What stays loaded is what is current.
-        let spec = app.ask("read an endpoint", app.registry.endpoint(tenant, &name, Some(version))).await?;
+        let spec = app.db.ask("read an endpoint", app.db.registry.endpoint(tenant, &name, Some(version))).await?;
         let min_warm = spec.map_or(0, |version| version.spec.min_warm);
         super::keep_warm(&app, tenant, &name, version, min_warm).await?;
     }

@@ -39,7 +39,7 @@ pub(crate) struct DeletedVersions {
     responses(
         (status = 200, description = "The number of deleted versions.", body = DeletedVersions),
         (status = 409, description = "`endpoint_in_use`: the endpoint has open jobs.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn endpoint(
     State(app): State<App>,
@@ -74,7 +74,7 @@ pub(crate) async fn endpoint(
     responses(
         (status = 200, description = "The version was deleted.", body = DeletedVersions),
         (status = 409, description = "`endpoint_in_use`: the version receives new jobs, or may have open jobs.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn version(
     State(app): State<App>,
@@ -94,7 +94,7 @@ pub(crate) async fn version(
 }
 
 async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Json<DeletedVersions>, Problem> {
-    let undeployed = app.ask("delete an endpoint", app.registry.undeploy(tenant, name, version)).await?;
+    let undeployed = app.db.ask("delete an endpoint", app.db.registry.undeploy(tenant, name, version)).await?;
     app.catalog.undeployed_now(tenant, name);
     let number = version.map_or_else(String::new, |version| version.to_string());
     match undeployed {
@@ -124,7 +124,8 @@ async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result
         let filter = ListFilter { state: Some(state), endpoint: Some(name.to_owned()), ..ListFilter::default() };
         let mut cursor = None;
         loop {
-            let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), LIMIT_MAX)).await?;
+            let page =
+                app.db.ask("list jobs", app.db.queue.list(tenant, &filter, cursor.as_deref(), LIMIT_MAX)).await?;
             if let Some(job) = page.jobs.iter().find(|job| job.spec.version == version) {
                 let (id, state) = (job.id, state.as_str());
                 return Err(in_use(format!(
@@ -143,7 +144,7 @@ async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result
 /// How many jobs of an endpoint have not ended.
 async fn open_jobs(app: &App, tenant: &str, name: &str) -> Result<u64, Problem> {
     let gate = Gate::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
-    let (_, usage) = app.ask("count open jobs", app.queue.usage(&gate)).await?;
+    let (_, usage) = app.db.ask("count open jobs", app.db.queue.usage(&gate)).await?;
     Ok(usage.open)
 }
 

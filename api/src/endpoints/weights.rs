@@ -83,7 +83,7 @@ pub(crate) struct WeightView {
     responses(
         (status = 200, description = "Whether the weights exist, or the address to PUT them to within six hours.", body = WeightsReply),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -103,7 +103,7 @@ pub(crate) async fn create(
     if app.objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
         return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    app.reserve(&caller.tenant, size_bytes).await?;
+    app.storage.reserve(&caller.tenant, size_bytes).await?;
     let announced = Announced { size_bytes, sha256_hex: &sha256, content_type: CONTENT_TYPE, name: None };
     let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(WeightsReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
@@ -114,7 +114,7 @@ pub(crate) async fn create(
 /// Use it to inspect a file before a deploy references it. Only buckets in the API's `weight_buckets` are allowed.
 #[utoipa::path(get, operation_id = "sign_weights", path = "/v1/weights/url", tag = "endpoints",
     params(("source" = String, Query, description = "As `s3://bucket/key`.")),
-    responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::openapi::Problems))]
+    responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::server::responses::Problems))]
 pub(crate) async fn sign(
     State(app): State<App>,
     _: Caller<EndpointsWrite>,

@@ -74,7 +74,7 @@ pub(crate) struct Sweeper {
 impl Sweeper {
     /// For the queue and the archive of `app`.
     pub(crate) fn new(app: App) -> Self {
-        let pause = Duration::from_millis(app.queue.retention_ms() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
+        let pause = Duration::from_millis(app.db.queue.retention_ms() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
         Self { app, pause, untidy: BTreeSet::new() }
     }
 
@@ -91,7 +91,7 @@ impl Sweeper {
     }
 
     async fn is_crowded(&self) -> bool {
-        for shard in self.app.queue.all() {
+        for shard in self.app.db.queue.all() {
             if shard.history().count_due().await.is_ok_and(|due| due >= MANY) {
                 return true;
             }
@@ -103,7 +103,7 @@ impl Sweeper {
     /// has the role.
     pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
         let (deadline, mut summary, mut failure) = (Instant::now() + ROUND_MAX, Summary::default(), None);
-        for shard in self.app.queue.clone().all() {
+        for shard in self.app.db.queue.clone().all() {
             if let Err(error) = self.sweep_shard(shard, deadline, &mut summary).await {
                 failure = Some(error);
             }

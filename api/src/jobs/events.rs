@@ -99,7 +99,7 @@ struct GapData {
     ),
     responses(
         (status = 200, description = "Events `state`, `progress`, `log`, `output`, `gap`, `done`.", content_type = "text/event-stream", body = StreamEvent),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn events(
     State(app): State<App>,
@@ -115,7 +115,7 @@ pub(crate) async fn events(
             .ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))?,
     };
     let job = own(&app, &caller.tenant, &id).await?;
-    let held = app.hold(&caller.tenant)?;
+    let held = app.wait_permits.take(&caller.tenant)?;
     let story = while_stands(app.clone(), caller.token, story(app, caller.tenant, job.id, seen));
     let story = async_stream::stream! {
         let _held = held;
@@ -135,7 +135,7 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
             let job = match follow.look().await {
                 // Archived jobs have ended, and what they said is gone.
-                Ok(None) => app.find_job(&tenant, id).await,
+                Ok(None) => app.jobs.find(&tenant, id).await,
                 looked => looked,
             };
             let Ok(Some(job)) = job else { return };
@@ -148,10 +148,10 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
             }
             loop {
                 // The outputs last: they are then as new as the events at the least, and none is told after an event that came later.
-                let Ok(kept) = app.ask("read events", app.queue.read_events(id, &seen.entry, PAGE)).await else { return };
+                let Ok(kept) = app.db.ask("read events", app.db.queue.read_events(id, &seen.entry, PAGE)).await else { return };
                 let place = seen.outputs.unwrap_or_default();
-                let outputs = app.queue.read_outputs(id, place, OUTPUTS_PAGE);
-                let Ok(outputs) = app.ask("read outputs", outputs).await else { return };
+                let outputs = app.db.queue.read_outputs(id, place, OUTPUTS_PAGE);
+                let Ok(outputs) = app.db.ask("read outputs", outputs).await else { return };
                 let (told, is_all) = seen.told(kept, outputs);
                 for event in told {
                     yield Ok(event);

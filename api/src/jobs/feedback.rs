@@ -6,6 +6,8 @@
 pub(crate) mod routes;
 mod sample;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -107,7 +109,7 @@ impl Feedback {
 /// Keeps feedback of a job that succeeded, in the place of what was kept before. Repeating it is safe.
 pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Problem> {
     let spec = &job.spec;
-    let input = app.whole_input(&spec.tenant, &job.input).await?;
+    let input = app.large_inputs.whole(&spec.tenant, &job.input).await?;
     let input =
         input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input no longer exists"))?;
     let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
@@ -118,10 +120,10 @@ pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result
     })?;
     // Counted before it is kept: what is kept has been counted, so that later the kept one says what to take back.
     let former = read(&app.objects, &key).await?.map(|former| former.verdict());
-    let counters = app.queue.feedback();
+    let counters = app.db.queue.feedback();
     let version = (spec.endpoint.as_str(), spec.version);
     let judge = || counters.judge(&spec.tenant, job.id, version, feedback.verdict(), former);
-    app.ask_again("count feedback", judge).await?;
+    app.db.ask_again("count feedback", judge).await?;
     app.objects.put(&key, text.into(), "application/json").await?;
     Ok(feedback)
 }
@@ -131,7 +133,7 @@ pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result
 /// # Errors
 /// When the first page cannot be listed; what fails later breaks the stream off.
 pub(crate) async fn export(
-    objects: Objects,
+    objects: Arc<Objects>,
     tenant: &str,
     export: Export,
 ) -> Result<BoxStream<'static, Result<Feedback, ObjectsError>>, ObjectsError> {

@@ -5,6 +5,7 @@
 //! While a replica of the release before serves the same Redis, which does not know these references, large inputs stay in their records.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,13 +13,14 @@ use futures::{StreamExt, TryStreamExt};
 use moka::sync::Cache;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use stokehold_objects::Objects;
 use stokehold_queue::job::{INLINE_INPUT_BYTES, InputFile, NewJob};
 
+use crate::database::Database;
 use crate::error::{Code, INTERNAL, Problem};
-use crate::files;
-use crate::jobs::inputs;
-use crate::jobs::submit::BULK_BODY_MAX;
-use crate::state::App;
+use crate::files::stored;
+use crate::jobs::{BULK_BODY_MAX, inputs};
+use crate::tenants::storage::Storage;
 
 /// The largest input there is: one job of a bulk submit.
 const INPUT_MAX: u64 = BULK_BODY_MAX as u64;
@@ -26,12 +28,16 @@ const INPUT_MAX: u64 = BULK_BODY_MAX as u64;
 /// Objects written at a time for one call.
 const PUTS_AT_ONCE: usize = 16;
 
-/// How long it is believed that there is, or is no, replica of the release before.
+/// Cache time of whether a replica of the previous release is running.
 const OLDER_FOR: Duration = Duration::from_secs(5);
 
-/// What is known of replicas of the release before.
-pub(crate) fn older_cache() -> Cache<(), bool> {
-    Cache::builder().max_capacity(1).time_to_live(OLDER_FOR).build()
+/// The store of large inputs.
+pub(crate) struct LargeInputs {
+    db: Arc<Database>,
+    objects: Arc<Objects>,
+    storage: Arc<Storage>,
+    /// Whether a replica of the previous release is running.
+    older_replicas: Cache<(), bool>,
 }
 
 /// Whether an input is kept as a file.
@@ -39,25 +45,30 @@ fn is_large(input: &RawValue) -> bool {
     input.get().len() > INLINE_INPUT_BYTES || InputFile::of(input).is_some()
 }
 
-impl App {
+impl LargeInputs {
+    pub(crate) fn new(db: Arc<Database>, objects: Arc<Objects>, storage: Arc<Storage>) -> Self {
+        let older_replicas = Cache::builder().max_capacity(1).time_to_live(OLDER_FOR).build();
+        Self { db, objects, storage, older_replicas }
+    }
+
     /// Puts the large inputs of a submit into S3, counted with what the tenant stores.
     ///
     /// # Errors
     /// `storage_exceeded`; `unavailable` when S3 does not answer: then nothing was submitted.
-    pub(crate) async fn store_large_inputs(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+    pub(crate) async fn store_new(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
         let is_new = |job: &&NewJob| job.input.get().len() > INLINE_INPUT_BYTES;
         let bytes: usize = jobs.iter().filter(is_new).map(|job| job.input.get().len()).sum();
         if let (Some(job), true) = (jobs.first(), bytes > 0) {
-            self.reserve(&job.spec.tenant, bytes as u64).await?;
+            self.storage.reserve(&job.spec.tenant, bytes as u64).await?;
         }
-        self.store_inputs(jobs).await
+        self.store(jobs).await
     }
 
-    /// As [`App::store_large_inputs`], of jobs whose inputs were accepted before: lines of a batch, steps.
-    pub(crate) async fn store_inputs(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+    /// Like [`LargeInputs::store_new`], for jobs whose inputs were accepted before: lines of a batch, steps.
+    pub(crate) async fn store(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
         let large = jobs.iter_mut().filter(|job| is_large(&job.input));
         let stored = large.map(|job| async move {
-            let (input, file) = self.store_input(&job.spec.tenant, job.input.clone()).await?;
+            let (input, file) = self.store_one(&job.spec.tenant, job.input.clone()).await?;
             job.input = input;
             job.spec.files.extend(file);
             Ok::<_, Problem>(())
@@ -68,7 +79,7 @@ impl App {
     }
 
     /// What the record stores in place of `input`, and the id of its file if it became one.
-    pub(crate) async fn store_input(
+    pub(crate) async fn store_one(
         &self,
         tenant: &str,
         input: Box<RawValue>,
@@ -78,7 +89,7 @@ impl App {
         }
         let digest = Sha256::new().chain_update(tenant).chain_update("\n").chain_update(input.get()).finalize();
         let id = format!("file_{}", hex::encode(&digest[..16]));
-        files::keep(self, tenant, &id, "input.json", Bytes::from(input.get().to_owned())).await?;
+        stored::keep(&self.objects, tenant, &id, "input.json", Bytes::from(input.get().to_owned())).await?;
         let reference = InputFile::new(id.clone()).to_raw().map_err(|error| {
             tracing::error!(%error, "the reference to an input cannot be serialised");
             Problem::new(Code::Internal, INTERNAL)
@@ -87,7 +98,7 @@ impl App {
     }
 
     /// The whole input of a record; `None` when its file is missing from the object store.
-    pub(crate) async fn whole_input<'a>(
+    pub(crate) async fn whole<'a>(
         &self,
         tenant: &str,
         input: &'a RawValue,
@@ -101,8 +112,8 @@ impl App {
     }
 
     /// The files that the input of a record names, itself among them if it is kept as one.
-    pub(crate) async fn files_of_input(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Problem> {
-        let whole = self.whole_input(tenant, input).await?;
+    pub(crate) async fn files_of(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Problem> {
+        let whole = self.whole(tenant, input).await?;
         let mut files = whole.map(|text| inputs::files_of(text.get())).unwrap_or_default();
         files.extend(InputFile::of(input).map(|file| file.id));
         Ok(files)
@@ -112,7 +123,7 @@ impl App {
         if let Some(known) = self.older_replicas.get(&()) {
             return Ok(known);
         }
-        let found = self.ask("check for older replicas", self.queue.has_older_replicas()).await?;
+        let found = self.db.ask("check for older replicas", self.db.queue.has_older_replicas()).await?;
         self.older_replicas.insert((), found);
         Ok(found)
     }

@@ -82,12 +82,12 @@ pub(crate) struct OutcomeView {
 ///
 /// The list covers all tenants, so this requires the operator scope `tenants:read`.
 #[utoipa::path(get, operation_id = "get_quarantine", path = "/v1/quarantine", tag = "jobs",
-    responses((status = 200, description = "The jobs whose records cannot be read.", body = QuarantineView), crate::openapi::Problems))]
+    responses((status = 200, description = "The jobs whose records cannot be read.", body = QuarantineView), crate::server::responses::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<QuarantineView>, Problem> {
-    let shards: Vec<Quarantine> = app.queue.all().iter().map(|shard| shard.quarantine()).collect();
+    let shards: Vec<Quarantine> = app.db.queue.all().iter().map(|shard| shard.quarantine()).collect();
     let (listed, counted) = tokio::try_join!(
-        app.ask("list quarantined jobs", try_join_all(shards.iter().map(|shard| shard.list(LIST_MAX)))),
-        app.ask("count quarantined jobs", try_join_all(shards.iter().map(Quarantine::count))),
+        app.db.ask("list quarantined jobs", try_join_all(shards.iter().map(|shard| shard.list(LIST_MAX)))),
+        app.db.ask("count quarantined jobs", try_join_all(shards.iter().map(Quarantine::count))),
     )?;
     let mut jobs: Vec<Quarantined> = listed.into_iter().flatten().collect();
     jobs.sort_by_key(|job| (job.since_ms, job.id));
@@ -102,7 +102,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Resul
 /// Each job returns to the front of its queue, even if it ran, or to where it waited. A job whose record still cannot
 /// be read stays quarantined.
 #[utoipa::path(post, operation_id = "readmit_quarantined", path = "/v1/quarantine/readmit", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::server::responses::Problems))]
 pub(crate) async fn readmit(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -111,7 +111,7 @@ pub(crate) async fn readmit(
     let mut jobs = Vec::new();
     for id in body.checked()? {
         let answer = match quarantine_of(&app, id) {
-            Some(shard) => app.ask_again("readmit a job", || shard.readmit(id)).await?,
+            Some(shard) => app.db.ask_again("readmit a job", || shard.readmit(id)).await?,
             None => Readmitted::NotFound,
         };
         let (outcome, why) = match answer {
@@ -128,7 +128,7 @@ pub(crate) async fn readmit(
 ///
 /// Each job fails with the error `infra`; a job whose record does not allow even that is deleted.
 #[utoipa::path(post, operation_id = "discard_quarantined", path = "/v1/quarantine/discard", tag = "jobs", request_body = QuarantineRequest,
-    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::openapi::Problems))]
+    responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::server::responses::Problems))]
 pub(crate) async fn discard(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -137,7 +137,7 @@ pub(crate) async fn discard(
     let mut jobs = Vec::new();
     for id in body.checked()? {
         let answer = match quarantine_of(&app, id) {
-            Some(shard) => app.ask_again("discard a job", || shard.discard(id)).await?,
+            Some(shard) => app.db.ask_again("discard a job", || shard.discard(id)).await?,
             None => Discarded::NotFound,
         };
         let outcome = match answer {
@@ -165,5 +165,5 @@ impl QuarantineRequest {
 }
 
 fn quarantine_of(app: &App, id: JobId) -> Option<Quarantine> {
-    app.queue.all().get(usize::from(id.shard())).map(|shard| shard.quarantine())
+    app.db.queue.all().get(usize::from(id.shard())).map(|shard| shard.quarantine())
 }

@@ -17,6 +17,7 @@ use super::view::{PriorityWord, WaitingView};
 use crate::costs::budgets::spent_budget;
 use crate::endpoints::DemandsView;
 use crate::error::Problem;
+use crate::jobs::lanes::{LaneParts, parts_of_lane};
 use crate::jobs::waiting;
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
@@ -60,7 +61,7 @@ pub(crate) struct LaneView {
 ///
 /// The list covers all tenants, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
-    responses((status = 200, description = "The jobs that are ready and have not started.", body = QueueView), crate::openapi::Problems))]
+    responses((status = 200, description = "The jobs that are ready and have not started.", body = QueueView), crate::server::responses::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -69,10 +70,10 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
 pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
     let now = now_ms();
     let (depths, budgets, fleet, autoscaler) = tokio::try_join!(
-        app.ask("read the lanes", app.queue.depth()),
-        app.ask("read the budgets", app.queue.budgets(day_of(now))),
-        app.fleet(),
-        app.ask("read the autoscaler's status", app.registry.autoscaler()),
+        app.db.ask("read the lanes", app.db.queue.depth()),
+        app.db.ask("read the budgets", app.db.queue.budgets(day_of(now))),
+        app.fleets.fleet(),
+        app.db.ask("read the autoscaler's status", app.db.registry.autoscaler()),
     )?;
     let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
     let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();
@@ -107,21 +108,4 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         })
     };
     Ok(QueueView { lanes: depths.iter().filter_map(lane).collect() })
-}
-
-/// A lane's name, taken apart.
-pub(crate) struct LaneParts<'a> {
-    pub(crate) priority: Priority,
-    /// The class of its jobs.
-    pub(crate) class: u32,
-    pub(crate) tenant: &'a str,
-    pub(crate) endpoint: &'a str,
-}
-
-/// Takes a lane's name apart; `None` for what is none.
-pub(crate) fn parts_of_lane(lane: &str) -> Option<LaneParts<'_>> {
-    let mut parts = lane.splitn(4, ':');
-    let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
-    Some(LaneParts { priority, class: class.parse().ok()?, tenant, endpoint })
 }

@@ -139,7 +139,7 @@ impl ManyRequest {
         (status = 202, description = "The new job.", body = JobView),
         (status = 200, description = "The new job that an earlier call created.", body = JobView),
         (status = 409, description = "`not_retryable`: the job has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn retry(
     State(app): State<App>,
@@ -171,7 +171,7 @@ pub(crate) async fn retry(
 
 /// Retry many dead jobs
 #[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
-    responses((status = 200, description = "The old and new ids.", body = RetriedMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The old and new ids.", body = RetriedMany), crate::server::responses::Problems))]
 pub(crate) async fn retry_many(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
@@ -197,7 +197,7 @@ pub(crate) async fn retry_many(
 
 /// Cancel many jobs
 #[utoipa::path(post, operation_id = "cancel_jobs", path = "/v1/jobs/cancel", tag = "jobs", request_body = ManyRequest,
-    responses((status = 200, description = "The number of cancelled jobs.", body = CancelledMany), crate::openapi::Problems))]
+    responses((status = 200, description = "The number of cancelled jobs.", body = CancelledMany), crate::server::responses::Problems))]
 pub(crate) async fn cancel_many(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
@@ -207,19 +207,20 @@ pub(crate) async fn cancel_many(
     let (mut cancelled, mut cursor, mut scanned) = (0, None::<String>, 0);
     loop {
         let tenant = &caller.tenant;
-        let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
+        let page =
+            app.db.ask("list jobs", app.db.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
         // The list looks at up to a thousand records a call, whether they match or not.
         scanned += page.jobs.len().max(BATCH_MAX);
         let open: Vec<&Job> = page.jobs.iter().filter(|job| !job.state.is_terminal()).take(limit - cancelled).collect();
         let ids: Vec<JobId> = open.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
-            let answers = app.ask_again("cancel", || app.queue.cancel(tenant, &ids)).await?;
+            let answers = app.db.ask_again("cancel", || app.db.queue.cancel(tenant, &ids)).await?;
             cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count();
         }
         // Their steps have nothing left to decide.
         let steps: Vec<JobId> = open.iter().filter_map(|job| job.open_step()).collect();
         if !steps.is_empty() {
-            app.ask_again("cancel steps", || app.queue.cancel(tenant, &steps)).await?;
+            app.db.ask_again("cancel steps", || app.db.queue.cancel(tenant, &steps)).await?;
         }
         cursor = page.next_cursor;
         if cursor.is_none() || cancelled >= limit || scanned >= SCAN_MAX {
@@ -238,7 +239,7 @@ pub(crate) async fn cancel_many(
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page.", body = DeadLetters), crate::openapi::Problems))]
+    responses((status = 200, description = "One page.", body = DeadLetters), crate::server::responses::Problems))]
 pub(crate) async fn dead_letters(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -274,7 +275,7 @@ async fn dead_matching(
 ) -> Result<(Vec<Job>, Option<Place>), Problem> {
     let (mut found, mut scanned) = (Vec::new(), 0);
     loop {
-        let page = app.ask("list dead letters", app.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
+        let page = app.db.ask("list dead letters", app.db.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
         let full = page.len() == BATCH_MAX;
         scanned += page.len();
         for (at, job) in page {
@@ -335,7 +336,7 @@ fn has_come_together(job: &Job) -> bool {
 /// The files of a retried job whose input has come together from others' results: more than were known at its submit.
 async fn name_files(app: &App, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
     if !job.spec.depends_on.is_empty() && new.spec.depends_on.is_empty() {
-        new.spec.files = app.files_of_input(&job.spec.tenant, &job.input).await?;
+        new.spec.files = app.large_inputs.files_of(&job.spec.tenant, &job.input).await?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ const URL_TTL: Duration = Duration::from_secs(3600);
         (status = 200, description = "The result.", body = serde_json::Value),
         (status = 307, description = "The result is large: fetch it from `Location`, a presigned URL."),
         (status = 409, description = "`not_ready` or `no_result`.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn result(
     State(app): State<App>,
@@ -51,7 +51,7 @@ pub(crate) async fn result(
     responses(
         (status = 307, description = "Fetch the file from `Location`, a presigned URL."),
         (status = 409, description = "`not_ready` or `no_result`.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn file(
     State(app): State<App>,

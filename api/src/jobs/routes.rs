@@ -36,7 +36,7 @@ pub(crate) struct JobList<'a> {
         ("id" = String, Path, description = "The job's id."),
         ("wait_s" = Option<u64>, Query, description = "Wait up to this many seconds (0 to 60) for the job to end before answering."),
     ),
-    responses((status = 200, description = "The job.", body = JobView), crate::openapi::Problems))]
+    responses((status = 200, description = "The job.", body = JobView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -47,12 +47,12 @@ pub(crate) async fn get(
     params.finish()?;
     let mut job = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !job.state.is_terminal() {
-        let _held = app.hold(&caller.tenant)?;
+        let _held = app.wait_permits.take(&caller.tenant)?;
         caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         let seen = match app.job_watchers.until_end(job.id, deadline).await? {
             // Ended and archived since it was last looked at.
-            None => app.find_job(&caller.tenant, job.id).await?,
+            None => app.jobs.find(&caller.tenant, job.id).await?,
             seen => seen,
         };
         job = seen.unwrap_or(job);
@@ -62,7 +62,7 @@ pub(crate) async fn get(
     // Only who looks at a job that waits is told what for.
     let view = view.waiting(waiting::of(&app, &job).await?);
     // What cannot be told now is no reason to hide the job.
-    let cost = if job.state.is_terminal() { app.job_costs(std::slice::from_ref(&job)).await.ok() } else { None };
+    let cost = if job.state.is_terminal() { app.costs.of_jobs(std::slice::from_ref(&job)).await.ok() } else { None };
     Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn get(
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
+    responses((status = 200, description = "One page.", body = JobList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -119,7 +119,7 @@ async fn page(
     let (mut jobs, cursor) = match place {
         Place::Archive(cursor) => (Vec::new(), cursor),
         Place::Queue(cursor) => {
-            let page = app.ask("list jobs", app.queue.list(tenant, filter, cursor.as_deref(), limit)).await?;
+            let page = app.db.ask("list jobs", app.db.queue.list(tenant, filter, cursor.as_deref(), limit)).await?;
             if page.next_cursor.is_some() {
                 return Ok((page.jobs, page.next_cursor));
             }
@@ -134,7 +134,7 @@ async fn page(
     if room == 0 {
         return Ok((jobs, Some(cursor.to_string())));
     }
-    match app.archived_jobs(tenant, filter, cursor, room).await {
+    match app.jobs.archived(tenant, filter, cursor, room).await {
         Ok((archived, next)) => {
             jobs.extend(archived);
             Ok((jobs, next.map(|next| next.to_string())))
@@ -174,7 +174,7 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
     responses(
         (status = 200, description = "The cancelled job.", body = JobView),
         (status = 409, description = "`already_ended`: the job has already ended in another state. `quarantined`: its record cannot be read.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn cancel(
     State(app): State<App>,
@@ -183,7 +183,7 @@ pub(crate) async fn cancel(
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;
     let ids = [id];
-    let answers = app.ask_again("cancel", || app.queue.cancel(&caller.tenant, &ids)).await?;
+    let answers = app.db.ask_again("cancel", || app.db.queue.cancel(&caller.tenant, &ids)).await?;
     match answers.first() {
         Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
         Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
@@ -195,7 +195,7 @@ pub(crate) async fn cancel(
         // Unless it is archived, and then it has ended.
         None | Some(CancelAnswer::NotFound) => {}
     }
-    let job = app.find_job(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    let job = app.jobs.find(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
     if job.state != JobState::Cancelled {
         return Err(already_ended(job.state));
     }
@@ -211,13 +211,13 @@ fn already_ended(state: JobState) -> Problem {
 async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
     let Some(step) = job.open_step() else { return Ok(()) };
     let ids = [step];
-    app.ask_again("cancel a step", || app.queue.cancel(&job.spec.tenant, &ids)).await?;
+    app.db.ask_again("cancel a step", || app.db.queue.cancel(&job.spec.tenant, &ids)).await?;
     Ok(())
 }
 
 /// The caller's own job with this id, archived or not. For all other tenants it does not exist.
 pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
-    app.find_job(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
+    app.jobs.find(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }
 
 fn parse_id(id: &str) -> Result<JobId, Problem> {

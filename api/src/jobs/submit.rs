@@ -22,8 +22,8 @@ use utoipa::ToSchema;
 
 use super::view::JobView;
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
-use crate::jobs::inputs;
 use crate::jobs::watchers::Follow;
+use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::metrics;
 use crate::server::json::Json;
 use crate::server::query::WAIT_MAX_S;
@@ -36,9 +36,6 @@ pub(crate) use dependencies::refers;
 pub(crate) use request::{AHEAD_MAX_S, Checked};
 pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata, short_hash};
 pub(crate) use target::Target;
-
-/// A bulk submit may be larger than other bodies: 1,000 jobs.
-pub(crate) const BULK_BODY_MAX: usize = 8 << 20;
 
 /// Each dependency that has left the queue is looked for in history, and the call made once more without it.
 const ARCHIVED_MAX: usize = 100;
@@ -75,7 +72,7 @@ pub(crate) struct BulkReply {
         (status = 200, description = "The job ended within the wait, or the idempotency key matches an earlier job.", body = JobView),
         (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "`body_too_large`.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn one(
     State(app): State<App>,
@@ -89,10 +86,10 @@ pub(crate) async fn one(
     let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
     Called::of(&headers).mark(&mut job);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
-    app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
+    app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
     // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
     let follow = (wait_s > 0).then(|| app.job_watchers.follow(job.id));
-    job.watcher = follow.as_ref().map(|_| app.replica.clone());
+    job.watcher = follow.as_ref().map(|_| app.replica.to_string());
     let submitted = enter(&app, std::slice::from_ref(&job)).await?;
     caller.turn.end();
     match submitted.first() {
@@ -112,7 +109,7 @@ pub(crate) async fn one(
         (status = 202, description = "All jobs were accepted.", body = BulkReply),
         (status = 422, description = "`idempotency_conflict` or `file_missing`; no job was accepted.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "`body_too_large`: the limit is 8 MiB.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn bulk(
     State(app): State<App>,
@@ -135,7 +132,7 @@ pub(crate) async fn bulk(
     jobs.iter_mut().for_each(|job| called.mark(job));
     let files: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.spec.files).collect();
     inputs::require_files(&app.objects, &caller.tenant, &files).await?;
-    app.store_large_inputs(&mut jobs).await?;
+    app.large_inputs.store_new(&mut jobs).await?;
 
     let submitted = enter(&app, &jobs).await?;
     let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();
@@ -146,8 +143,8 @@ pub(crate) async fn bulk(
 pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, Problem> {
     let (mut jobs, mut rounds) = (jobs.to_vec(), 0);
     let submitted = loop {
-        let answer = app.ask_again("submit", || async {
-            match app.queue.submit(jobs.clone()).await {
+        let answer = app.db.ask_again("submit", || async {
+            match app.db.queue.submit(jobs.clone()).await {
                 Err(QueueError::NoDependency { number, job }) => Ok(Err((number, job))),
                 answer => answer.map(Ok),
             }
@@ -162,7 +159,7 @@ pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, 
                     return Err(Problem::new(Code::DependencyMissing, detail));
                 }
                 let job = &mut jobs[number];
-                let ended = app.find_job(&job.spec.tenant, missing).await?.is_some_and(|job| job.state.is_terminal());
+                let ended = app.jobs.find(&job.spec.tenant, missing).await?.is_some_and(|job| job.state.is_terminal());
                 if !ended || job.archived.contains(&missing) {
                     return Err(QueueError::NoDependency { number, job: missing.to_string() }.into());
                 }
@@ -245,10 +242,10 @@ async fn seen_in_time(
     id: JobId,
     wait: impl Future<Output = Result<Option<Job>, Problem>>,
 ) -> Option<Job> {
-    let _held = app.hold(tenant).ok()?;
+    let _held = app.wait_permits.take(tenant).ok()?;
     match wait.await.ok()? {
         // Ended and archived since it was last looked at.
-        None => app.find_job(tenant, id).await.ok()?,
+        None => app.jobs.find(tenant, id).await.ok()?,
         seen => seen,
     }
 }
@@ -260,7 +257,7 @@ async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Res
     };
     let job = match seen {
         Some(job) => Some(job),
-        None => app.find_job(tenant, id).await?,
+        None => app.jobs.find(tenant, id).await?,
     };
     let job = job.ok_or_else(|| {
         Problem::new(Code::NotFound, "this key's job has ended and is no longer stored; use a new key")

@@ -5,6 +5,7 @@ use stokehold_queue::job::{Job, JobSpec, JobState};
 use stokehold_queue::queue::{Gate, HeldBy};
 use stokehold_queue::{Queue, now_ms};
 
+use crate::costs::budgets;
 use crate::costs::budgets::spent_budget;
 use crate::error::Problem;
 use crate::state::App;
@@ -20,12 +21,12 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
         JobState::Blocked => blocked(app, job).await.map(Some),
         JobState::Queued => {
             let spec = &job.spec;
-            let budgets = app.budgets_of(&spec.tenant).await?;
+            let budgets = budgets::of_tenant(&app.db, &spec.tenant).await?;
             if let Some(spent) = spent_budget(&spec.tenant, &spec.endpoint, &budgets, now_ms()) {
                 return Ok(Some(spent));
             }
             // What no worker here could ever run is worth saying first: no limit that opens will start it.
-            let of_fleet = app.fleet().await?.why(spec.vram_class_gib, spec.demands);
+            let of_fleet = app.fleets.fleet().await?.why(spec.vram_class_gib, spec.demands);
             if matches!(of_fleet, Waiting::Unschedulable(_)) {
                 return Ok(Some(of_fleet));
             }
@@ -37,7 +38,7 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
 
 /// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
 pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
-    let held = app.ask("read what blocks a job", app.queue.held_by(spec)).await?;
+    let held = app.db.ask("read what blocks a job", app.db.queue.held_by(spec)).await?;
     let whose = |gate: &Gate| match gate {
         Gate::Tenant(tenant) => format!("tenant {tenant}"),
         Gate::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),
@@ -62,8 +63,8 @@ async fn blocked(app: &App, job: &Job) -> Result<Waiting, Problem> {
     if let (Some(step), Some(spec)) = (job.open_step(), job.spec.steps.get(job.steps.len().saturating_sub(1))) {
         return Ok(Waiting::Dependency(format!("its step {} runs as job {step}", spec.name)));
     }
-    let others = job.spec.depends_on.iter().map(|dependency| app.queue.get(dependency.job));
-    let others = app.ask("read the jobs that a job waits for", async {
+    let others = job.spec.depends_on.iter().map(|dependency| app.db.queue.get(dependency.job));
+    let others = app.db.ask("read the jobs that a job waits for", async {
         join_all(others).await.into_iter().collect::<Result<Vec<_>, _>>()
     });
     let open: Vec<Job> = others.await?.into_iter().flatten().filter(|other| !other.state.is_terminal()).collect();

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
-use crate::queue_timeout::Patience;
+use crate::queue_timeout::QueueTimeout;
 
 /// Signals can be lost with their connection, so a waiter looks again on its own; this is also what keeps its watch alive.
 const RELOOK: Duration = Duration::from_secs(5);
@@ -22,14 +22,14 @@ type Watched = HashMap<JobId, watch::Sender<()>>;
 pub(crate) struct JobWatchers {
     queue: Shards,
     replica: String,
-    patience: Patience,
+    timeout: QueueTimeout,
     watched: Mutex<Watched>,
     shutdown: CancellationToken,
 }
 
 impl JobWatchers {
-    pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
-        Self { queue, replica, patience, watched: Mutex::default(), shutdown }
+    pub(crate) fn new(queue: Shards, replica: String, timeout: QueueTimeout, shutdown: CancellationToken) -> Self {
+        Self { queue, replica, timeout, watched: Mutex::default(), shutdown }
     }
 
     /// A job changed.
@@ -74,7 +74,7 @@ impl Follow<'_> {
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
         self.changes.mark_unchanged();
         self.job_watchers
-            .patience
+            .timeout
             .ask("watch a job", self.job_watchers.queue.watch(self.id, &self.job_watchers.replica))
             .await
     }

@@ -49,7 +49,7 @@ impl ClusterMetrics {
     /// One look, if it is this replica's turn.
     async fn run_once(&self) -> Result<(), Trouble> {
         let app = &self.app;
-        let Some(first) = app.queue.all().first() else { return Ok(()) };
+        let Some(first) = app.db.queue.all().first() else { return Ok(()) };
         if !first.claim_role("figures", &app.replica, ROLE_MS).await? {
             app.exposition.hide(TELLER);
             return Ok(());

@@ -13,7 +13,7 @@ const RESULT_MAX: u64 = 1 << 20;
 
 /// The job and its outcome, with its result if that is `wanted`; `None` when it is nowhere, or another tenant's.
 pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Trouble> {
-    let Some(job) = app.find_job(tenant, id).await? else { return Ok(None) };
+    let Some(job) = app.jobs.find(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
         Some(result) if wanted => Some(value(app, id, result).await?),
         _ => None,

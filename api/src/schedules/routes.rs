@@ -156,7 +156,7 @@ impl From<Schedule> for ScheduleView {
         (status = 201, description = "The schedule.", body = ScheduleView),
         (status = 200, description = "The schedule that was created earlier with this key.", body = ScheduleView),
         (status = 422, description = "`idempotency_conflict`.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -181,8 +181,8 @@ pub(crate) async fn create(
     })?;
     to_job(&app, &caller.tenant, request.job).await?;
 
-    let schedules = app.home(&caller.tenant).await?.schedules();
-    let now_ms = app.ask("read the clock", schedules.now_ms()).await?;
+    let schedules = app.db.home(&caller.tenant).await?.schedules();
+    let now_ms = app.db.ask("read the clock", schedules.now_ms()).await?;
     let spec = ScheduleSpec {
         name: request.name,
         cron: request.cron,
@@ -211,14 +211,14 @@ pub(crate) async fn create(
         }
         None => None,
     };
-    app.home(&caller.tenant).await?.admits()?;
-    let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
+    app.db.home(&caller.tenant).await?.admits()?;
+    let created = app.db.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
     if let Some(first) = created.await? {
-        let first = app.ask("read a schedule", schedules.get(&caller.tenant, &first)).await?;
+        let first = app.db.ask("read a schedule", schedules.get(&caller.tenant, &first)).await?;
         let gone = || Problem::new(Code::NotFound, "this key's schedule was deleted; use a new key");
         return Ok((StatusCode::OK, JsonAnswer(first.ok_or_else(gone)?.into())));
     }
-    app.reschedule(&caller.tenant).await?;
+    app.wakeups.reschedule(app.db.home(&caller.tenant).await?.number());
     Ok((StatusCode::CREATED, JsonAnswer(schedule.into())))
 }
 
@@ -239,7 +239,7 @@ fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::openapi::Problems))]
+    responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -250,8 +250,8 @@ pub(crate) async fn list(
     let limit = params.limit()? as usize;
     params.finish()?;
     // One more than asked for, to see whether there is a next page.
-    let schedules = app.home(&caller.tenant).await?.schedules();
-    let mut page = app.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
+    let schedules = app.db.home(&caller.tenant).await?.schedules();
+    let mut page = app.db.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
     let more = page.len() > limit;
     page.truncate(limit);
     let next_cursor = page.last().filter(|_| more).map(|schedule| schedule.id.clone());
@@ -261,7 +261,7 @@ pub(crate) async fn list(
 /// Get a schedule
 #[utoipa::path(get, operation_id = "get_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The schedule.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -275,15 +275,15 @@ pub(crate) async fn get(
 /// Once this has answered, the schedule creates no more jobs. Jobs that it created stay.
 #[utoipa::path(delete, operation_id = "delete_schedule", path = "/v1/schedules/{id}", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 204, description = "The schedule was deleted."), crate::openapi::Problems))]
+    responses((status = 204, description = "The schedule was deleted."), crate::server::responses::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let schedules = app.home(&caller.tenant).await?.schedules();
+    let schedules = app.db.home(&caller.tenant).await?.schedules();
     let id = known(&id)?;
-    if app.ask("delete a schedule", schedules.delete(&caller.tenant, id)).await? {
+    if app.db.ask("delete a schedule", schedules.delete(&caller.tenant, id)).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(missing())
@@ -294,14 +294,14 @@ pub(crate) async fn delete(
 /// Once this has answered, the schedule creates no jobs until it is resumed. Pausing twice is safe.
 #[utoipa::path(post, operation_id = "pause_schedule", path = "/v1/schedules/{id}/pause", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let (schedules, known) = (app.home(&caller.tenant).await?.schedules(), known(&id)?);
-    if !app.ask_again("pause a schedule", || schedules.pause(&caller.tenant, known)).await? {
+    let (schedules, known) = (app.db.home(&caller.tenant).await?.schedules(), known(&id)?);
+    if !app.db.ask_again("pause a schedule", || schedules.pause(&caller.tenant, known)).await? {
         return Err(missing());
     }
     Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
@@ -313,15 +313,15 @@ pub(crate) async fn pause(
 /// changes nothing.
 #[utoipa::path(post, operation_id = "resume_schedule", path = "/v1/schedules/{id}/resume", tag = "schedules",
     params(("id" = String, Path, description = "The schedule's id.")),
-    responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::openapi::Problems))]
+    responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let schedules = app.home(&caller.tenant).await?.schedules();
+    let schedules = app.db.home(&caller.tenant).await?.schedules();
     let schedule = own(&app, &caller.tenant, &id).await?;
-    let now_ms = app.ask("read the clock", schedules.now_ms()).await?;
+    let now_ms = app.db.ask("read the clock", schedules.now_ms()).await?;
     let next_ms =
         Cron::parse(&schedule.spec.cron, &schedule.spec.time_zone).ok().and_then(|cron| cron.next_after(now_ms));
     let next_ms = next_ms.ok_or_else(|| {
@@ -332,17 +332,17 @@ pub(crate) async fn resume(
         );
         Problem::new(Code::Internal, INTERNAL)
     })?;
-    if !app.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
+    if !app.db.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
         return Err(missing());
     }
-    app.reschedule(&caller.tenant).await?;
+    app.wakeups.reschedule(app.db.home(&caller.tenant).await?.number());
     Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
 }
 
 /// The caller's own schedule with this id. For all other tenants it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Schedule, Problem> {
-    let schedules = app.home(tenant).await?.schedules();
-    app.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)
+    let schedules = app.db.home(tenant).await?.schedules();
+    app.db.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)
 }
 
 fn known(id: &str) -> Result<&str, Problem> {

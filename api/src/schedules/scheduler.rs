@@ -128,9 +128,9 @@ impl Scheduler {
     /// `None` when there is no such schedule any more.
     async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Problem> {
         let mut job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
-        self.app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
+        self.app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
         let priority = job.spec.priority;
-        let submitted = self.app.ask("submit a tick", self.schedules.submit(due, tick_ms, job)).await?;
+        let submitted = self.app.db.ask("submit a tick", self.schedules.submit(due, tick_ms, job)).await?;
         if let Some(Submitted::New(_)) = submitted {
             metrics::submitted(priority, 1);
         }
@@ -152,7 +152,7 @@ impl Duty for Scheduler {
     async fn wait(&mut self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}
-            () = self.app.rescheduled[usize::from(self.shard)].notified() => {}
+            () = self.app.wakeups.rescheduled(self.shard) => {}
         }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Rewrapped {
     responses(
         (status = 201, description = "The secret was created.", body = SecretView),
         (status = 200, description = "The secret was replaced.", body = SecretView),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn set(
     State(app): State<App>,
@@ -80,8 +80,8 @@ pub(crate) async fn set(
         return Err(Problem::field("/value", format!("must be 1 to {VALUE_BYTES_MAX} bytes, without a zero byte")));
     }
     let sealed = app.config.secret_keys.seal(&caller.tenant, &name, value).map_err(|error| defect(&error))?;
-    let put = || app.registry.put_secret(&caller.tenant, &name, &sealed);
-    let status = match app.ask_again("store a secret", put).await? {
+    let put = || app.db.registry.put_secret(&caller.tenant, &name, &sealed);
+    let status = match app.db.ask_again("store a secret", put).await? {
         SecretPut::Created => StatusCode::CREATED,
         SecretPut::Replaced => StatusCode::OK,
         SecretPut::TooMany => {
@@ -97,13 +97,15 @@ pub(crate) async fn set(
 
 /// List secrets
 #[utoipa::path(get, operation_id = "list_secrets", path = "/v1/secrets", tag = "secrets",
-    responses((status = 200, description = "The names of the secrets, never their values.", body = SecretList), crate::openapi::Problems))]
+    responses((status = 200, description = "The names of the secrets, never their values.", body = SecretList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<SecretsRead>,
 ) -> Result<JsonAnswer<SecretList>, Problem> {
-    let (secrets, users) =
-        tokio::try_join!(app.ask("list secrets", app.registry.secrets(&caller.tenant)), users(&app, &caller.tenant))?;
+    let (secrets, users) = tokio::try_join!(
+        app.db.ask("list secrets", app.db.registry.secrets(&caller.tenant)),
+        users(&app, &caller.tenant)
+    )?;
     let sorted: BTreeMap<String, SealedSecret> = secrets.into_iter().collect();
     let secrets = sorted.into_iter().map(|(name, secret)| view(name, &secret, &users)).collect();
     Ok(JsonAnswer(SecretList { secrets }))
@@ -114,13 +116,13 @@ pub(crate) async fn list(
 /// Endpoints that use it cannot be loaded until it is set again.
 #[utoipa::path(delete, operation_id = "delete_secret", path = "/v1/secrets/{name}", tag = "secrets",
     params(("name" = String, Path, description = "The secret's name.")),
-    responses((status = 204, description = "The secret was deleted."), crate::openapi::Problems))]
+    responses((status = 204, description = "The secret was deleted."), crate::server::responses::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller<SecretsWrite>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    if !app.ask("delete a secret", app.registry.delete_secret(&caller.tenant, &name)).await? {
+    if !app.db.ask("delete a secret", app.db.registry.delete_secret(&caller.tenant, &name)).await? {
         return Err(Problem::not_found("secret"));
     }
     tracing::info!(tenant = caller.tenant, name, "secret deleted");
@@ -132,18 +134,18 @@ pub(crate) async fn delete(
 /// For operators, after adding a new key as the first of the API's `secret_keys`: the old key is not needed afterwards.
 /// Repeating is safe.
 #[utoipa::path(post, operation_id = "rewrap_secrets", path = "/v1/secrets/rewrap", tag = "secrets",
-    responses((status = 200, description = "The number of secrets sealed again.", body = Rewrapped), crate::openapi::Problems))]
+    responses((status = 200, description = "The number of secrets sealed again.", body = Rewrapped), crate::server::responses::Problems))]
 pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> Result<JsonAnswer<Rewrapped>, Problem> {
     let keys = &app.config.secret_keys;
     let mut done = Rewrapped { key_id: keys.current().to_owned(), rewrapped: 0, unreadable: Vec::new() };
-    for tenant in app.ask("list the tenants with secrets", app.registry.secret_tenants()).await? {
-        for (name, old) in app.ask("list secrets", app.registry.secrets(&tenant)).await? {
+    for tenant in app.db.ask("list the tenants with secrets", app.db.registry.secret_tenants()).await? {
+        for (name, old) in app.db.ask("list secrets", app.db.registry.secrets(&tenant)).await? {
             match keys.reseal(&tenant, &name, &old) {
                 Ok(None) => {}
                 Ok(Some(new)) => {
-                    let swap = app.registry.swap_secret(&tenant, &name, &old, &new);
+                    let swap = app.db.registry.swap_secret(&tenant, &name, &old, &new);
                     // One that was set meanwhile is sealed with the current key.
-                    done.rewrapped += u64::from(app.ask("store a secret", swap).await?);
+                    done.rewrapped += u64::from(app.db.ask("store a secret", swap).await?);
                 }
                 Err(Error::Random(error)) => return Err(defect(&Error::Random(error))),
                 Err(Error::UnknownKey(_) | Error::Forged) => done.unreadable.push(format!("{tenant}/{name}")),
@@ -163,7 +165,7 @@ pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> 
 /// The endpoints that name each secret.
 async fn users(app: &App, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, Problem> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for version in app.ask("list endpoints", app.registry.endpoints(tenant)).await? {
+    for version in app.db.ask("list endpoints", app.db.registry.endpoints(tenant)).await? {
         for name in version.spec.secrets {
             users.entry(name).or_default().push(version.name.clone());
         }

@@ -1,7 +1,5 @@
 //! What machines ask of this replica: is it alive, can it serve, how is it doing. No token is needed.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,18 +7,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use stokehold_queue::Health as ShardHealth;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
+use crate::server::readiness::Reachable;
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
-
-/// How long a part may take to show that it is there.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long an answer of Redis and S3 is good for: probes of any number cost one look a second.
-const GOOD_FOR: Duration = Duration::from_secs(1);
 
 /// The health of this replica.
 #[derive(Serialize, ToSchema)]
@@ -76,22 +67,11 @@ pub(crate) struct Ready {
     failing: Vec<&'static str>,
 }
 
-/// Whether Redis and S3 answered last.
-#[derive(Default)]
-pub(crate) struct Readiness(Mutex<Option<(Instant, Reachable)>>);
-
-/// What a replica reaches.
-#[derive(Clone, Copy)]
-struct Reachable {
-    redis: bool,
-    s3: bool,
-}
-
 /// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "The process is alive.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
-    let shards = app.queue.health();
+    let shards = app.db.queue.health();
     let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
     let fullest = shards.iter().max_by_key(|shard| used(shard)).map(|shard| shard.vitals.clone()).unwrap_or_default();
     let refusal = shards.iter().enumerate().find_map(|(shard, health)| Some((shard, health.refusal?)));
@@ -122,24 +102,11 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
         (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
-    let Reachable { redis, s3 } = reachable(&app).await;
+    let Reachable { redis, s3 } = app.readiness.reachable().await;
     let ready = redis && !app.shutdown.is_cancelled() && !app.supervisor.blocks_readiness();
     let ready = Ready { ready, redis, s3, failing: app.supervisor.failing() };
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ready)).into_response()
-}
-
-async fn reachable(app: &App) -> Reachable {
-    let mut latest = app.ready.0.lock().await;
-    match *latest {
-        Some((at, reachable)) if at.elapsed() < GOOD_FOR => reachable,
-        _ => {
-            let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
-            let reachable = Reachable { redis: matches!(redis, Ok(Ok(()))), s3: matches!(s3, Ok(Ok(()))) };
-            *latest = Some((Instant::now(), reachable));
-            reachable
-        }
-    }
 }
 
 /// Get Prometheus metrics
@@ -147,7 +114,7 @@ async fn reachable(app: &App) -> Reachable {
 /// The metrics of this replica are public; the metrics of the installation name tenants and machines and require a
 /// token with the scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
-    responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::openapi::Problems))]
+    responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::server::responses::Problems))]
 pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
     let mut text = app.exposition.happened();
     match operator {

@@ -3,13 +3,14 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use ipnet::IpNet;
 
-use crate::state::App;
+use crate::config::Config;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -26,9 +27,9 @@ pub(crate) struct Address(pub(crate) Option<IpAddr>);
 
 impl Address {
     /// Of a request's head.
-    pub(crate) fn of(app: &App, parts: &Parts) -> Self {
+    pub(crate) fn of(config: &Config, parts: &Parts) -> Self {
         let peer = parts.extensions.get::<Peer>().map(|Peer(peer)| peer.ip().to_canonical());
-        Self(peer.map(|peer| client(peer, &parts.headers, &app.config.trusted_proxies)))
+        Self(peer.map(|peer| client(peer, &parts.headers, &config.trusted_proxies)))
     }
 
     /// What is counted as one: an IPv6 client has a whole /64 to choose from. This machine itself is not counted: a proxy on it that is not
@@ -46,11 +47,14 @@ impl Address {
     }
 }
 
-impl FromRequestParts<App> for Address {
+impl<S: Sync> FromRequestParts<S> for Address
+where
+    Arc<Config>: FromRef<S>,
+{
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        Ok(Self::of(app, parts))
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&Arc::<Config>::from_ref(state), parts))
     }
 }
 

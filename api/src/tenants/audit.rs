@@ -72,7 +72,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         return Problem::new(Code::RateLimited, detail).into_response();
     }
     let (change, named) = begun(&app, &mut parts, &admitted.token, action).await;
-    match app.ask("record a change in the audit log", app.registry.begin_change(&change)).await {
+    match app.db.ask("record a change in the audit log", app.db.registry.begin_change(&change)).await {
         Ok(true) => {}
         Ok(false) => return unwritten("too many changes are in progress").into_response(),
         Err(_) => return unwritten("the audit log is unavailable").into_response(),
@@ -120,7 +120,7 @@ async fn begun(app: &App, parts: &mut Parts, token: &TokenRecord, action: String
         },
         action,
         object: object.chars().filter(|c| !c.is_control()).take(OBJECT_CHARS_MAX).collect(),
-        address: Address::of(app, parts).text(),
+        address: Address::of(&app.config, parts).text(),
         request_id: parts.extensions.get::<RequestId>().map_or(String::new(), |id| id.0.clone()),
         end: None,
     };
@@ -137,7 +137,8 @@ fn unwritten(why: &str) -> Problem {
 /// as unknown.
 async fn end(app: &App, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
     let Some(end) = outcome(status) else {
-        if let Err(problem) = app.ask("remove a change from the audit log", app.registry.drop_change(&change.id)).await
+        if let Err(problem) =
+            app.db.ask("remove a change from the audit log", app.db.registry.drop_change(&change.id)).await
         {
             tracing::warn!(problem = problem.detail(), "a change that was not made is left open in the audit log");
         }
@@ -153,7 +154,9 @@ async fn end(app: &App, change: Change, (named, touched): (Option<String>, Optio
     }
     let Change { tenant, action, object, actor, .. } = &change;
     tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change was made");
-    if let Err(problem) = app.ask_again("record the outcome of a change", || app.registry.end_change(&change)).await {
+    if let Err(problem) =
+        app.db.ask_again("record the outcome of a change", || app.db.registry.end_change(&change)).await
+    {
         tracing::warn!(
             change = change.id,
             problem = problem.detail(),
@@ -184,7 +187,7 @@ impl Duty for Abandoned {
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
         let before_ms = now_ms().saturating_sub(u64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(u64::MAX));
-        let changes = self.0.registry.abandoned_changes(before_ms).await?;
+        let changes = self.0.db.registry.abandoned_changes(before_ms).await?;
         if changes > 0 {
             tracing::warn!(changes, "replicas that died left changes open; their outcome is recorded as unknown");
         }

@@ -107,7 +107,7 @@ impl ChangeView {
         ("after" = Option<String>, Query, description = "A `newest` or `next_cursor`: returns later entries, oldest first."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page.", body = ChangeList), crate::openapi::Problems))]
+    responses((status = 200, description = "One page.", body = ChangeList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<AuditRead>,
@@ -133,7 +133,7 @@ pub(crate) async fn list(
     }
     let which = after.as_deref().map_or(Which::Before(cursor.as_deref()), Which::After);
     let log = (tenant != ALL).then_some(tenant.as_str());
-    let page = app.ask("read the audit log", app.registry.audit(log, which, limit)).await?;
+    let page = app.db.ask("read the audit log", app.db.registry.audit(log, which, limit)).await?;
     let newest = match which {
         Which::Before(_) => page.changes.first(),
         Which::After(_) => page.changes.last(),

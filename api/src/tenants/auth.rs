@@ -8,7 +8,6 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use futures::{Stream, StreamExt as _};
-use moka::sync::Cache;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 use tokio::time::interval;
 
@@ -20,19 +19,9 @@ use crate::tenants;
 use crate::tenants::scope::{Scope, has};
 use crate::tenants::token::Token;
 use crate::tenants::turns::{Entry, Turn};
-use crate::workers::evicted;
-use crate::workers::rented;
-
-/// Cache time of token and tenant records. Including the time to read one, a revoked token is refused within 5 s.
-pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
 
 /// Between two looks at the token behind an answer that goes on: mostly at what is believed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Records of recently verified tokens. The proof itself is checked with every request.
-pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
-    Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build()
-}
 
 /// The bearer of an API token with the scope `S`.
 pub(crate) struct Caller<S> {
@@ -133,7 +122,7 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
     } else {
         believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)?
     };
-    app.admit(&token.tenant).await?;
+    app.tenants.admit(&token.tenant).await?;
     let entry = app.turns.enter(&token.tenant, parts).await?;
     Ok(Admitted { token, entry })
 }
@@ -142,7 +131,7 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
 pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     let now = match app.tokens.get(&token.id) {
         Some(record) => record,
-        None => match app.ask("read a token", app.registry.token(&token.id)).await {
+        None => match app.db.ask("read a token", app.db.registry.token(&token.id)).await {
             Ok(Some(record)) => app.tokens.entry_by_ref(&token.id).or_insert(Arc::new(record)).into_value(),
             Ok(None) => return false,
             Err(_) => return true,
@@ -151,7 +140,7 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     // Rotated meanwhile, it is good for as long as the one before.
     let overlaps = now.spent.as_ref().is_some_and(|spent| spent.hash == token.hash && now_ms() < spent.until_ms);
     let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
-    let is_disabled = app.tenant(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
+    let is_disabled = app.tenants.get(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
     lasts && (now.hash == token.hash || overlaps) && !is_disabled
 }
 
@@ -198,9 +187,9 @@ impl FromRequestParts<App> for JoinedWorker {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let (token, _) = believe(app, parts, TokenKind::Worker).await?;
         if let Some(machine) = &token.machine {
-            rented::check_here(app, machine).await?;
+            app.instances.check_here(machine).await?;
         }
-        evicted::check_stays(app, &token.name).await?;
+        app.evictions.check_stays(&token.name).await?;
         Ok(Self { worker_id: token.name.clone(), token })
     }
 }
@@ -217,7 +206,7 @@ impl FromRequestParts<App> for Joiner {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let (token, hash) = believe(app, parts, TokenKind::Join).await?;
-        tenants::check_enabled(&*app.tenant(&token.tenant).await?)?;
+        tenants::check_enabled(&*app.tenants.get(&token.tenant).await?)?;
         Ok(Self { token, hash })
     }
 }
@@ -240,7 +229,7 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
     if kind != TokenKind::Api {
         return proven;
     }
-    proven.map_err(|problem| app.failed_log_in(Address::of(app, parts), problem))
+    proven.map_err(|problem| app.tenants.failed_log_in(Address::of(&app.config, parts), problem))
 }
 
 /// As [`believe`], of a token's text.
@@ -273,7 +262,7 @@ pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Ar
     }
     // Not known, or rotated since it was read.
     let unknown = || refused("this token is unknown, revoked or expired; create a new one");
-    let Some(record) = app.ask("read a token", app.registry.token(token.id)).await? else {
+    let Some(record) = app.db.ask("read a token", app.db.registry.token(token.id)).await? else {
         app.tokens.invalidate(token.id);
         return Err(unknown());
     };

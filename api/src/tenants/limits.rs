@@ -13,6 +13,7 @@ use stokehold_queue::registry::Quotas;
 use stokehold_queue::{Queue, now_ms};
 use utoipa::ToSchema;
 
+use crate::costs::budgets;
 use crate::error::Problem;
 use crate::names;
 use crate::server::json::Json;
@@ -240,18 +241,18 @@ impl LimitsBody {
 
 /// Get your own limits
 #[utoipa::path(get, operation_id = "get_own_limits", path = "/v1/limits", tag = "limits",
-    responses((status = 200, description = "The limits and their current usage.", body = OwnLimits), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits and their current usage.", body = OwnLimits), crate::server::responses::Problems))]
 pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
-    let budgets = app.budgets_of(&tenant).await?;
+    let budgets = budgets::of_tenant(&app.db, &tenant).await?;
     let budgets = &budgets;
     let LimitsView { limits, mut usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
     if limits.max_storage_bytes.is_some() {
-        usage.storage_bytes = Some(app.listed(&tenant).await?.1);
+        usage.storage_bytes = Some(app.storage.used(&tenant).await?.1);
     }
     usage.memory_bytes =
-        Some(app.ask("read the usage of a tenant", app.home(&tenant).await?.memory_of(&tenant)).await?);
-    let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
+        Some(app.db.ask("read the usage of a tenant", app.db.home(&tenant).await?.memory_of(&tenant)).await?);
+    let deployed = app.db.ask("list endpoints", app.db.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
         let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
@@ -264,7 +265,7 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
 /// Get a tenant's limits
 #[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     _: Caller<LimitsRead>,
@@ -278,7 +279,7 @@ pub(crate) async fn get(
 /// Replaces all limits: absent members remove a limit.
 #[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
@@ -287,7 +288,7 @@ pub(crate) async fn set(
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let (gate, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
     let tenant = gate.tenant();
-    app.ask_again("set a tenant's quotas", || app.registry.set_quotas(tenant, quotas)).await?;
+    app.db.ask_again("set a tenant's quotas", || app.db.registry.set_quotas(tenant, quotas)).await?;
     app.tenants.forget(tenant);
     write(&app, &gate, limits).await
 }
@@ -298,7 +299,7 @@ pub(crate) async fn set(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "The limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn get_endpoint(
     State(app): State<App>,
     _: Caller<LimitsRead>,
@@ -313,7 +314,7 @@ pub(crate) async fn get_endpoint(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::openapi::Problems))]
+    responses((status = 200, description = "The new limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn set_endpoint(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
@@ -337,18 +338,18 @@ fn endpoint_gate(tenant: String, endpoint: String) -> Result<Gate, Problem> {
 }
 
 async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
-    let (limits, usage) = app.ask("read limits", app.queue.usage(gate)).await?;
+    let (limits, usage) = app.db.ask("read limits", app.db.queue.usage(gate)).await?;
     let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
     let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
     let quotas = match gate {
-        Gate::Tenant(tenant) => app.ask("read a tenant", app.registry.tenant(tenant)).await?.quotas,
+        Gate::Tenant(tenant) => app.db.ask("read a tenant", app.db.registry.tenant(tenant)).await?.quotas,
         Gate::Endpoint { .. } => Quotas::default(),
     };
     Ok(LimitsView { limits: LimitsBody::new(limits, quotas), usage: usage.into(), budget })
 }
 
 async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let LimitsView { limits, budget, .. } = read(app, gate, &app.budgets_of(gate.tenant()).await?).await?;
+    let LimitsView { limits, budget, .. } = read(app, gate, &budgets::of_tenant(&app.db, gate.tenant()).await?).await?;
     // Not flattened: a body has no room for more, which would hold for this, too.
     Ok(JsonAnswer(LimitsShown {
         weight: limits.weight,
@@ -364,17 +365,8 @@ async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Proble
     }))
 }
 
-impl App {
-    /// The budgets of a tenant and its endpoints, and what was spent of them today.
-    pub(crate) async fn budgets_of(&self, tenant: &str) -> Result<Vec<Budgeted>, Problem> {
-        let mut budgets = self.ask("read the budgets", self.home(tenant).await?.budgets(day_of(now_ms()))).await?;
-        budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
-        Ok(budgets)
-    }
-}
-
 async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let limits = (limits != Limits::default()).then_some(limits);
-    app.ask_again("set limits", || app.queue.limit(gate, limits.as_ref())).await?;
+    app.db.ask_again("set limits", || app.db.queue.limit(gate, limits.as_ref())).await?;
     shown(app, gate).await
 }

@@ -54,7 +54,7 @@ pub(crate) struct TenantList {
     responses(
         (status = 201, description = "The tenant was created.", body = TenantView),
         (status = 200, description = "The tenant already exists.", body = TenantView),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -64,7 +64,7 @@ pub(crate) async fn create(
     if !names::is_name(&name) {
         return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -"));
     }
-    let created = app.ask_again("create a tenant", || app.registry.create_tenant(&name)).await?;
+    let created = app.db.ask_again("create a tenant", || app.db.registry.create_tenant(&name)).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let touched = Touched { object: name.clone(), tenant: name.clone() };
     Ok((status, Extension(touched), JsonAnswer(read(&app, &name).await?)))
@@ -72,9 +72,9 @@ pub(crate) async fn create(
 
 /// List tenants
 #[utoipa::path(get, operation_id = "list_tenants", path = "/v1/tenants", tag = "access",
-    responses((status = 200, description = "All tenants that were created or have ever had a job.", body = TenantList), crate::openapi::Problems))]
+    responses((status = 200, description = "All tenants that were created or have ever had a job.", body = TenantList), crate::server::responses::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<TenantList>, Problem> {
-    let tenants = app.ask("list tenants", app.registry.tenants()).await?;
+    let tenants = app.db.ask("list tenants", app.db.registry.tenants()).await?;
     // All at once on one connection: the questions travel together.
     let tenants = try_join_all(tenants.into_iter().map(|record| view(&app, record))).await?;
     Ok(JsonAnswer(TenantList { tenants }))
@@ -86,7 +86,7 @@ pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Resu
 /// Nothing is deleted.
 #[utoipa::path(post, operation_id = "disable_tenant", path = "/v1/tenants/{tenant}/disable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::server::responses::Problems))]
 pub(crate) async fn disable(
     State(app): State<App>,
     caller: Caller<TenantsWrite>,
@@ -101,7 +101,7 @@ pub(crate) async fn disable(
 /// Enable a tenant
 #[utoipa::path(post, operation_id = "enable_tenant", path = "/v1/tenants/{tenant}/enable", tag = "access",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::openapi::Problems))]
+    responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::server::responses::Problems))]
 pub(crate) async fn enable(
     State(app): State<App>,
     _: Caller<TenantsWrite>,
@@ -114,9 +114,9 @@ async fn switch(app: &App, tenant: &str, disabled: bool) -> Result<JsonAnswer<Te
     if !is_there(app, tenant).await? {
         return Err(Problem::not_found("tenant"));
     }
-    app.ask_again("disable or enable a tenant", || app.registry.disable_tenant(tenant, disabled)).await?;
+    app.db.ask_again("disable or enable a tenant", || app.db.registry.disable_tenant(tenant, disabled)).await?;
     app.tenants.forget(tenant);
-    app.ask_again("disable or enable a tenant", || app.queue.disable(tenant, disabled)).await?;
+    app.db.ask_again("disable or enable a tenant", || app.db.queue.disable(tenant, disabled)).await?;
     Ok(JsonAnswer(read(app, tenant).await?))
 }
 
@@ -125,19 +125,19 @@ pub(crate) async fn is_there(app: &App, name: &str) -> Result<bool, Problem> {
     if !names::is_name(name) {
         return Ok(false);
     }
-    if app.ask("list tenants", app.registry.tenants()).await?.iter().any(|tenant| tenant.name == name) {
+    if app.db.ask("list tenants", app.db.registry.tenants()).await?.iter().any(|tenant| tenant.name == name) {
         return Ok(true);
     }
-    Ok(!app.ask("list tokens", app.registry.tokens_of(name)).await?.is_empty())
+    Ok(!app.db.ask("list tokens", app.db.registry.tokens_of(name)).await?.is_empty())
 }
 
 async fn read(app: &App, name: &str) -> Result<TenantView, Problem> {
-    view(app, app.ask("read a tenant", app.registry.tenant(name)).await?).await
+    view(app, app.db.ask("read a tenant", app.db.registry.tenant(name)).await?).await
 }
 
 async fn view(app: &App, record: TenantRecord) -> Result<TenantView, Problem> {
     let gate = Gate::Tenant(record.name.clone());
-    let (_, usage) = app.ask("count a tenant's jobs", app.queue.usage(&gate)).await?;
+    let (_, usage) = app.db.ask("count a tenant's jobs", app.db.queue.usage(&gate)).await?;
     Ok(TenantView {
         name: record.name,
         created_at: record.created_ms.map(rfc3339),

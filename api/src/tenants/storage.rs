@@ -4,14 +4,17 @@
 //! The list is up to a minute old, so whatever was announced in that minute is counted even if it never came, and what is deleted is seen a
 //! minute later. A URL that was given earlier and is used later is counted with the next list: by so much a limit may be overshot.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use stokehold_objects::Objects;
 use stokehold_queue::now_ms;
 use tokio::sync::Mutex;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
-use crate::state::App;
+use crate::tenants::Tenants;
 
 /// How long a list is believed.
 const LISTED_FOR: Duration = Duration::from_secs(60);
@@ -21,33 +24,36 @@ const PAGES_MAX: usize = 1_000;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// What was listed of tenants that are held to something: bytes, and in which minute since 1970.
-pub(crate) struct Stored {
+/// How much each tenant with a limit stores.
+pub(crate) struct Storage {
+    db: Arc<Database>,
+    objects: Arc<Objects>,
+    tenants: Arc<Tenants>,
+    /// Listed bytes, and the minute of the listing since 1970.
     listed: Cache<String, (u64, u64)>,
-    /// One lists at a time: who waits for it finds what it has read.
+    /// Held while listing, so that concurrent requests cause one listing.
     listing: Mutex<()>,
 }
 
-impl Stored {
-    pub(crate) fn new() -> Self {
-        Self { listed: Cache::builder().max_capacity(10_000).time_to_live(LISTED_FOR).build(), listing: Mutex::new(()) }
+impl Storage {
+    pub(crate) fn new(db: Arc<Database>, objects: Arc<Objects>, tenants: Arc<Tenants>) -> Self {
+        let listed = Cache::builder().max_capacity(10_000).time_to_live(LISTED_FOR).build();
+        Self { db, objects, tenants, listed, listing: Mutex::new(()) }
     }
-}
 
-impl App {
     /// Reserves storage for a tenant's upload, unless that exceeds its limit.
     pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Problem> {
-        let Some(most) = self.tenant(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
-        let (minute, listed) = self.listed(tenant).await?;
+        let Some(most) = self.tenants.get(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
+        let (minute, listed) = self.used(tenant).await?;
         let signed = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let announce = |bytes| self.registry.announce(tenant, (now_ms() / MINUTE_MS, bytes), minute);
-        let announced = self.ask("reserve storage for an upload", announce(signed)).await?;
+        let announce = |bytes| self.db.registry.announce(tenant, (now_ms() / MINUTE_MS, bytes), minute);
+        let announced = self.db.ask("reserve storage for an upload", announce(signed)).await?;
         let stored = listed.saturating_add(announced);
         if stored <= most {
             return Ok(());
         }
         // If this fails, the upload's bytes stay counted for a minute.
-        let _ = self.ask("release the storage reserved for an upload", announce(-signed)).await?;
+        let _ = self.db.ask("release the storage reserved for an upload", announce(-signed)).await?;
         let before = stored.saturating_sub(bytes);
         let detail = format!(
             "this would add {bytes} bytes: tenant {tenant:?} stores {before} and may store {most}; nothing was \
@@ -57,12 +63,12 @@ impl App {
     }
 
     /// What a tenant stores, as of a minute ago, and in which minute that was.
-    pub(crate) async fn listed(&self, tenant: &str) -> Result<(u64, u64), Problem> {
-        if let Some(listed) = self.stored.listed.get(tenant) {
+    pub(crate) async fn used(&self, tenant: &str) -> Result<(u64, u64), Problem> {
+        if let Some(listed) = self.listed.get(tenant) {
             return Ok(listed);
         }
-        let _one_at_a_time = self.stored.listing.lock().await;
-        if let Some(listed) = self.stored.listed.get(tenant) {
+        let _one_at_a_time = self.listing.lock().await;
+        if let Some(listed) = self.listed.get(tenant) {
             return Ok(listed);
         }
         let (minute, mut bytes) = (now_ms() / MINUTE_MS, 0_u64);
@@ -77,7 +83,7 @@ impl App {
                 }
             }
         }
-        self.stored.listed.insert(tenant.to_owned(), (minute, bytes));
+        self.listed.insert(tenant.to_owned(), (minute, bytes));
         Ok((minute, bytes))
     }
 }

@@ -2,14 +2,12 @@
 //! request waits for it, and what a replica had not written when it died is missing.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stokehold_queue::now_ms;
+use stokehold_queue::{Registry, now_ms};
 use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
-
-use crate::state::App;
 
 /// Between two writes.
 const ROUND: Duration = Duration::from_secs(60);
@@ -40,7 +38,10 @@ impl TokenLastUsed {
 
 /// Writes the recorded uses, every minute and at shutdown. A failed write is not repeated: the next use of a token
 /// replaces it.
-pub(crate) struct Writer(pub(crate) App);
+pub(crate) struct Writer {
+    pub(crate) noted: Arc<TokenLastUsed>,
+    pub(crate) registry: Registry,
+}
 
 impl Duty for Writer {
     const NAME: &'static str = "uses";
@@ -50,9 +51,9 @@ impl Duty for Writer {
     const BLOCKS_READINESS: bool = false;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        let uses = self.0.token_last_used.take();
+        let uses = self.noted.take();
         if !uses.is_empty() {
-            self.0.registry.note_uses(&uses).await?;
+            self.registry.note_uses(&uses).await?;
         }
         Ok(ROUND)
     }

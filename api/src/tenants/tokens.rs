@@ -172,7 +172,7 @@ impl TokenView {
 /// A token can grant only scopes that it has itself. Do not repeat this blindly: if the outcome is unknown, list the
 /// tokens and revoke the one whose secret you did not receive.
 #[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
-    responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::server::responses::Problems))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -181,7 +181,7 @@ pub(crate) async fn create(
     let tenant = whose(&app, &caller.token, request.tenant.as_deref()).await?;
     let wanted = request.checked()?;
     check_grant(&caller.token, &wanted)?;
-    let known = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
+    let known = app.db.ask("list tokens", app.db.registry.tokens_of(&tenant)).await?;
     if known.len() >= TOKENS_MAX {
         return Err(Problem::field(
             "/name",
@@ -195,14 +195,14 @@ pub(crate) async fn create(
     record.trust = wanted.trust.unwrap_or(record.trust);
     record.region = request.region.unwrap_or_default();
     record.single_use = request.single_use;
-    app.ask_again("store a token", || app.registry.put_token(&record)).await?;
+    app.db.ask_again("store a token", || app.db.registry.put_token(&record)).await?;
     Ok((StatusCode::CREATED, touched(&record), JsonAnswer(shown(record, &secret))))
 }
 
 /// List tokens
 #[utoipa::path(get, operation_id = "list_tokens", path = "/v1/tokens", tag = "access",
     params(("tenant" = Option<String>, Query, description = "For operators: the tenant whose tokens to list.")),
-    responses((status = 200, description = "The stored records of the tokens, without their secrets.", body = TokenList), crate::openapi::Problems))]
+    responses((status = 200, description = "The stored records of the tokens, without their secrets.", body = TokenList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<TokensRead>,
@@ -214,8 +214,8 @@ pub(crate) async fn list(
     if tenant != caller.tenant {
         demand(&caller.token, Scope::TenantsRead)?;
     }
-    let tokens = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
-    let mut uses = app.ask("read when tokens were last used", app.registry.uses(&tokens)).await?;
+    let tokens = app.db.ask("list tokens", app.db.registry.tokens_of(&tenant)).await?;
+    let mut uses = app.db.ask("read when tokens were last used", app.db.registry.uses(&tokens)).await?;
     let view = |record: TokenRecord| {
         let used_ms = uses.remove(&record.id);
         TokenView::new(record, used_ms)
@@ -229,7 +229,7 @@ pub(crate) async fn list(
 /// invalid immediately. If the outcome is unknown, rotate again.
 #[utoipa::path(post, operation_id = "rotate_token", path = "/v1/tokens/{id}/rotate", tag = "access", request_body = RotateRequest,
     params(("id" = String, Path, description = "The token's id.")),
-    responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::openapi::Problems))]
+    responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::server::responses::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -247,7 +247,7 @@ pub(crate) async fn rotate(
     let (overlap, ttl) = (Duration::from_secs(overlap_s), request.ttl_s.map(Duration::from_secs));
     let rotated = token::rotated(&record, overlap, ttl, &app.config.token_key);
     let (next, secret) = rotated.map_err(|error| not_made(&error))?;
-    if !app.ask("rotate a token", app.registry.swap_token(&record.hash, &next)).await? {
+    if !app.db.ask("rotate a token", app.db.registry.swap_token(&record.hash, &next)).await? {
         return Err(Problem::new(
             Code::Unavailable,
             "this token was rotated or revoked at the same moment; list the tokens, then try again",
@@ -266,7 +266,7 @@ pub(crate) async fn rotate(
         ("id" = String, Path, description = "The token's id."),
         ("with_workers" = Option<bool>, Query, description = "For a join token: evict the workers that joined with it. Default: false."),
     ),
-    responses((status = 204, description = "The token was revoked."), crate::openapi::Problems))]
+    responses((status = 204, description = "The token was revoked."), crate::server::responses::Problems))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
@@ -284,7 +284,7 @@ pub(crate) async fn revoke(
             let wanted = Wanted::of(&record);
             let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
             check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;
-            app.ask_again("revoke a token", || app.registry.delete_token(&id)).await?;
+            app.db.ask_again("revoke a token", || app.db.registry.delete_token(&id)).await?;
             app.tokens.invalidate(&id);
             touched(&record)
         }
@@ -302,9 +302,9 @@ pub(crate) async fn revoke(
 
 /// Evicts the workers that have joined with a token.
 async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
-    for worker in app.ask("list workers", app.registry.workers()).await? {
+    for worker in app.db.ask("list workers", app.db.registry.workers()).await? {
         if worker.joined_with.as_deref() == Some(token_id) {
-            app.evict(&worker).await?;
+            app.evictions.evict(&worker).await?;
         }
     }
     Ok(())
@@ -406,7 +406,7 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
 /// A token that the caller may see: one of their tenant, or any for an operator. Workers' tokens are never visible.
 async fn reachable(app: &App, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
     let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    let found = if is_id { app.ask("read a token", app.registry.token(id)).await? } else { None };
+    let found = if is_id { app.db.ask("read a token", app.db.registry.token(id)).await? } else { None };
     let is_theirs = |record: &TokenRecord| record.tenant == caller.tenant || has(caller, Scope::TenantsWrite);
     let found = found.filter(|record| record.kind != TokenKind::Worker && is_theirs(record));
     found.ok_or_else(|| Problem::not_found("token"))

@@ -100,7 +100,7 @@ impl Sender {
     /// # Errors
     /// When Redis does not answer: what was claimed comes back by itself.
     pub(crate) async fn run_once(&self) -> Result<Summary, Problem> {
-        let claimed = self.app.ask("claim traces", self.traces.claim(CLAIM_MAX, CLAIM_MS)).await?;
+        let claimed = self.app.db.ask("claim traces", self.traces.claim(CLAIM_MAX, CLAIM_MS)).await?;
         let mut summary =
             Summary { dropped: claimed.dropped, is_full: claimed.jobs.len() == CLAIM_MAX, ..Summary::default() };
         metrics::traces_dropped(TraceDrop::TooMany, claimed.dropped);
@@ -127,9 +127,9 @@ impl Sender {
         }
         summary.waiting += put_off.len();
         let again_ms = self.now_ms() + HOOKS_PAUSE_MS;
-        self.app.ask("postpone traces", self.traces.put_off(&put_off, again_ms)).await?;
+        self.app.db.ask("postpone traces", self.traces.put_off(&put_off, again_ms)).await?;
         self.send(&stories, &sent, &mut summary, &mut over).await;
-        self.app.ask_again("forget traces", || self.traces.forget(&over)).await?;
+        self.app.db.ask_again("forget traces", || self.traces.forget(&over)).await?;
         Ok(summary)
     }
 
@@ -163,7 +163,7 @@ impl Sender {
     }
 
     async fn fate(&self, id: JobId) -> Result<Fate, Problem> {
-        let Some(job) = self.app.ask("read a job", self.queue.get(id)).await? else { return Ok(Fate::Leave) };
+        let Some(job) = self.app.db.ask("read a job", self.queue.get(id)).await? else { return Ok(Fate::Leave) };
         let Some(ended_ms) = job.ended_ms else { return Ok(Fate::Leave) };
         if !self.app.config.traces.sampler.samples(job.spec.trace, job.trace_id()) {
             return Ok(Fate::Leave);

@@ -36,7 +36,7 @@ pub(crate) struct TraceView {
 /// `stokehold.warm` was already done before.
 #[utoipa::path(get, operation_id = "get_job_trace", path = "/v1/jobs/{id}/trace", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
-    responses((status = 200, description = "The job's trace.", body = TraceView), crate::openapi::Problems))]
+    responses((status = 200, description = "The job's trace.", body = TraceView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<JobsRead>,

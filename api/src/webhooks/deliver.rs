@@ -184,7 +184,7 @@ impl Shared {
     async fn request(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
         let delivery = &claimed.delivery;
         let Some(Message { body, traceparent }) = self.message(claimed).await? else { return Ok(None) };
-        let generation = self.app.registry.webhook_generation(&delivery.tenant).await?;
+        let generation = self.app.db.registry.webhook_generation(&delivery.tenant).await?;
         // The receiver compares with its own clock, so this is the wall clock's time.
         let now_ms = now_ms();
         let secrets = Secrets::of(&self.app.config.token_key, &delivery.tenant, generation, now_ms);

@@ -43,7 +43,7 @@ async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>
         return Ok((batches::told(app, &delivery.tenant, &delivery.subject).await?, None));
     }
     let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok((None, None)) };
-    let Some(job) = app.find_job(&delivery.tenant, id).await? else { return Ok((None, None)) };
+    let Some(job) = app.jobs.find(&delivery.tenant, id).await? else { return Ok((None, None)) };
     let view = to_raw_value(&JobView::new(&job, &app.config)).map_err(|error| unwritable(delivery, &error))?;
     let place = context::of_delivery(&app.config.traces.sampler, id, &job.spec, &delivery.id);
     Ok((Some(view), Some(place.to_string())))

@@ -125,13 +125,14 @@ impl From<Try> for TryView {
 ///
 /// There is one per tenant. Configure it in the Standard Webhooks library that receives the webhooks.
 #[utoipa::path(get, operation_id = "get_webhook_secret", path = "/v1/webhooks/secret", tag = "webhooks",
-    responses((status = 200, description = "The secret.", body = WebhookSecret), crate::openapi::Problems))]
+    responses((status = 200, description = "The secret.", body = WebhookSecret), crate::server::responses::Problems))]
 pub(crate) async fn secret(
     State(app): State<App>,
     caller: Caller<WebhooksRead>,
 ) -> Result<Json<WebhookSecret>, Problem> {
     let generation = app
-        .ask_again("read the generation of a webhook secret", || app.registry.webhook_generation(&caller.tenant))
+        .db
+        .ask_again("read the generation of a webhook secret", || app.db.registry.webhook_generation(&caller.tenant))
         .await?;
     Ok(Json(WebhookSecret::new(&app, &caller.tenant, generation)))
 }
@@ -141,12 +142,12 @@ pub(crate) async fn secret(
 /// Creates a new secret. The previous one also signs for 24 hours; the one before it becomes invalid immediately. If
 /// the outcome is unknown, get the secret before rotating again.
 #[utoipa::path(post, operation_id = "rotate_webhook_secret", path = "/v1/webhooks/secret/rotate", tag = "webhooks",
-    responses((status = 200, description = "The new secret and the previous one.", body = WebhookSecret), crate::openapi::Problems))]
+    responses((status = 200, description = "The new secret and the previous one.", body = WebhookSecret), crate::server::responses::Problems))]
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,
 ) -> Result<Json<WebhookSecret>, Problem> {
-    let generation = app.ask("rotate a webhook secret", app.registry.rotate_webhook(&caller.tenant)).await?;
+    let generation = app.db.ask("rotate a webhook secret", app.db.registry.rotate_webhook(&caller.tenant)).await?;
     tracing::info!(tenant = caller.tenant, generation = generation.generation, "a webhook secret was rotated");
     Ok(Json(WebhookSecret::new(&app, &caller.tenant, generation)))
 }
@@ -160,7 +161,7 @@ pub(crate) async fn rotate(
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
     ),
-    responses((status = 200, description = "One page.", body = DeliveryList), crate::openapi::Problems))]
+    responses((status = 200, description = "One page.", body = DeliveryList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<WebhooksRead>,
@@ -178,9 +179,9 @@ pub(crate) async fn list(
     let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
     let limit = params.limit()?;
     params.finish()?;
-    let outbox = app.home(&caller.tenant).await?.outbox();
+    let outbox = app.db.home(&caller.tenant).await?.outbox();
     let list = outbox.list(&caller.tenant, &filter, cursor.as_deref(), limit);
-    let page = app.ask("list webhook deliveries", list).await?;
+    let page = app.db.ask("list webhook deliveries", list).await?;
     let deliveries = page.deliveries.into_iter().map(DeliveryView::from).collect();
     Ok(Json(DeliveryList { deliveries, next_cursor: page.next_cursor }))
 }
@@ -188,15 +189,15 @@ pub(crate) async fn list(
 /// Get a webhook delivery
 #[utoipa::path(get, operation_id = "get_webhook_delivery", path = "/v1/webhooks/deliveries/{id}", tag = "webhooks",
     params(("id" = String, Path, description = "The delivery's id.")),
-    responses((status = 200, description = "The delivery.", body = DeliveryView), crate::openapi::Problems))]
+    responses((status = 200, description = "The delivery.", body = DeliveryView), crate::server::responses::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller<WebhooksRead>,
     Path(id): Path<String>,
 ) -> Result<Json<DeliveryView>, Problem> {
-    let outbox = app.home(&caller.tenant).await?.outbox();
+    let outbox = app.db.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
-        true => app.ask("read a webhook delivery", outbox.get(&caller.tenant, &id)).await?,
+        true => app.db.ask("read a webhook delivery", outbox.get(&caller.tenant, &id)).await?,
         false => None,
     };
     found.map(|delivery| Json(delivery.into())).ok_or_else(|| Problem::not_found("webhook delivery"))
@@ -208,15 +209,15 @@ pub(crate) async fn get(
 /// listed. A delivery that waits for its next try is tried immediately.
 #[utoipa::path(post, operation_id = "replay_webhook_delivery", path = "/v1/webhooks/deliveries/{id}/replay", tag = "webhooks",
     params(("id" = String, Path, description = "The delivery's id.")),
-    responses((status = 202, description = "The delivery, due immediately.", body = DeliveryView), crate::openapi::Problems))]
+    responses((status = 202, description = "The delivery, due immediately.", body = DeliveryView), crate::server::responses::Problems))]
 pub(crate) async fn replay(
     State(app): State<App>,
     caller: Caller<WebhooksWrite>,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<DeliveryView>), Problem> {
-    let outbox = app.home(&caller.tenant).await?.outbox();
+    let outbox = app.db.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
-        true => app.ask("replay a webhook delivery", outbox.replay(&caller.tenant, &id)).await?,
+        true => app.db.ask("replay a webhook delivery", outbox.replay(&caller.tenant, &id)).await?,
         false => None,
     };
     let delivery = found.ok_or_else(|| Problem::not_found("webhook delivery"))?;

@@ -9,16 +9,16 @@ use tokio::sync::watch;
 
 /// The offers of the workers whose pulls wait on this replica, by worker. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Offers(Arc<Mutex<HashMap<String, watch::Sender<Offer>>>>);
+pub(crate) struct Capacity(Arc<Mutex<HashMap<String, watch::Sender<Offer>>>>);
 
 /// The offer of a waiting poll: valid until this is dropped or a later poll of the same worker replaces it.
 pub(crate) struct Standing {
-    offers: Offers,
+    offers: Capacity,
     worker_id: String,
     offer: watch::Receiver<Offer>,
 }
 
-impl Offers {
+impl Capacity {
     /// A pull of this worker begins to wait.
     pub(crate) fn stand(&self, worker_id: &str, offer: Offer) -> Standing {
         let (sender, offer) = watch::channel(offer);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_offer_is_that_of_the_pull_that_waits_now() {
-        let offers = Offers::default();
+        let offers = Capacity::default();
         assert!(!offers.update("w1", reaching(8)), "nobody waits");
         let first = offers.stand("w1", reaching(8));
         let changes = first.changes();

@@ -4,16 +4,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moka::sync::Cache;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::registry::Eviction;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
-use crate::state::App;
+use crate::workers::fleet::Fleets;
 
 /// Delay before the worker's jobs are requeued a second time: a replica with a cached record may have granted it a lease meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// All evictions, at most a second old.
+/// Cache time of the evictions.
+const CACHE_TTL: Duration = Duration::from_secs(1);
+
+/// The evicted workers.
 #[derive(Default)]
 pub(crate) struct Evicted {
     workers: HashSet<String>,
@@ -42,7 +47,18 @@ impl Evicted {
     }
 }
 
-impl App {
+/// Evicts workers and checks whether they were evicted.
+pub(crate) struct Evictions {
+    db: Arc<Database>,
+    fleets: Arc<Fleets>,
+    evicted: Cache<(), Arc<Evicted>>,
+}
+
+impl Evictions {
+    pub(crate) fn new(db: Arc<Database>, fleets: Arc<Fleets>) -> Self {
+        Self { db, fleets, evicted: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build() }
+    }
+
     /// All evictions, at most a second old.
     pub(crate) async fn evicted(&self) -> Result<Arc<Evicted>, Problem> {
         if let Some(evicted) = self.evicted.get(&()) {
@@ -52,8 +68,8 @@ impl App {
     }
 
     /// All evictions, read from Redis.
-    pub(crate) async fn evicted_now(&self) -> Result<Arc<Evicted>, Problem> {
-        let evictions = self.ask("read evictions", self.registry.evictions()).await?;
+    async fn evicted_now(&self) -> Result<Arc<Evicted>, Problem> {
+        let evictions = self.db.ask("read evictions", self.db.registry.evictions()).await?;
         let evicted = Arc::new(Evicted::of(evictions));
         self.evicted.insert((), evicted.clone());
         Ok(evicted)
@@ -62,15 +78,15 @@ impl App {
     /// Evicts a worker and returns how many of its jobs went back to the queue.
     pub(crate) async fn evict(&self, worker: &WorkerRecord) -> Result<u32, Problem> {
         let eviction = Eviction::of(worker);
-        self.ask_again("evict a worker", || self.registry.evict(&eviction)).await?;
+        self.db.ask_again("evict a worker", || self.db.registry.evict(&eviction)).await?;
         self.evicted.invalidate(&());
-        self.workers.invalidate(&worker.worker_id);
-        self.fleets.invalidate(&());
-        let requeued = self.ask_again("requeue a worker's jobs", || self.queue.evict(&worker.worker_id)).await?;
-        let (app, worker_id) = (self.clone(), worker.worker_id.clone());
+        self.fleets.forget_worker(&worker.worker_id);
+        self.fleets.forget();
+        let requeued = self.db.ask_again("requeue a worker's jobs", || self.db.queue.evict(&worker.worker_id)).await?;
+        let (db, worker_id) = (self.db.clone(), worker.worker_id.clone());
         tokio::spawn(async move {
             tokio::time::sleep(AGAIN).await;
-            if let Err(problem) = app.ask_again("requeue a worker's jobs", || app.queue.evict(&worker_id)).await {
+            if let Err(problem) = db.ask_again("requeue a worker's jobs", || db.queue.evict(&worker_id)).await {
                 tracing::warn!(
                     worker.id = worker_id,
                     problem = problem.detail(),
@@ -81,23 +97,23 @@ impl App {
         tracing::warn!(worker.id = worker.worker_id, name = worker.name, requeued, "a worker was evicted");
         Ok(requeued)
     }
-}
 
-/// Refuses a call of an evicted worker.
-pub(crate) async fn check_stays(app: &App, worker_id: &str) -> Result<(), Problem> {
-    if app.evicted().await?.has(worker_id) {
-        return Err(Problem::new(Code::Unauthorized, "this worker was evicted"));
+    /// Refuses a call of an evicted worker.
+    pub(crate) async fn check_stays(&self, worker_id: &str) -> Result<(), Problem> {
+        if self.evicted().await?.has(worker_id) {
+            return Err(Problem::new(Code::Unauthorized, "this worker was evicted"));
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Refuses a join under the name and token of an evicted worker.
-pub(crate) async fn check_joins(app: &App, token_id: &str, name: &str) -> Result<(), Problem> {
-    if app.evicted_now().await?.has_host(token_id, name) {
-        return Err(Problem::new(
-            Code::Forbidden,
-            "a worker with this name and this join token was evicted; use another join token to let it join again",
-        ));
+    /// Refuses a join under the name and token of an evicted worker.
+    pub(crate) async fn check_joins(&self, token_id: &str, name: &str) -> Result<(), Problem> {
+        if self.evicted_now().await?.has_host(token_id, name) {
+            return Err(Problem::new(
+                Code::Forbidden,
+                "a worker with this name and this join token was evicted; use another join token to let it join again",
+            ));
+        }
+        Ok(())
     }
-    Ok(())
 }

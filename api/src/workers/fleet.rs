@@ -1,20 +1,27 @@
-//! The workers that are here, and why a job waits for them. Pure but for [`App::fleet`].
+//! The workers that are here, and why a job waits for them. Pure but for [`Fleets`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use moka::sync::Cache;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{CardReach, ForgottenNeeds, Gpu, GpuHealth};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
-use crate::state::App;
+use crate::workers::lease_polls::LeasePolls;
 
 /// Heartbeats that a worker may miss before it counts as lost.
 pub(crate) const MISSED_MAX: u64 = 5;
+
+/// Cache time of what is read of the workers.
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
 /// The workers that are alive and the demands that there are, as of a second ago at most. Cheap to clone.
 #[derive(Clone)]
@@ -50,21 +57,76 @@ pub(crate) enum Waiting {
     Soon,
 }
 
-impl App {
+/// Reads the fleet, at most once a second.
+pub(crate) struct Fleets {
+    db: Arc<Database>,
+    catalog: Arc<Catalog>,
+    lease_polls: LeasePolls,
+    extend_every_ms: u64,
+    /// Records of the workers that called recently, by id.
+    records: Cache<String, Arc<WorkerRecord>>,
+    fleet: Cache<(), Fleet>,
+    demands: Cache<(), Arc<AllDemands>>,
+    drains: Cache<(), Arc<Drains>>,
+    forgotten: Cache<(), Arc<Vec<ForgottenNeeds>>>,
+}
+
+impl Fleets {
+    pub(crate) fn new(db: Arc<Database>, catalog: Arc<Catalog>, lease_polls: LeasePolls, extend_every_ms: u64) -> Self {
+        Self {
+            db,
+            catalog,
+            lease_polls,
+            extend_every_ms,
+            records: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
+            fleet: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
+            demands: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
+            drains: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
+            forgotten: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
+        }
+    }
+
+    /// Discards the cached fleet: the next caller reads it from Redis.
+    pub(crate) fn forget(&self) {
+        self.fleet.invalidate(&());
+    }
+
+    /// The record of a worker's join.
+    pub(crate) async fn worker(&self, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
+        if let Some(known) = self.records.get(worker_id) {
+            return Ok(Some(known));
+        }
+        let known = self.db.ask("read a worker", self.db.registry.worker(worker_id)).await?.map(Arc::new);
+        if let Some(known) = &known {
+            self.records.insert(worker_id.to_owned(), known.clone());
+        }
+        Ok(known)
+    }
+
+    /// Discards the cached list of endpoints whose learned memory was reset.
+    pub(crate) fn invalidate_forgotten(&self) {
+        self.forgotten.invalidate(&());
+    }
+
+    /// Discards the cached record of a worker.
+    pub(crate) fn forget_worker(&self, worker_id: &str) {
+        self.records.invalidate(worker_id);
+    }
+
     /// The workers that are alive.
     pub(crate) async fn fleet(&self) -> Result<Fleet, Problem> {
-        if let Some(fleet) = self.fleets.get(&()) {
+        if let Some(fleet) = self.fleet.get(&()) {
             return Ok(fleet);
         }
         let (mut workers, demands, drains) =
-            tokio::try_join!(self.ask("list workers", self.registry.workers()), self.demands(), self.drains())?;
+            tokio::try_join!(self.db.ask("list workers", self.db.registry.workers()), self.demands(), self.drains())?;
         let now_ms = now_ms();
-        workers.retain(|worker| !is_lost(worker, now_ms, self.config.extend_every_ms));
+        workers.retain(|worker| !is_lost(worker, now_ms, self.extend_every_ms));
         for worker in &mut workers {
             worker.status.draining |= drains.contains_key(&worker.name);
         }
         let fleet = Fleet(Arc::new(Parts { workers, demands }));
-        self.fleets.insert((), fleet.clone());
+        self.fleet.insert((), fleet.clone());
         Ok(fleet)
     }
 
@@ -73,7 +135,7 @@ impl App {
         if let Some(demands) = self.demands.get(&()) {
             return Ok(demands);
         }
-        let demands = Arc::new(self.ask("read the requirement sets", self.registry.demands()).await?);
+        let demands = Arc::new(self.db.ask("read the requirement sets", self.db.registry.demands()).await?);
         self.demands.insert((), demands.clone());
         Ok(demands)
     }
@@ -83,7 +145,7 @@ impl App {
         if let Some(drains) = self.drains.get(&()) {
             return Ok(drains);
         }
-        let drains = Arc::new(self.ask("read which workers are draining", self.registry.drains()).await?);
+        let drains = Arc::new(self.db.ask("read which workers are draining", self.db.registry.drains()).await?);
         self.drains.insert((), drains.clone());
         Ok(drains)
     }
@@ -93,7 +155,7 @@ impl App {
         if let Some(forgotten) = self.forgotten.get(&()) {
             return Ok(forgotten);
         }
-        let forgotten = self.ask("read which learned GPU memory was reset", self.registry.forgotten()).await?;
+        let forgotten = self.db.ask("read which learned GPU memory was reset", self.db.registry.forgotten()).await?;
         // Another replica may have made its caller forget them.
         for ForgottenNeeds { tenant, endpoint, .. } in &forgotten {
             self.catalog.forgotten_now(tenant, endpoint);
@@ -108,7 +170,7 @@ impl App {
     pub(crate) async fn demanded_now(&self, number: u32) -> Result<(), Problem> {
         if !self.demands().await?.contains_key(&number) {
             self.demands.invalidate(&());
-            self.fleets.invalidate(&());
+            self.forget();
             self.lease_polls.wake_all();
         }
         Ok(())

@@ -150,7 +150,7 @@ impl From<MachineState> for MachineStateView {
 ///
 /// Instances serve every tenant, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
-    responses((status = 200, description = "Every instance and what it costs.", body = FleetView), crate::openapi::Problems))]
+    responses((status = 200, description = "Every instance and what it costs.", body = FleetView), crate::server::responses::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
     look(&app).await.map(Json)
 }
@@ -168,10 +168,10 @@ impl FleetView {
 /// The machines now.
 pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
-        app.ask("list workers", app.registry.workers()),
-        app.ask("list the instances", app.registry.machines()),
-        app.drains(),
-        app.ask("read the autoscaler's status", app.registry.autoscaler()),
+        app.db.ask("list workers", app.db.registry.workers()),
+        app.db.ask("list the instances", app.db.registry.machines()),
+        app.fleets.drains(),
+        app.db.ask("read the autoscaler's status", app.db.registry.autoscaler()),
     )?;
     let now_ms = now_ms();
     let silent_ms = app.config.extend_every_ms.saturating_mul(MISSED_MAX);

@@ -9,7 +9,7 @@ mod finish;
 mod join;
 mod lease;
 mod needs;
-mod own;
+pub(crate) mod own;
 mod release;
 mod secrets;
 mod uploads;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
-use crate::queue_timeout::Patience;
+use crate::queue_timeout::QueueTimeout;
 
 /// A wake can be lost with its connection, so a parked pull looks again on its own.
 const RELOOK: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(crate) struct LeasePolls(Arc<Shared>);
 struct Shared {
     queue: Shards,
     replica: String,
-    patience: Patience,
+    timeout: QueueTimeout,
     next: AtomicU64,
     parked: Mutex<HashMap<u64, oneshot::Sender<Wake>>>,
     shutdown: CancellationToken,
@@ -49,9 +49,9 @@ enum Wake {
 }
 
 impl LeasePolls {
-    pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(queue: Shards, replica: String, timeout: QueueTimeout, shutdown: CancellationToken) -> Self {
         let (next, parked) = (AtomicU64::new(1), Mutex::default());
-        Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
+        Self(Arc::new(Shared { queue, replica, timeout, next, parked, shutdown }))
     }
 
     /// Leases what `query` asks for at each look, waiting for the first until `deadline`; looks again when it asks for something else. Empty when that has come or the replica shuts down. When the future is
@@ -160,7 +160,7 @@ impl LeasePolls {
             // When nobody takes the answer, dropping it gives the leases back.
             let _ = answer.send(granted);
         });
-        match timeout(self.0.patience.0, answered).await {
+        match timeout(self.0.timeout.0, answered).await {
             Ok(Ok(granted)) => Ok(granted?),
             Ok(Err(_)) | Err(_) => Err(Problem::unavailable("lease")),
         }
@@ -203,7 +203,7 @@ impl Place {
     async fn unpark(&mut self) -> Result<bool, Problem> {
         let reach = self.parked.clone().unwrap_or_default();
         let unparked =
-            self.lease_polls.0.patience.ask("unpark", self.lease_polls.0.queue.unpark(&self.waiter, &reach)).await?;
+            self.lease_polls.0.timeout.ask("unpark", self.lease_polls.0.queue.unpark(&self.waiter, &reach)).await?;
         self.parked = None;
         self.chosen = !unparked;
         self.wake.close();

@@ -52,13 +52,13 @@ pub(crate) struct GpuReadingView {
 /// Get the readings of a worker
 #[utoipa::path(get, operation_id = "list_worker_readings", path = "/v1/workers/{id}/readings", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")),
-    responses((status = 200, description = "The readings of the last hour, as far as this replica has them.", body = ReadingList), crate::openapi::Problems))]
+    responses((status = 200, description = "The readings of the last hour, as far as this replica has them.", body = ReadingList), crate::server::responses::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
     _: Caller<WorkersRead>,
     Path(id): Path<String>,
 ) -> Result<Json<ReadingList>, Problem> {
-    let readings = app.ask("read a worker's readings", app.registry.readings(&id, now_ms())).await?;
+    let readings = app.db.ask("read a worker's readings", app.db.registry.readings(&id, now_ms())).await?;
     if readings.is_empty() {
         return Err(Problem::not_found("worker"));
     }

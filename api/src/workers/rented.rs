@@ -2,62 +2,79 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use moka::sync::Cache;
 use stokehold_queue::TokenRecord;
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
-use crate::state::App;
 
-/// What is wanted of each machine in the ledger.
-pub(crate) type Machines = HashMap<String, Wanted>;
+/// The wanted state of each instance in the ledger, by id.
+type WantedById = HashMap<String, Wanted>;
 
-impl App {
-    /// What is wanted of each machine, as of a second ago at most.
-    pub(crate) async fn machines(&self) -> Result<Arc<Machines>, Problem> {
-        if let Some(machines) = self.machines.get(&()) {
-            return Ok(machines);
-        }
-        let all = self.ask("list the instances", self.registry.machines()).await?;
-        let machines: Arc<Machines> = Arc::new(all.into_iter().map(|(id, machine)| (id, machine.wanted)).collect());
-        self.machines.insert((), machines.clone());
-        Ok(machines)
+/// Cache time of the wanted states.
+const CACHE_TTL: Duration = Duration::from_secs(1);
+
+/// The instances in the autoscaler's ledger.
+pub(crate) struct Instances {
+    db: Arc<Database>,
+    wanted: Cache<(), Arc<WantedById>>,
+}
+
+impl Instances {
+    pub(crate) fn new(db: Arc<Database>) -> Self {
+        Self { db, wanted: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build() }
     }
 
-    /// Whether the worker with this token may go on taking jobs, and have its token renewed: one of a rented machine may while that is to
-    /// run, every other one always.
+    /// The wanted state of each instance, at most a second old.
+    async fn wanted(&self) -> Result<Arc<WantedById>, Problem> {
+        if let Some(wanted) = self.wanted.get(&()) {
+            return Ok(wanted);
+        }
+        let all = self.db.ask("list the instances", self.db.registry.machines()).await?;
+        let wanted: Arc<WantedById> = Arc::new(all.into_iter().map(|(id, machine)| (id, machine.wanted)).collect());
+        self.wanted.insert((), wanted.clone());
+        Ok(wanted)
+    }
+
+    /// Whether the worker with this token may go on taking jobs and renew its token. The worker of an instance may
+    /// while the instance should run; every other worker always may.
     pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Problem> {
         let Some(machine) = &token.machine else { return Ok(true) };
-        Ok(self.machines().await?.get(machine) == Some(&Wanted::Running))
+        Ok(self.wanted().await?.get(machine) == Some(&Wanted::Running))
     }
-}
 
-/// Checks that the worker of an instance may still call: one that should stop still reports the ends of its jobs; one
-/// that was released may not.
-pub(crate) async fn check_here(app: &App, machine: &str) -> Result<(), Problem> {
-    let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
-    if is_ours(app.machines().await?.get(machine).copied()) {
-        return Ok(());
+    /// Checks that the worker of an instance may still call: one that should stop still reports the ends of its jobs;
+    /// one that was released may not.
+    pub(crate) async fn check_here(&self, machine: &str) -> Result<(), Problem> {
+        let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
+        if is_ours(self.wanted().await?.get(machine).copied()) {
+            return Ok(());
+        }
+        // It may have been rented within this second.
+        match is_ours(self.read(machine).await?.map(|known| known.wanted)) {
+            true => Ok(()),
+            false => Err(refused("this instance was given up: its worker is no longer accepted")),
+        }
     }
-    // It may have been rented within this second.
-    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
-    match is_ours(known.map(|known| known.wanted)) {
-        true => Ok(()),
-        false => Err(refused("this instance was given up: its worker is no longer accepted")),
-    }
-}
 
-/// The machine that a join token is for, which the ledger wants to run now: read afresh.
-pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, Problem> {
-    let known = app.ask("read an instance", app.registry.machine(machine)).await?;
-    match known {
-        Some(known) if known.wanted == Wanted::Running => Ok(known),
-        Some(_) => {
-            Err(refused("this join token belongs to an instance that should not run now; no worker can join with it"))
+    /// The instance that a join token is for, if it should run now. Read from Redis.
+    pub(crate) async fn to_join(&self, machine: &str) -> Result<MachineRecord, Problem> {
+        match self.read(machine).await? {
+            Some(known) if known.wanted == Wanted::Running => Ok(known),
+            Some(_) => Err(refused(
+                "this join token belongs to an instance that should not run now; no worker can join with it",
+            )),
+            None => Err(refused(
+                "this join token belongs to an instance that the autoscaler does not have, or no longer has",
+            )),
         }
-        None => {
-            Err(refused("this join token belongs to an instance that the autoscaler does not have, or no longer has"))
-        }
+    }
+
+    async fn read(&self, machine: &str) -> Result<Option<MachineRecord>, Problem> {
+        self.db.ask("read an instance", self.db.registry.machine(machine)).await
     }
 }
 

@@ -239,9 +239,10 @@ impl From<GpuHealth> for GpuHealthView {
 ///
 /// Workers serve every tenant, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
-    responses((status = 200, description = "The workers that sent a heartbeat recently.", body = WorkerList), crate::openapi::Problems))]
+    responses((status = 200, description = "The workers that sent a heartbeat recently.", body = WorkerList), crate::server::responses::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
-    let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
+    let (mut workers, drains) =
+        tokio::try_join!(app.db.ask("list workers", app.db.registry.workers()), app.fleets.drains())?;
     for worker in &mut workers {
         worker.status.draining |= drains.contains_key(&worker.name);
     }
@@ -283,21 +284,21 @@ pub(crate) struct Evicted {
 /// that token.
 #[utoipa::path(post, operation_id = "evict_worker", path = "/v1/workers/{id}/evict", tag = "workers",
     params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
-    responses((status = 200, description = "The worker was evicted.", body = Evicted), crate::openapi::Problems))]
+    responses((status = 200, description = "The worker was evicted.", body = Evicted), crate::server::responses::Problems))]
 pub(crate) async fn evict(
     State(app): State<App>,
     _: Caller<WorkersJoin>,
     Path(id): Path<String>,
     Json(Eviction { revoke_join_token }): Json<Eviction>,
 ) -> Result<JsonAnswer<Evicted>, Problem> {
-    let worker = app.ask("read a worker", app.registry.worker(&id)).await?;
+    let worker = app.db.ask("read a worker", app.db.registry.worker(&id)).await?;
     let worker = worker.ok_or_else(|| Problem::not_found("worker"))?;
     let join_token = worker.joined_with.clone();
     let mut join_token_revoked = false;
     if let Some(token_id) = join_token.as_ref().filter(|_| revoke_join_token) {
-        join_token_revoked = app.ask_again("revoke a token", || app.registry.delete_token(token_id)).await?;
+        join_token_revoked = app.db.ask_again("revoke a token", || app.db.registry.delete_token(token_id)).await?;
     }
-    let requeued = app.evict(&worker).await?;
+    let requeued = app.evictions.evict(&worker).await?;
     Ok(JsonAnswer(Evicted { id, name: worker.name, requeued, join_token, join_token_revoked }))
 }
 

@@ -15,7 +15,7 @@ use stokehold_queue::batches::{Batch, BatchBudget, BatchSpec, LineFormat, NewBat
 use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::job::{Hook, HookEvent, Idempotency, Priority};
 use stokehold_queue::now_ms;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -24,9 +24,9 @@ use super::view::{BatchView, LineFormatWord, OnInvalidWord};
 use crate::batches::lines::INPUT_BYTES_MAX;
 use crate::config::Webhooks;
 use crate::error::{Code, Problem, ProblemBody};
-use crate::jobs::inputs;
-use crate::jobs::submit::{ATTEMPTS_MAX, BULK_BODY_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
+use crate::jobs::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
 use crate::jobs::view::PriorityWord;
+use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::server::json::Json;
 use crate::server::query::Params;
 use crate::state::App;
@@ -42,9 +42,6 @@ const BODY_IDLE: Duration = Duration::from_secs(30);
 
 /// How long a body waits for its turn: each that comes in holds two parts of 8 MiB.
 const TURN: Duration = Duration::from_secs(10);
-
-/// Between two looks at whether the tenant's own others have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Many inputs for one endpoint. Instead of JSON, the body may be the lines themselves as `application/jsonl`; all
 /// other members are then query parameters.
@@ -110,7 +107,7 @@ pub(crate) struct BatchRequest {
         (status = 200, description = "The batch that was created earlier with this idempotency key.", body = BatchView),
         (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, description = "`body_too_large`: the limit is 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -366,16 +363,7 @@ fn too_large() -> Problem {
 /// Streams a body to S3. Once this returns, it is durable.
 async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
     let too_many = || Problem::new(Code::RateLimited, "too many batch uploads are in progress; try again");
-    let turn = async {
-        let share = loop {
-            match app.upload_shares.take(tenant) {
-                Some(share) => break share,
-                None => sleep(LOOK_EVERY).await,
-            }
-        };
-        Some((share, app.uploads.acquire().await.ok()?))
-    };
-    let Ok(Some(_turn)) = timeout(TURN, turn).await else { return Err(too_many()) };
+    let Ok(Some(_turn)) = timeout(TURN, app.uploads.turn(tenant)).await else { return Err(too_many()) };
     let mut upload = app.objects.upload(key, "application/jsonl");
     let mut bytes = 0;
     loop {

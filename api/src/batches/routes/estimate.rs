@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::view::{EstimateView, UnknownWord, told};
 use crate::batches::lines::LINES_MAX;
 use crate::error::Problem;
-use crate::jobs::submit::BULK_BODY_MAX;
+use crate::jobs::BULK_BODY_MAX;
 use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
@@ -55,7 +55,7 @@ struct Named {
 ///
 /// The estimate is based on jobs of the same endpoints in the last seven days. Nothing is created.
 #[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
-    responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::openapi::Problems))]
+    responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::server::responses::Problems))]
 pub(crate) async fn estimate(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -65,7 +65,8 @@ pub(crate) async fn estimate(
         app.catalog.resolve(&caller.tenant, endpoint, None).await?;
     }
     let lines = counted(&wanted)?;
-    let forecast = app.ask("read the spending", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
+    let forecast =
+        app.db.ask("read the spending", crate::batches::forecast(&app.db.queue, &caller.tenant, &lines)).await?;
     let (estimate, estimate_unknown) = told(Some(&forecast));
     Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
 }

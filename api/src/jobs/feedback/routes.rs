@@ -119,7 +119,7 @@ pub(crate) struct FeedbackLine {
     responses(
         (status = 200, description = "The stored feedback.", body = FeedbackView),
         (status = 409, description = "`not_ready` or `no_result`: the job has not succeeded.", body = ProblemBody, content_type = "application/problem+json"),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn give(
     State(app): State<App>,
@@ -170,7 +170,7 @@ fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
 /// Get the feedback totals
 #[utoipa::path(get, operation_id = "get_feedback", path = "/v1/feedback", tag = "feedback",
     params(("endpoint" = Option<String>, Query, description = "Return only this endpoint.")),
-    responses((status = 200, description = "Totals per version.", body = FeedbackSummary), crate::openapi::Problems))]
+    responses((status = 200, description = "Totals per version.", body = FeedbackSummary), crate::server::responses::Problems))]
 pub(crate) async fn summary(
     State(app): State<App>,
     caller: Caller<JobsRead>,
@@ -178,8 +178,8 @@ pub(crate) async fn summary(
 ) -> Result<JsonAnswer<FeedbackSummary>, Problem> {
     let endpoint = endpoint(&mut params)?;
     params.finish()?;
-    let counters = app.queue.feedback();
-    let tallies = app.ask("read the feedback", counters.tallies(&caller.tenant, endpoint.as_deref())).await?;
+    let counters = app.db.queue.feedback();
+    let tallies = app.db.ask("read the feedback", counters.tallies(&caller.tenant, endpoint.as_deref())).await?;
     Ok(JsonAnswer(FeedbackSummary { versions: tallies.into_iter().map(VersionFeedback::from).collect() }))
 }
 
@@ -211,7 +211,7 @@ impl From<Tally> for VersionFeedback {
     ),
     responses(
         (status = 200, description = "JSON lines.", content_type = "application/jsonl", body = FeedbackLine),
-        crate::openapi::Problems,
+        crate::server::responses::Problems,
     ))]
 pub(crate) async fn export(
     State(app): State<App>,
@@ -230,7 +230,7 @@ pub(crate) async fn export(
         .unwrap_or(SAMPLE);
     let seed = params.take("seed", "a whole number from 0 to 2^64 - 1", |text| text.parse().ok())?;
     params.finish()?;
-    let held = app.hold(&caller.tenant)?;
+    let held = app.wait_permits.take(&caller.tenant)?;
     let export = Export { endpoint, version, sample, seed: seed.unwrap_or_else(rand::random) };
     let public_url = app.config.public_url.clone();
     let lines = feedback::export(app.objects.clone(), &caller.tenant, export)

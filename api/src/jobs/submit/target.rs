@@ -25,7 +25,7 @@ impl Target {
     /// The version asked for, or the current one.
     pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Problem> {
         let deployed = app.catalog.resolve(tenant, name, version).await?;
-        let shard = app.home(tenant).await?.number();
+        let shard = app.db.home(tenant).await?.number();
         let spec = &deployed.version.spec;
         let mut steps = Vec::with_capacity(spec.before.len() + spec.after.len());
         for (stage, configs) in [(Stage::Before, &spec.before), (Stage::After, &spec.after)] {

@@ -57,15 +57,15 @@ pub(super) struct Look {
 
 impl Look {
     pub(super) async fn at(app: &App, now_ms: u64) -> Result<Self, Trouble> {
-        let (today, registry) = (day_of(now_ms), &app.registry);
-        let kept = async { Ok(app.cost_lines_now(today..=today).await?) };
+        let (today, registry) = (day_of(now_ms), &app.db.registry);
+        let kept = async { Ok(app.costs.lines_now(today..=today).await?) };
         let asked = async {
             let asked = tokio::try_join!(
-                app.queue.flow(),
+                app.db.queue.flow(),
                 registry.workers(),
                 registry.machines(),
                 registry.autoscaler(),
-                app.queue.budgets(today),
+                app.db.queue.budgets(today),
                 registry.drains(),
             );
             asked.map_err(Trouble::Queue)
@@ -113,7 +113,7 @@ struct OfShards {
 
 async fn of_shards(app: &App) -> Result<OfShards, Trouble> {
     let mut all = OfShards::default();
-    for shard in app.queue.all() {
+    for shard in app.db.queue.all() {
         all.jobs_ended += shard.history().waiting().await?;
         let open = shard.batches().open().await?;
         all.more_batches += open.len().saturating_sub(BATCHES_MAX);

@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use moka::sync::Cache;
 use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth, HoldCard, ModelRef, WorkerStatus};
 use stokehold_queue::reach::{Reach, class_of, parts_of};
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{Queue, WorkerRecord};
 use tokio::time::timeout;
 
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
-use crate::jobs::queue::parts_of_lane;
-use crate::state::App;
+use crate::jobs::lanes::parts_of_lane;
 use crate::workers::fleet;
-use crate::workers::fleet::AllDemands;
+use crate::workers::fleet::{AllDemands, Fleets};
 use crate::workers::warm_placement::{Floor, keepers};
 
 /// Lanes whose models are worth fetching ahead, the longest first.
@@ -31,6 +33,12 @@ const ADVICE_MAX: Duration = Duration::from_millis(500);
 /// Versions that are looked up at once.
 const LOOKUPS: usize = 32;
 
+/// Cache time of what the fleet should have ready.
+const AHEAD_FOR: Duration = Duration::from_secs(1);
+
+/// How long after the advice a worker may still fetch a version ahead.
+const ADVISED_FOR: Duration = Duration::from_secs(3600);
+
 /// The advice to a worker.
 #[derive(Default)]
 pub(super) struct Advice {
@@ -41,33 +49,11 @@ pub(super) struct Advice {
 }
 
 /// What the whole fleet is to have ready before there is a job for it, as of a second ago at most.
-pub(crate) struct Ahead {
+struct Ahead {
     /// The models that each worker is to keep loaded, by its id.
     keep: BTreeMap<String, Vec<ModelRef>>,
     /// Models whose jobs wait, by class of job.
     waiting: Vec<(u32, ModelRef)>,
-}
-
-/// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
-pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach], status: &WorkerStatus) -> Advice {
-    if status.draining {
-        return Advice { keep: Some(Vec::new()), ..Advice::default() };
-    }
-    let advised = async {
-        let (demands, ahead) = tokio::try_join!(app.demands(), app.ahead())?;
-        let could = could_take(worker, status, &demands);
-        let hold = hold(app, worker, cards, status, &demands, &could).await?;
-        Ok::<_, Problem>(Advice {
-            hold,
-            keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
-            next: next(&ahead, status, &could).cloned().collect(),
-        })
-    };
-    let advice = timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default();
-    for model in advice.keep.iter().flatten().chain(&advice.next) {
-        app.advised.insert((worker.worker_id.clone(), model.clone()), ());
-    }
-    advice
 }
 
 /// Models that a worker has not loaded, could take, and whose jobs wait.
@@ -78,18 +64,6 @@ fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Reach) -> impl Iter
     };
     let waiting = ahead.waiting.iter().filter(move |(class, model)| could.has(*class) && !is_loaded(model));
     waiting.take(NEXT_MAX).map(|(_, model)| model)
-}
-
-/// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
-pub(super) async fn is_next(app: &App, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
-    let (demands, ahead, fleet) = tokio::try_join!(app.demands(), app.ahead(), app.fleet())?;
-    // As it was last heard of.
-    let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
-    if worker.status.draining {
-        return Ok(false);
-    }
-    let could = could_take(worker, &worker.status, &demands);
-    Ok(next(&ahead, &worker.status, &could).any(|next| next == model))
 }
 
 /// The cards of a worker that take work.
@@ -111,50 +85,117 @@ fn reach(worker: &WorkerRecord, demands: &AllDemands, cards: &[CardReach]) -> Re
     fleet::reach(demands, worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
 }
 
-/// What a worker whose cards are taken should make room for, if anything has waited too long for it.
-async fn hold(
-    app: &App,
-    worker: &WorkerRecord,
-    cards: &[CardReach],
-    status: &WorkerStatus,
-    demands: &AllDemands,
-    could: &Reach,
-) -> Result<Option<HoldCard>, Problem> {
-    let now = reach(worker, demands, cards);
-    if cards.is_empty() || now == *could {
-        return Ok(None);
-    }
-    let asked = app.ask("look for jobs that wait for a GPU", app.queue.hold(&worker.worker_id, &now, could)).await?;
-    Ok(asked.and_then(|class| {
-        let (number, gib) = parts_of(class);
-        let demands = demands.get(&number)?;
-        let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && sold_gib(gpu.vram_mib) >= gib);
-        Some(HoldCard { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
-    }))
+/// Gives the advice.
+pub(crate) struct Advisor {
+    db: Arc<Database>,
+    catalog: Arc<Catalog>,
+    fleets: Arc<Fleets>,
+    ahead: Cache<(), Arc<Ahead>>,
+    /// Models that heartbeats advised workers to load or fetch, by worker id.
+    advised: Cache<(String, ModelRef), ()>,
 }
 
-impl App {
+impl Advisor {
+    pub(crate) fn new(db: Arc<Database>, catalog: Arc<Catalog>, fleets: Arc<Fleets>) -> Self {
+        Self {
+            db,
+            catalog,
+            fleets,
+            ahead: Cache::builder().max_capacity(1).time_to_live(AHEAD_FOR).build(),
+            advised: Cache::builder().max_capacity(100_000).time_to_live(ADVISED_FOR).build(),
+        }
+    }
+
+    /// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
+    pub(super) async fn advise(
+        self: &Arc<Self>,
+        worker: &WorkerRecord,
+        cards: &[CardReach],
+        status: &WorkerStatus,
+    ) -> Advice {
+        if status.draining {
+            return Advice { keep: Some(Vec::new()), ..Advice::default() };
+        }
+        let advised = async {
+            let (demands, ahead) = tokio::try_join!(self.fleets.demands(), self.ahead())?;
+            let could = could_take(worker, status, &demands);
+            let hold = self.hold(worker, cards, status, &demands, &could).await?;
+            Ok::<_, Problem>(Advice {
+                hold,
+                keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
+                next: next(&ahead, status, &could).cloned().collect(),
+            })
+        };
+        let advice = timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default();
+        for model in advice.keep.iter().flatten().chain(&advice.next) {
+            self.advised.insert((worker.worker_id.clone(), model.clone()), ());
+        }
+        advice
+    }
+
+    /// Whether a recent heartbeat advised this worker to load or fetch a model.
+    pub(super) fn has_advised(&self, worker_id: &str, model: &ModelRef) -> bool {
+        self.advised.contains_key(&(worker_id.to_owned(), model.clone()))
+    }
+
+    /// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
+    pub(super) async fn is_next(self: &Arc<Self>, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
+        let (demands, ahead, fleet) = tokio::try_join!(self.fleets.demands(), self.ahead(), self.fleets.fleet())?;
+        // As it was last heard of.
+        let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
+        if worker.status.draining {
+            return Ok(false);
+        }
+        let could = could_take(worker, &worker.status, &demands);
+        Ok(next(&ahead, &worker.status, &could).any(|next| next == model))
+    }
+
+    /// What a worker whose cards are taken should make room for, if anything has waited too long for it.
+    async fn hold(
+        &self,
+        worker: &WorkerRecord,
+        cards: &[CardReach],
+        status: &WorkerStatus,
+        demands: &AllDemands,
+        could: &Reach,
+    ) -> Result<Option<HoldCard>, Problem> {
+        let now = reach(worker, demands, cards);
+        if cards.is_empty() || now == *could {
+            return Ok(None);
+        }
+        let asked = self
+            .db
+            .ask("look for jobs that wait for a GPU", self.db.queue.hold(&worker.worker_id, &now, could))
+            .await?;
+        Ok(asked.and_then(|class| {
+            let (number, gib) = parts_of(class);
+            let demands = demands.get(&number)?;
+            let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && sold_gib(gpu.vram_mib) >= gib);
+            Some(HoldCard { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
+        }))
+    }
+
     /// What the fleet is to have ready, as of a second ago at most.
-    async fn ahead(&self) -> Result<Arc<Ahead>, Problem> {
+    async fn ahead(self: &Arc<Self>) -> Result<Arc<Ahead>, Problem> {
         if let Some(ahead) = self.ahead.get(&()) {
             return Ok(ahead);
         }
         // In a task of its own: what one heartbeat does not wait for is there for the next.
-        let app = self.clone();
-        let looked = tokio::spawn(async move { app.look_ahead().await }).await;
+        let advisor = self.clone();
+        let looked = tokio::spawn(async move { advisor.look_ahead().await }).await;
         looked.map_err(|_| Problem::unavailable("look ahead"))?
     }
 
     /// Whether a worker is to keep a model loaded, jobs or not.
-    pub(super) async fn is_to_keep(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
+    pub(super) async fn is_to_keep(self: &Arc<Self>, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
         Ok(self.ahead().await?.keep.get(worker_id).is_some_and(|kept| kept.contains(model)))
     }
 
     async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
         let (floors, lanes, fleet) = tokio::try_join!(
-            self.ask("read which models must stay loaded", self.registry.floors()),
-            self.ask("read the lanes", self.queue.depth()),
-            self.fleet(),
+            self.db.ask("read which models must stay loaded", self.db.registry.floors()),
+            self.db.ask("read the lanes", self.db.queue.depth()),
+            self.fleets.fleet(),
         )?;
         // What cannot be looked up is left out.
         let floor = async |(model, workers): (ModelRef, u32)| {

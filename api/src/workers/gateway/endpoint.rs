@@ -3,8 +3,7 @@ use axum::extract::State;
 use stokehold_queue::gateway::{ModelRef, RunnerSpec};
 
 use super::URL_TTL;
-use super::extend::{known, unknown};
-use super::own::may_know;
+use super::extend::unknown;
 use crate::endpoints::{packages, weights};
 use crate::error::{Code, Problem};
 use crate::server::path::Path;
@@ -25,13 +24,13 @@ pub(super) async fn endpoint(
         )
     };
     let number = version.parse().map_err(|_| missing())?;
-    let known = known(&app, &worker.worker_id).await?.ok_or_else(unknown)?;
+    let known = app.fleets.worker(&worker.worker_id).await?.ok_or_else(unknown)?;
     let model = ModelRef { tenant, endpoint: name, version: number };
-    if !may_know(&app, &known, &model).await? {
+    if !app.ownership.may_know(&known, &model).await? {
         return Err(missing());
     }
     let ModelRef { tenant, endpoint: name, .. } = model;
-    let version = app.ask("read an endpoint", app.registry.endpoint(&tenant, &name, Some(number))).await?;
+    let version = app.db.ask("read an endpoint", app.db.registry.endpoint(&tenant, &name, Some(number))).await?;
     let version = version.ok_or_else(|| {
         let detail = format!("version {number} of endpoint {name:?} was deleted; submit the job to another version");
         Problem::new(Code::UnknownVersion, detail)
@@ -41,7 +40,8 @@ pub(super) async fn endpoint(
         return Err(missing());
     }
     let needs_mib = app
-        .ask("read the GPU memory that a version needs", app.registry.needs(&tenant, &name, version.version))
+        .db
+        .ask("read the GPU memory that a version needs", app.db.registry.needs(&tenant, &name, version.version))
         .await?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;

@@ -38,7 +38,7 @@ pub(super) async fn events(
     }
     let events = its_own(&app, &worker.worker_id, request.events).await?;
     let request = EventsRequest { events: together(events) };
-    app.ask("keep events", app.queue.append_events(&request.events)).await?;
+    app.db.ask("keep events", app.db.queue.append_events(&request.events)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -51,7 +51,7 @@ async fn its_own(app: &App, worker_id: &str, events: Vec<JobEventReport>) -> Res
             leases.push(lease(event));
         }
     }
-    let holdings = own::holdings(app, &leases).await?;
+    let holdings = app.ownership.holdings(&leases).await?;
     let anothers: HashSet<&LeaseRef> = leases
         .iter()
         .zip(&holdings)

@@ -1,12 +1,10 @@
-use std::sync::Arc;
-
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
 use stokehold_queue::queue::LEASES_MAX;
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
-use super::advice::{Advice, advice};
+use super::advice::Advice;
 use super::join::{mint, ttl_ms};
 use super::{needs, own};
 use crate::error::{Code, Problem};
@@ -43,11 +41,11 @@ pub(super) async fn extend(
         return Err(Problem::field("/cards", format!("must be at most {GPUS_MAX}")));
     }
     let told = async {
-        let known = known(&app, &worker.worker_id).await?.ok_or_else(unknown)?;
+        let known = app.fleets.worker(&worker.worker_id).await?.ok_or_else(unknown)?;
         let mut status = request.status.clone();
         // It need not know: it is given nothing. Those who read its status see that this replica does.
-        status.draining |= app.drains().await?.contains_key(&known.name);
-        let advised = async { Ok(advice(&app, &known, &request.cards, &status).await) };
+        status.draining |= app.fleets.drains().await?.contains_key(&known.name);
+        let advised = async { Ok(app.advisor.advise(&known, &request.cards, &status).await) };
         let (advice, ()) = tokio::try_join!(advised, seen(&app, &known, status.clone()))?;
         Ok::<_, Problem>(advice)
     };
@@ -55,13 +53,13 @@ pub(super) async fn extend(
         tokio::try_join!(extended(&app, &worker.worker_id, &request.leases), told, renewed(&app, &worker))?;
     metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
-    let forgotten = app.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
+    let forgotten = app.fleets.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
     Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next, forgotten }))
 }
 
 /// Extends the worker's own leases, but for those that it has held for longer than any attempt takes: it cannot run them.
 async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Problem> {
-    let holdings = own::holdings(app, leases).await?;
+    let holdings = app.ownership.holdings(leases).await?;
     let mut may = Vec::with_capacity(leases.len());
     for (lease, holding) in leases.iter().zip(&holdings) {
         let is_over = match holding {
@@ -74,13 +72,13 @@ async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec
         may.push(!is_over && !own::is_anothers(holding.as_ref(), worker_id));
     }
     let own: Vec<LeaseRef> = leases.iter().zip(&may).filter(|(_, may)| **may).map(|(lease, _)| lease.clone()).collect();
-    let mut answers = app.ask_again("extend", || app.queue.extend(&own)).await?.into_iter();
+    let mut answers = app.db.ask_again("extend", || app.db.queue.extend(&own)).await?.into_iter();
     Ok(may.into_iter().map(|may| may.then(|| answers.next()).flatten().unwrap_or(ExtendAnswer::Lost)).collect())
 }
 
 /// Whether an attempt has had all the time that its handler may run, and that all beside that may take.
 async fn is_over(app: &App, lease: &LeaseRef, held_ms: u64) -> Result<bool, Problem> {
-    let held = app.ask("check a lease", app.queue.held(lease)).await?;
+    let held = app.db.ask("check a lease", app.db.queue.held(lease)).await?;
     Ok(held.is_some_and(|(spec, _)| held_ms > spec.timeout_ms.saturating_add(BESIDE_RUN_MS)))
 }
 
@@ -88,7 +86,7 @@ async fn is_over(app: &App, lease: &LeaseRef, held_ms: u64) -> Result<bool, Prob
 async fn seen(app: &App, known: &WorkerRecord, mut status: WorkerStatus) -> Result<(), Problem> {
     needs::learned(app, known, std::mem::take(&mut status.learned)).await?;
     let record = WorkerRecord { seen_ms: now_ms(), status, ..known.clone() };
-    app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
+    app.db.ask_again("store a worker", || app.db.registry.put_worker(&record, ttl_ms())).await?;
     Ok(())
 }
 
@@ -96,21 +94,11 @@ pub(super) fn unknown() -> Problem {
     Problem::new(Code::Unauthorized, "this worker is no longer registered; join again")
 }
 
-/// The record of this worker's join.
-pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
-    if let Some(known) = app.workers.get(worker_id) {
-        return Ok(Some(known));
-    }
-    let known = app.ask("read a worker", app.registry.worker(worker_id)).await?.map(Arc::new);
-    if let Some(known) = &known {
-        app.workers.insert(worker_id.to_owned(), known.clone());
-    }
-    Ok(known)
-}
-
 /// A fresh token once half of the old one's lifetime has passed, except for the worker of an instance that should stop.
 async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
-    if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 || !app.is_wanted(&worker.token).await? {
+    if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2
+        || !app.instances.is_wanted(&worker.token).await?
+    {
         return Ok(None);
     }
     let token = mint(app, &worker.token, &worker.worker_id).await?;

@@ -7,7 +7,6 @@ use stokehold_queue::vram::kind_of_cards;
 use stokehold_queue::{BATCH_MAX, Holding, Queue, WorkerRecord};
 
 use super::BODY_MAX;
-use super::extend::known;
 use super::{lease, needs, own};
 use crate::error::Problem;
 use crate::metrics;
@@ -33,7 +32,7 @@ pub(super) async fn finish(
         lease::check(offer, "/offer")?;
     }
     let finished = report(&app, &worker.worker_id, request.finish).await?;
-    let offer_taken = request.offer.is_some_and(|offer| app.offers.update(&worker.worker_id, offer));
+    let offer_taken = request.offer.is_some_and(|offer| app.capacity.update(&worker.worker_id, offer));
     Ok(JsonAnswer(FinishReply { finished, offer_taken }))
 }
 
@@ -49,9 +48,9 @@ pub(super) async fn report(
     if reports.len() > BATCH_MAX {
         return Err(Problem::field("/finish", format!("must be at most {BATCH_MAX} reports")));
     }
-    let worker = known(app, worker_id).await?;
+    let worker = app.fleets.worker(worker_id).await?;
     let leases: Vec<LeaseRef> = reports.iter().map(lease_of).collect();
-    let holdings = own::holdings(app, &leases).await?;
+    let holdings = app.ownership.holdings(&leases).await?;
     // Whose fence it is decides before anything of a report is believed.
     let is_own: Vec<bool> = holdings.iter().map(|holding| !own::is_anothers(holding.as_ref(), worker_id)).collect();
     let own = reports.into_iter().zip(holdings).enumerate().filter(|(n, _)| is_own[*n]);
@@ -77,7 +76,7 @@ pub(super) async fn report(
         tracing::warn!(worker.id = worker_id, reports = cut, "a worker reported more time than its lease was held");
     }
     let reports: Vec<FinishReport> = reports.into_iter().map(|(report, _)| report).collect();
-    let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
+    let answers = app.db.ask_again("finish", || app.db.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
         let has_succeeded = match &report.outcome {
             FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => true,
@@ -114,7 +113,7 @@ async fn most_sharers(app: &App, report: &FinishReport, holding: Option<&Holding
         return Ok(share);
     }
     // It was submitted to a release that did not write it down, or to a version that takes one at a time.
-    let Some((spec, _)) = app.ask("check a lease", app.queue.held(&lease_of(report))).await? else {
+    let Some((spec, _)) = app.db.ask("check a lease", app.db.queue.held(&lease_of(report))).await? else {
         return Ok(u32::MAX);
     };
     // An end is taken whatever is known of its version.
@@ -161,7 +160,7 @@ async fn checked(
 
 /// Whether the result that a report names is there. A lost lease is for `finish` itself to refuse.
 async fn is_stored(app: &App, lease: &LeaseRef, size_bytes: u64) -> Result<bool, Problem> {
-    let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(lease)).await? else {
+    let Some((spec, attempt)) = app.db.ask("check a lease", app.db.queue.held(lease)).await? else {
         return Ok(true);
     };
     let key = format!("{}{OUTPUT_NAME}", Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence));

@@ -10,7 +10,6 @@ use crate::state::App;
 use crate::tenants::auth::Joiner;
 use crate::tenants::token;
 use crate::tenants::token::Secret;
-use crate::workers::evicted::{check_joins, check_stays};
 use crate::workers::rented;
 
 const NAME_MAX: usize = 64;
@@ -25,14 +24,14 @@ pub(super) async fn join(
 ) -> Result<JsonAnswer<JoinReply>, Problem> {
     check(&request)?;
     let machine = match &joiner.token.machine {
-        Some(machine) => Some(rented::to_join(&app, machine).await?),
+        Some(machine) => Some(app.instances.to_join(machine).await?),
         None => None,
     };
     let name = machine.as_ref().map_or(&request.name, |machine| &machine.id).clone();
-    check_joins(&app, &joiner.token.id, &name).await?;
+    app.evictions.check_joins(&joiner.token.id, &name).await?;
     let resumed = resumed(&app, &joiner.token, request.resume.as_deref());
     if let Some(worker_id) = &resumed {
-        check_stays(&app, worker_id).await?;
+        app.evictions.check_stays(worker_id).await?;
     }
     let rejoin_token = spend(&app, &joiner).await?;
     // Of a machine that we rent we know this better than it does.
@@ -61,8 +60,8 @@ pub(super) async fn join(
         seen_ms: now_ms,
         status: WorkerStatus::default(),
     };
-    app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
-    app.workers.invalidate(&worker_id);
+    app.db.ask_again("store a worker", || app.db.registry.put_worker(&record, ttl_ms())).await?;
+    app.fleets.forget_worker(&worker_id);
     let resume = format!("{worker_id}.{}", app.config.token_key.seal(&resume_label(&joiner, &worker_id)));
     let token = mint(&app, &joiner, &worker_id).await?;
     tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
@@ -70,7 +69,7 @@ pub(super) async fn join(
         worker_id,
         token: token.expose().to_owned(),
         token_ttl_ms: ttl_ms(),
-        lease_ms: app.queue.lease_ms(),
+        lease_ms: app.db.queue.lease_ms(),
         extend_every_ms: app.config.extend_every_ms,
         rejoin_token: rejoin_token.map(|token| token.expose().to_owned()),
         resume: Some(resume),
@@ -95,7 +94,7 @@ async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
     let Joiner { token, hash } = joiner;
     if token.machine.is_some() {
         let (next, secret) = token::after_join(token, hash, &app.config.token_key).map_err(not_made)?;
-        if app.ask("mark a token as used", app.registry.swap_token(&token.hash, &next)).await? {
+        if app.db.ask("mark a token as used", app.db.registry.swap_token(&token.hash, &next)).await? {
             return Ok(Some(secret));
         }
         return Err(Problem::new(
@@ -103,7 +102,7 @@ async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
             "another worker is joining with this token at the same moment; try again",
         ));
     }
-    if token.single_use && app.ask("claim a token", app.registry.claim_token(&token.id)).await?.is_none() {
+    if token.single_use && app.db.ask("claim a token", app.db.registry.claim_token(&token.id)).await?.is_none() {
         return Err(Problem::new(Code::Unauthorized, "this join token was already used; create a new one"));
     }
     Ok(None)
@@ -120,7 +119,7 @@ async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
     if request.price_usd_micros_per_hour > 0 {
         return Ok(request.price_usd_micros_per_hour);
     }
-    let rented = app.ask("read an instance", app.registry.machine(&request.name)).await?;
+    let rented = app.db.ask("read an instance", app.db.registry.machine(&request.name)).await?;
     Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
 }
 
@@ -158,7 +157,7 @@ pub(super) async fn mint(app: &App, from: &TokenRecord, worker_id: &str) -> Resu
     let minted = token::mint(TokenKind::Worker, &from.tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
     let (mut record, secret) = minted.map_err(not_made)?;
     record.machine.clone_from(&from.machine);
-    app.ask_again("store a token", || app.registry.put_token(&record)).await?;
+    app.db.ask_again("store a token", || app.db.registry.put_token(&record)).await?;
     Ok(secret)
 }
 

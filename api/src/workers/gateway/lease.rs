@@ -22,7 +22,6 @@ use stokehold_queue::reach::{Reach, class_of};
 use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 use tokio::time::Instant;
 
-use super::extend::known;
 use super::{BODY_MAX, URL_TTL, finish};
 use crate::error::Problem;
 use crate::jobs::inputs;
@@ -32,7 +31,7 @@ use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
 use crate::traces::context;
-use crate::workers::capacity::Offers;
+use crate::workers::capacity::Capacity;
 use crate::workers::fleet;
 use crate::workers::lease_polls::Granted;
 
@@ -60,11 +59,11 @@ pub(super) async fn lease(
             return Ok(None);
         }
         // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
-        let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
-        let held = if wait_ms > 0 { Some(app.hold_poll()?) } else { None };
+        let wait_ms = request.wait_ms.min(app.db.queue.lease_ms() / 2);
+        let held = if wait_ms > 0 { Some(app.wait_permits.take_poll()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         // One that does not wait is nobody to tell.
-        let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());
+        let offers = held.as_ref().map_or_else(Capacity::default, |_| app.capacity.clone());
         let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
         let asked = || query(&app, &worker, &request, offer.now());
         app.lease_polls.lease(asked, deadline, offer.changes()).await.map(Some)
@@ -75,7 +74,7 @@ pub(super) async fn lease(
     };
     let mut leases: Vec<LeasedJob> = Vec::with_capacity(granted.leases().len());
     let (mut fetched, mut away) = (0, None);
-    let record = known(&app, &worker.worker_id).await?;
+    let record = app.fleets.worker(&worker.worker_id).await?;
     for lease in granted.leases() {
         if is_refused(&app, record.as_deref(), lease).await {
             tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it; requeueing it");
@@ -127,11 +126,11 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
 async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
     let worker_id = &caller.worker_id;
     let (demands, worker, drains, is_wanted, evicted) = tokio::try_join!(
-        app.demands(),
-        known(app, worker_id),
-        app.drains(),
-        app.is_wanted(&caller.token),
-        app.evicted()
+        app.fleets.demands(),
+        app.fleets.worker(worker_id),
+        app.fleets.drains(),
+        app.instances.is_wanted(&caller.token),
+        app.evictions.evicted()
     )?;
     if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
         // It may look because it was woken for a job: that is for somebody else.
@@ -171,7 +170,7 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
 /// Gives a lease back to the queue.
 async fn give_back(app: &App, lease: &Lease) -> Result<(), Problem> {
     let named = [lease.named()];
-    app.ask_again("release a job", || app.queue.release(&named)).await.map(drop)
+    app.db.ask_again("release a job", || app.db.queue.release(&named)).await.map(drop)
 }
 
 /// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
@@ -212,7 +211,7 @@ async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
     tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
     let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
-    app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
+    app.db.ask_again("end a job", || app.db.queue.finish(&report)).await.map(drop)
 }
 
 async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJob, Untold> {
@@ -222,7 +221,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
     // The files that an input names which has come together are not known from its record.
     let (input, input_file) = match &file {
         Some(file) if is_plain && fetches_inputs => (lease.input.clone(), Some(file.id.clone())),
-        _ => (app.whole_input(&spec.tenant, &lease.input).await?.ok_or_else(missing)?.into_owned(), None),
+        _ => (app.large_inputs.whole(&spec.tenant, &lease.input).await?.ok_or_else(missing)?.into_owned(), None),
     };
     let mut named = if is_plain { spec.files.clone() } else { named_files(&input)? };
     if let (Some(file), None) = (&file, &input_file) {

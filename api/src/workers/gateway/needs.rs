@@ -15,7 +15,7 @@ pub(super) async fn outgrown(
     need_mib: u64,
 ) -> Result<Option<Outgrown>, Problem> {
     // A lost lease is for `finish` itself to refuse.
-    let Some((spec, _)) = app.ask("check a lease", app.queue.held(lease)).await? else { return Ok(None) };
+    let Some((spec, _)) = app.db.ask("check a lease", app.db.queue.held(lease)).await? else { return Ok(None) };
     // A worker knows no more than that the largest of its cards was too small.
     let largest =
         worker.gpus.iter().filter(|gpu| usable_mib(gpu.vram_mib) < need_mib).map(|gpu| sold_gib(gpu.vram_mib)).max();
@@ -26,9 +26,9 @@ pub(super) async fn outgrown(
         return Ok(None);
     }
     // What joined in the last second counts as well: this ends a job.
-    app.fleets.invalidate(&());
+    app.fleets.forget();
     // One input that no card is large enough for must not keep the others from those there are.
-    if !app.fleet().await?.has_card(class_gib, spec.demands) {
+    if !app.fleets.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
     learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_KIND, u64::from(class_gib) * 1024).await?;
@@ -49,10 +49,11 @@ pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<Learned
 }
 
 async fn learn(app: &App, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Problem> {
-    app.ask_again("store the GPU memory that a version needs", || {
-        app.registry.learn(tenant, name, version, gpu, need_mib)
-    })
-    .await?;
+    app.db
+        .ask_again("store the GPU memory that a version needs", || {
+            app.db.registry.learn(tenant, name, version, gpu, need_mib)
+        })
+        .await?;
     app.catalog.learned_now(tenant, name, version);
     Ok(())
 }

@@ -18,12 +18,12 @@ pub(super) async fn release(
     if request.leases.len() > BATCH_MAX {
         return Err(Problem::field("/leases", format!("must be at most {BATCH_MAX}")));
     }
-    let holdings = own::holdings(&app, &request.leases).await?;
+    let holdings = app.ownership.holdings(&request.leases).await?;
     let is_own: Vec<bool> =
         holdings.iter().map(|holding| !own::is_anothers(holding.as_ref(), &worker.worker_id)).collect();
     let leases: Vec<LeaseRef> =
         request.leases.into_iter().zip(&is_own).filter(|(_, is_own)| **is_own).map(|(lease, _)| lease).collect();
-    let mut answers = app.ask_again("release", || app.queue.release(&leases)).await?.into_iter();
+    let mut answers = app.db.ask_again("release", || app.db.queue.release(&leases)).await?.into_iter();
     let answer = |is_own: bool| is_own.then(|| answers.next()).flatten().unwrap_or(FinishAnswer::StaleFence);
     Ok(JsonAnswer(ReleaseReply { released: is_own.into_iter().map(answer).collect() }))
 }

@@ -4,7 +4,6 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{ModelRef, SecretsReply, SecretsRequest};
 
 use super::BODY_MAX;
-use super::own::check_own;
 use crate::error::{Code, Problem};
 use crate::secrets::routes::missing;
 use crate::server::json::Json;
@@ -20,13 +19,13 @@ pub(super) async fn secrets(
 ) -> Result<JsonAnswer<SecretsReply>, Problem> {
     let may = match &lease {
         Some(lease) => {
-            check_own(&app, &worker.worker_id, lease).await?;
-            let held = app.ask("check a lease", app.queue.held(lease)).await?;
+            app.ownership.check_own(&worker.worker_id, lease).await?;
+            let held = app.db.ask("check a lease", app.db.queue.held(lease)).await?;
             held.is_some_and(|(spec, _)| {
                 model == ModelRef { tenant: spec.tenant, endpoint: spec.endpoint, version: spec.version }
             })
         }
-        None => app.is_to_keep(&worker.worker_id, &model).await?,
+        None => app.advisor.is_to_keep(&worker.worker_id, &model).await?,
     };
     if !may {
         return Err(Problem::new(
@@ -36,7 +35,7 @@ pub(super) async fn secrets(
     }
     let ModelRef { tenant, endpoint, version } = &model;
     let named = &app.catalog.resolve(tenant, endpoint, Some(*version)).await?.version.spec.secrets;
-    let sealed = app.ask("read secrets", app.registry.secrets(tenant)).await?;
+    let sealed = app.db.ask("read secrets", app.db.registry.secrets(tenant)).await?;
     let opened = named.iter().map(|name| {
         let secret = sealed.get(name).ok_or_else(|| missing(name))?;
         let unreadable =

@@ -5,7 +5,6 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{LeaseRef, Upload, UploadFile, UploadsReply, UploadsRequest};
 use stokehold_queue::job::Job;
 
-use super::own::check_own;
 use super::{BODY_MAX, URL_TTL};
 use crate::error::{Code, Problem};
 use crate::names;
@@ -28,8 +27,8 @@ pub(super) async fn uploads(
         check(n, file, app.config.limits.file_bytes)?;
     }
     let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
-    check_own(&app, &worker.worker_id, &lease).await?;
-    let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(&lease)).await? else {
+    app.ownership.check_own(&worker.worker_id, &lease).await?;
+    let Some((spec, attempt)) = app.db.ask("check a lease", app.db.queue.held(&lease)).await? else {
         return Err(Problem::new(Code::StaleFence, "this lease is no longer held; discard the attempt's output"));
     };
     let prefix = Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence);

@@ -1,0 +1,65 @@
+//! The records in Redis: the queue and the registry, with a timeout on every call.
+
+use std::time::Duration;
+
+use stokehold_queue::{Clock, Error as QueueError, RedisQueue, Registry, Shards};
+
+use crate::error::Problem;
+use crate::queue_timeout::QueueTimeout;
+
+/// The pause before a repeat, times 0.5 to 1.5.
+const REPEAT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The queue and the registry.
+pub(crate) struct Database {
+    pub(crate) queue: Shards,
+    pub(crate) registry: Registry,
+    timeout: QueueTimeout,
+    clock: Clock,
+}
+
+impl Database {
+    pub(crate) fn new(queue: Shards, timeout: QueueTimeout, clock: Clock) -> Self {
+        Self { registry: queue.registry(), queue, timeout, clock }
+    }
+
+    /// The current time, Unix milliseconds, by the queue's clock; hourly and daily data use the same clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// Runs a call of the queue or the registry within the time that a client should wait.
+    pub(crate) async fn ask<T>(
+        &self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, Problem> {
+        self.timeout.ask(step, question).await
+    }
+
+    /// Like [`Database::ask`], for calls that are safe to repeat when their outcome is unknown: repeats up to twice
+    /// within the same time.
+    pub(crate) async fn ask_again<T, F>(&self, step: &'static str, question: impl Fn() -> F) -> Result<T, Problem>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        let repeated = async {
+            for _ in 0..2 {
+                match question().await {
+                    Err(QueueError::Unavailable { source, .. }) => {
+                        tracing::warn!(step, %source, "the queue is unavailable, trying again");
+                        tokio::time::sleep(REPEAT_PAUSE.mul_f64(0.5 + rand::random::<f64>())).await;
+                    }
+                    answer => return answer,
+                }
+            }
+            question().await
+        };
+        self.ask(step, repeated).await
+    }
+
+    /// The shard of a tenant.
+    pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Problem> {
+        self.ask("find a tenant's shard", self.queue.of(tenant)).await
+    }
+}

@@ -1,0 +1,29 @@
+//! Files as the object store holds them: the bytes, and beside them the request that created the file.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stokehold_objects::Objects;
+
+use crate::error::Problem;
+use crate::jobs::inputs::file_key;
+use crate::server::json;
+
+/// The request that created a file, stored beside it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Card {
+    pub(super) name: String,
+    pub(super) content_type: String,
+}
+
+/// Stores JSON text that this replica wrote as a file with this id. Repeating it writes the same objects.
+pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Problem> {
+    const CONTENT_TYPE: &str = "application/json";
+    let key = file_key(tenant, id);
+    let card = json::write(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
+    Ok(objects.put(&key, text, CONTENT_TYPE).await?)
+}
+
+pub(super) fn card_key(key: &str) -> String {
+    format!("{key}.json")
+}
