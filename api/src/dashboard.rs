@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use stokehold_objects::Objects;
 use url::Url;
 
 use crate::server::path::Path;
@@ -50,17 +51,22 @@ pub fn has_dashboard() -> bool {
 
 pub(crate) fn router() -> Router<App> {
     Router::new()
-        .route("/dashboard", get(|State(app): State<App>| async move { answer(FILES, "", &store(&app).await) }))
-        .route("/dashboard/", get(|State(app): State<App>| async move { answer(FILES, "", &store(&app).await) }))
+        .route("/dashboard", get(|State(app): State<App>| async move { answer(FILES, "", &store(&app.objects).await) }))
+        .route(
+            "/dashboard/",
+            get(|State(app): State<App>| async move { answer(FILES, "", &store(&app.objects).await) }),
+        )
         .route(
             "/dashboard/{*path}",
-            get(|State(app): State<App>, Path(path): Path<String>| async move { answer(FILES, &path, &store(&app).await) }),
+            get(|State(app): State<App>, Path(path): Path<String>| async move {
+                answer(FILES, &path, &store(&app.objects).await)
+            }),
         )
 }
 
 /// Where a result's URL leads: the origin of what is signed for the store. Nothing is sent for this.
-async fn store(app: &App) -> String {
-    let signed = app.objects.presign_get("results/", SIGNED_FOR).await;
+async fn store(objects: &Objects) -> String {
+    let signed = objects.presign_get("results/", SIGNED_FOR).await;
     signed.ok().and_then(|url| Url::parse(&url).ok()).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod stored;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
@@ -10,19 +11,21 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::Announced;
+use stokehold_objects::Objects;
 use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use self::stored::{Card, card_key};
+use crate::config::Config;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::inputs::file_key;
 use crate::names;
 use crate::server::json;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, FilesRead, FilesWrite};
+use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
 /// How long an upload or a download may start after its URL was given.
@@ -83,7 +86,9 @@ pub(crate) struct FileView {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(config): State<Arc<Config>>,
+    State(objects): State<Arc<Objects>>,
+    State(storage): State<Arc<Storage>>,
     caller: Caller<FilesWrite>,
     Json(request): Json<FileRequest>,
 ) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
@@ -94,8 +99,8 @@ pub(crate) async fn create(
     if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control) {
         return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
     }
-    if request.size_bytes > app.config.limits.file_bytes {
-        return Err(Problem::field("/size_bytes", format!("must be at most {} bytes", app.config.limits.file_bytes)));
+    if request.size_bytes > config.limits.file_bytes {
+        return Err(Problem::field("/size_bytes", format!("must be at most {} bytes", config.limits.file_bytes)));
     }
     if !names::is_sha256(&request.sha256) {
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
@@ -103,18 +108,18 @@ pub(crate) async fn create(
     if !names::is_content_type(&card.content_type) {
         return Err(Problem::field("/content_type", "must be a MIME type, e.g. image/png"));
     }
-    app.storage.reserve(&caller.tenant, request.size_bytes).await?;
+    storage.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
     let text = json::write(&card)?;
-    app.objects.put(&card_key(&key), text.into(), "application/json").await?;
+    objects.put(&card_key(&key), text.into(), "application/json").await?;
     let announced = Announced {
         size_bytes: request.size_bytes,
         sha256_hex: &request.sha256,
         content_type: &card.content_type,
         name: Some(&card.name),
     };
-    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    let put = objects.presign_put(&key, announced, URL_TTL).await?;
     let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
     let upload =
         FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };
@@ -130,7 +135,7 @@ pub(crate) async fn create(
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(objects): State<Arc<Objects>>,
     caller: Caller<FilesRead>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<FileView>, Problem> {
@@ -138,15 +143,15 @@ pub(crate) async fn get(
         return Err(Problem::not_found("file"));
     }
     let key = file_key(&caller.tenant, &id);
-    let card = app.objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
+    let card = objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
     let card: Card = serde_json::from_slice(&card).map_err(|error| {
         tracing::error!(%error, file = id, "a file's record cannot be read");
         Problem::new(Code::Internal, "the record of this file cannot be read; upload the file again")
     })?;
-    let Some(stored) = app.objects.head(&key).await? else {
+    let Some(stored) = objects.head(&key).await? else {
         return Err(Problem::new(Code::FileMissing, "the file was created but its bytes were not uploaded"));
     };
-    let url = app.objects.presign_get(&key, URL_TTL).await?;
+    let url = objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
     Ok(JsonAnswer(view))
 }

@@ -14,6 +14,7 @@ pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod waiting;
 pub(crate) mod watchers;
+pub(crate) mod words;
 
 /// The longest body of a bulk submit, bytes: 1,000 jobs, so more than other bodies.
 pub(crate) const BULK_BODY_MAX: usize = 8 << 20;

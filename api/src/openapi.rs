@@ -13,8 +13,9 @@ use self::links::Links;
 use crate::batches::routes as batches;
 use crate::costs::routes as costs;
 use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
-use crate::endpoints::{packages, stats, weights};
+use crate::endpoints::{deploy, needs, packages, routes as endpoints, stats, traffic, undeploy, weights};
 use crate::error::ProblemBody;
+use crate::files;
 use crate::jobs::feedback::routes as feedback;
 use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
 use crate::schedules::routes as schedules;
@@ -24,7 +25,6 @@ use crate::tenants::{audit_routes as audit, limits, routes as tenants, tokens};
 use crate::traces::routes as trace;
 use crate::webhooks::routes as webhooks;
 use crate::workers::{archives, fleet_routes as fleet, readings, routes as workers};
-use crate::{endpoints, files};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -36,8 +36,8 @@ use crate::{endpoints, files};
         quarantine::get, quarantine::readmit, quarantine::discard,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
-        packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        endpoints::undeploy::endpoint, endpoints::undeploy::version, endpoints::traffic::get, endpoints::traffic::set, endpoints::needs::get, endpoints::needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
+        packages::create, weights::create, weights::sign, deploy::deploy, endpoints::list, endpoints::get, endpoints::versions,
+        undeploy::endpoint, undeploy::version, traffic::get, traffic::set, needs::get, needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, workers::evict, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,

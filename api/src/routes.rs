@@ -6,7 +6,8 @@ use axum::routing::{delete, get, post, put};
 use crate::batches::routes as batches;
 use crate::costs::routes as costs;
 use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
-use crate::endpoints::{packages, stats, weights};
+use crate::endpoints::{deploy, needs, packages, routes as endpoints, stats, traffic, undeploy, weights};
+use crate::files;
 use crate::jobs::feedback::routes as feedback;
 use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
 use crate::schedules::routes as schedules;
@@ -17,7 +18,6 @@ use crate::tenants::{audit_routes as audit, limits, routes as tenants, tokens};
 use crate::traces::routes as trace;
 use crate::webhooks::routes as webhooks;
 use crate::workers::{archives, fleet_routes as fleet, readings, routes as workers};
-use crate::{endpoints, files};
 
 pub(crate) fn router() -> Router<App> {
     Router::new()
@@ -53,12 +53,12 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/packages", post(packages::create))
         .route("/v1/weights", post(weights::create))
         .route("/v1/weights/url", get(weights::sign))
-        .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
-        .route("/v1/endpoints/{name}", get(endpoints::get).delete(endpoints::undeploy::endpoint))
+        .route("/v1/endpoints", post(deploy::deploy).get(endpoints::list))
+        .route("/v1/endpoints/{name}", get(endpoints::get).delete(undeploy::endpoint))
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))
-        .route("/v1/endpoints/{name}/versions/{version}", delete(endpoints::undeploy::version))
-        .route("/v1/endpoints/{name}/needs", get(endpoints::needs::get).delete(endpoints::needs::forget))
-        .route("/v1/endpoints/{name}/traffic", get(endpoints::traffic::get).put(endpoints::traffic::set))
+        .route("/v1/endpoints/{name}/versions/{version}", delete(undeploy::version))
+        .route("/v1/endpoints/{name}/needs", get(needs::get).delete(needs::forget))
+        .route("/v1/endpoints/{name}/traffic", get(traffic::get).put(traffic::set))
         .route("/v1/files", post(files::create))
         .route("/v1/files/{id}", get(files::get))
         .route("/v1/secrets", get(secrets::list))

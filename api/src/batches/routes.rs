@@ -4,6 +4,7 @@ pub(crate) mod create;
 pub(crate) mod estimate;
 mod view;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -26,6 +27,8 @@ pub(crate) use estimate::{__path_estimate, estimate};
 
 use self::view::BatchView;
 use crate::batches::results::{Kind, stream};
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::jobs::submit::idempotency_key;
 use crate::server::path::Path;
@@ -59,18 +62,18 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let wait_s = params.wait_s()?;
     params.finish()?;
-    let mut batch = own(&app, &caller.tenant, &id).await?;
+    let mut batch = own(&app.db, &caller.tenant, &id).await?;
     if wait_s > 0 && !batch.state.is_terminal() {
         let _held = app.wait_permits.take(&caller.tenant)?;
         caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         while !batch.state.is_terminal() && Instant::now() < deadline && !app.shutdown.is_cancelled() {
             sleep_until(deadline.min(Instant::now() + LOOK_EVERY.mul_f64(0.8 + 0.4 * rand::random::<f64>()))).await;
-            batch = own(&app, &caller.tenant, &id).await?;
+            batch = own(&app.db, &caller.tenant, &id).await?;
         }
         check_still(&app, &caller.token).await?;
     }
-    Ok(Json(shown(&app, &batch)).into_response())
+    Ok(Json(shown(&app.config, &batch)).into_response())
 }
 
 /// List batches
@@ -105,7 +108,7 @@ pub(crate) async fn page(
 ) -> Result<BatchList, Problem> {
     let batches = app.db.home(tenant).await?.batches();
     let page = app.db.ask("list batches", batches.list(tenant, state, cursor, limit)).await?;
-    let batches = page.batches.iter().map(|batch| shown(app, batch)).collect();
+    let batches = page.batches.iter().map(|batch| shown(&app.config, batch)).collect();
     Ok(BatchList { batches, next_cursor: page.next_cursor })
 }
 
@@ -120,17 +123,18 @@ pub(crate) async fn page(
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchView>, Problem> {
     let id = parse_id(&id)?;
-    let batches = app.db.home(&caller.tenant).await?.batches();
-    let stopped = app.db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
+    let batches = db.home(&caller.tenant).await?.batches();
+    let stopped = db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
     if stopped == Stopped::NotFound {
         return Err(Problem::not_found("batch"));
     }
-    let batch = own(&app, &caller.tenant, id).await?;
+    let batch = own(&db, &caller.tenant, id).await?;
     if stopped == Stopped::Ended && batch.stop != Some(Stop::Cancelled) {
         let state = batch.state.as_str();
         return Err(Problem::new(
@@ -138,7 +142,7 @@ pub(crate) async fn cancel(
             format!("every line of the batch has ended: the batch is {state}"),
         ));
     }
-    Ok(Json(shown(&app, &batch)))
+    Ok(Json(shown(&config, &batch)))
 }
 
 /// Retry the failed lines of a batch
@@ -163,7 +167,7 @@ pub(crate) async fn retry_failed(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let key = idempotency_key(&headers, None)?;
-    let old = own(&app, &caller.tenant, &id).await?;
+    let old = own(&app.db, &caller.tenant, &id).await?;
     if !old.state.is_terminal() {
         return Err(Problem::new(
             Code::NotReady,
@@ -226,7 +230,7 @@ pub(crate) async fn errors(
 }
 
 async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Response, Problem> {
-    let batch = own(&app, tenant, id).await?;
+    let batch = own(&app.db, tenant, id).await?;
     let held = app.wait_permits.take(tenant)?;
     let lines = stream(app, batch, kind).inspect_err(move |error| {
         let _ = &held;
@@ -248,25 +252,25 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     let batch = app.db.ask("read a batch", batches.get(id)).await?;
     let batch =
         batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
-    Ok(crate::jobs::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
+    Ok(crate::jobs::submit::durable(app, (status, Json(shown(&app.config, &batch))).into_response()))
 }
 
 /// The caller's own batch with this id. For all other tenants it does not exist.
-async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
+async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
-    let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
+    let batch = db.ask("read a batch", db.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
 /// A batch as its webhook contains it; `None` if it is no longer stored.
 pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
     let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
-    let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));
+    let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(&app.config, &batch)));
     view.transpose().map_err(|_| Problem::new(Code::Internal, INTERNAL))
 }
 
-fn shown(app: &App, batch: &Batch) -> BatchView {
-    BatchView::new(batch, &app.config.public_url, now_ms())
+fn shown(config: &Config, batch: &Batch) -> BatchView {
+    BatchView::new(batch, &config.public_url, now_ms())
 }
 
 fn parse_id(id: &str) -> Result<&str, Problem> {

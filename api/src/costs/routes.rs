@@ -8,7 +8,6 @@ use stokehold_queue::costs::{By, DAYS_MAX, day_of, report};
 use stokehold_queue::queue::ListFilter;
 use stokehold_queue::{Queue, now_ms};
 
-pub(crate) use self::view::JobCostView;
 use self::view::{ByWord, CostsView, RowView};
 use crate::error::{Code, Problem};
 use crate::names;

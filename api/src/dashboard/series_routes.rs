@@ -1,5 +1,7 @@
 //! `GET /v1/series`: recent arrivals, runs and waiting jobs, step by step.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -7,10 +9,10 @@ use stokehold_queue::now_ms;
 use stokehold_queue::series::{MINUTES_MAX, Point, STEP_MS};
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::names;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
 /// The default number of minutes.
@@ -84,7 +86,7 @@ impl PointView {
     ),
     responses((status = 200, description = "One entry per step.", body = SeriesView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<Json<SeriesView>, Problem> {
@@ -103,8 +105,8 @@ pub(crate) async fn get(
         None if !caller.operates => Some(caller.tenant),
         named => named,
     };
-    let series = app.db.registry.series();
-    let points = app.db.ask("read the series", series.read(tenant.as_deref(), minutes, now_ms())).await?;
+    let series = db.registry.series();
+    let points = db.ask("read the series", series.read(tenant.as_deref(), minutes, now_ms())).await?;
     let points = points.into_iter().map(|(at_ms, point)| PointView::new(at_ms, point, tenant.is_none())).collect();
     Ok(Json(SeriesView { step_s: STEP_MS / 1000, points }))
 }

@@ -1,5 +1,7 @@
 //! `/v1/session`: a browser logs in with an API token, which the page does not keep.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, SET_COOKIE};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_queue::{TokenKind, TokenRecord};
 use utoipa::ToSchema;
 
+use crate::config::Config;
 use crate::dashboard::session;
 use crate::error::Problem;
 use crate::server::json::Json;
@@ -92,14 +95,14 @@ pub(crate) async fn get(
 #[utoipa::path(delete, operation_id = "log_out", path = "/v1/session", tag = "dashboard", security(()),
     responses((status = 204, description = "The session has ended."), crate::server::responses::Problems))]
 pub(crate) async fn log_out(
-    State(app): State<App>,
+    State(config): State<Arc<Config>>,
     method: Method,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    session::check_origin(&headers, &uri, &app.config.public_url)?;
+    session::check_origin(&headers, &uri, &config.public_url)?;
     if session::is_shown(&headers) {
-        session::check_asker(&method, &headers, &uri, &app.config.public_url)?;
+        session::check_asker(&method, &headers, &uri, &config.public_url)?;
     }
-    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, session::end(&app.config.public_url))]).into_response())
+    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, session::end(&config.public_url))]).into_response())
 }

@@ -1,17 +1,21 @@
 //! `/v1/endpoints/{name}/needs`: the GPU memory that an endpoint's versions were seen to need.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::vram::ANY_KIND;
 use utoipa::ToSchema;
 
-use super::unknown;
+use super::routes::unknown;
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::names;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
+use crate::workers::fleet::Fleets;
 
 /// The GPU memory that the versions of an endpoint were seen to need.
 #[derive(Serialize, ToSchema)]
@@ -45,13 +49,12 @@ pub(crate) struct ForgottenNeeds {
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "The GPU memory that the versions were seen to need.", body = Needs), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<Needs>, Problem> {
-    known(&app, &caller.tenant, &name).await?;
-    let all =
-        app.db.ask("read an endpoint's learned GPU memory", app.db.registry.all_needs(&caller.tenant, &name)).await?;
+    known(&db, &caller.tenant, &name).await?;
+    let all = db.ask("read an endpoint's learned GPU memory", db.registry.all_needs(&caller.tenant, &name)).await?;
     let need = |((version, gpu), need_mib): ((u32, String), u64)| Need {
         version,
         gpu: Some(gpu).filter(|gpu| gpu != ANY_KIND),
@@ -68,20 +71,22 @@ pub(crate) async fn get(
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "How many learned values were reset.", body = ForgottenNeeds), crate::server::responses::Problems))]
 pub(crate) async fn forget(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(catalog): State<Arc<Catalog>>,
+    State(fleets): State<Arc<Fleets>>,
     caller: Caller<EndpointsWrite>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<ForgottenNeeds>, Problem> {
-    known(&app, &caller.tenant, &name).await?;
-    let forget = || app.db.registry.forget_needs(&caller.tenant, &name);
-    let forgotten = app.db.ask_again("reset an endpoint's learned GPU memory", forget).await?;
-    app.fleets.invalidate_forgotten();
-    app.catalog.forgotten_now(&caller.tenant, &name);
+    known(&db, &caller.tenant, &name).await?;
+    let forget = || db.registry.forget_needs(&caller.tenant, &name);
+    let forgotten = db.ask_again("reset an endpoint's learned GPU memory", forget).await?;
+    fleets.invalidate_forgotten();
+    catalog.forgotten_now(&caller.tenant, &name);
     Ok(JsonAnswer(ForgottenNeeds { forgotten }))
 }
 
-async fn known(app: &App, tenant: &str, name: &str) -> Result<(), Problem> {
+async fn known(db: &Database, tenant: &str, name: &str) -> Result<(), Problem> {
     let is_known =
-        names::is_name(name) && app.db.ask("read an endpoint", app.db.registry.traffic(tenant, name)).await?.is_some();
+        names::is_name(name) && db.ask("read an endpoint", db.registry.traffic(tenant, name)).await?.is_some();
     if is_known { Ok(()) } else { Err(unknown(name)) }
 }

@@ -1,5 +1,7 @@
 //! `GET /v1/endpoints/{name}/stats`: how an endpoint's versions do.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -7,11 +9,11 @@ use stokehold_queue::feedback::Tally;
 use stokehold_queue::timings::{HOURS_MAX, VersionTimings};
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::names;
 use crate::server::path::Path;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
 /// The default number of hours.
@@ -106,7 +108,7 @@ impl VersionStats {
     ),
     responses((status = 200, description = "The statistics of the endpoint's versions.", body = StatsView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsRead>,
     Path(name): Path<String>,
     mut params: Params,
@@ -119,11 +121,11 @@ pub(crate) async fn get(
     if !names::is_name(&name) {
         return Err(unknown());
     }
-    app.db.ask("read an endpoint", app.db.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
-    let (home, counters) = (app.db.home(tenant).await?, app.db.queue.feedback());
+    db.ask("read an endpoint", db.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
+    let (home, counters) = (db.home(tenant).await?, db.queue.feedback());
     let (seen, tallies) = tokio::try_join!(
-        app.db.ask("read how long attempts took", home.timings(tenant, &name, hours, app.db.now_ms())),
-        app.db.ask("read the feedback", counters.tallies(tenant, Some(&name))),
+        db.ask("read how long attempts took", home.timings(tenant, &name, hours, db.now_ms())),
+        db.ask("read the feedback", counters.tallies(tenant, Some(&name))),
     )?;
     let tally = |version: u32| tallies.iter().find(|tally| tally.version == version);
     let versions = seen.iter().map(|seen| VersionStats::new(seen, tally(seen.version))).collect();

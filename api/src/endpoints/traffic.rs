@@ -1,5 +1,7 @@
 //! `/v1/endpoints/{name}/traffic`: which versions new jobs run on.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -7,12 +9,13 @@ use stokehold_queue::endpoint::Traffic;
 use stokehold_queue::registry::TrafficSet;
 use utoipa::ToSchema;
 
-use super::{unknown, unknown_version};
+use super::routes::{unknown, unknown_version};
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::names;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
 
 /// The version that receives new jobs.
@@ -57,14 +60,14 @@ impl TrafficView {
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<TrafficView>, Problem> {
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let traffic = app.db.ask("read an endpoint", app.db.registry.traffic(&caller.tenant, &name)).await?;
+    let traffic = db.ask("read an endpoint", db.registry.traffic(&caller.tenant, &name)).await?;
     Ok(JsonAnswer(TrafficView::new(name.clone(), traffic.ok_or_else(|| unknown(&name))?)))
 }
 
@@ -76,7 +79,8 @@ pub(crate) async fn get(
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "The versions that receive new jobs.", body = TrafficView), crate::server::responses::Problems))]
 pub(crate) async fn set(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(catalog): State<Arc<Catalog>>,
     caller: Caller<EndpointsWrite>,
     Path(name): Path<String>,
     Json(request): Json<TrafficRequest>,
@@ -86,18 +90,18 @@ pub(crate) async fn set(
     }
     let percent = checked_percent(request.percent, "/percent")?;
     let (tenant, version) = (&caller.tenant, request.version);
-    let set = || app.db.registry.set_traffic(tenant, &name, version, percent);
-    let traffic = match app.db.ask_again("set an endpoint's traffic", set).await? {
+    let set = || db.registry.set_traffic(tenant, &name, version, percent);
+    let traffic = match db.ask_again("set an endpoint's traffic", set).await? {
         TrafficSet::Done(traffic) => traffic,
         TrafficSet::UnknownEndpoint => return Err(unknown(&name)),
         TrafficSet::UnknownVersion => return Err(unknown_version(&name, version)),
     };
-    app.catalog.routed_now(tenant, &name, traffic);
+    catalog.routed_now(tenant, &name, traffic);
     if traffic.current == version {
         // What stays loaded is what is current.
-        let spec = app.db.ask("read an endpoint", app.db.registry.endpoint(tenant, &name, Some(version))).await?;
+        let spec = db.ask("read an endpoint", db.registry.endpoint(tenant, &name, Some(version))).await?;
         let min_warm = spec.map_or(0, |version| version.spec.min_warm);
-        super::keep_warm(&app, tenant, &name, version, min_warm).await?;
+        keep_warm(&db, tenant, &name, version, min_warm).await?;
     }
     Ok(JsonAnswer(TrafficView::new(name, traffic)))
 }
@@ -107,4 +111,23 @@ pub(super) fn checked_percent(percent: Option<u32>, at: &str) -> Result<u32, Pro
         percent @ 0..=100 => Ok(percent),
         _ => Err(Problem::field(at, "must be 0 to 100")),
     }
+}
+
+/// Sets how many workers keep this version loaded; other versions of the endpoint are not kept.
+pub(super) async fn keep_warm(
+    db: &Database,
+    tenant: &str,
+    name: &str,
+    version: u32,
+    workers: u32,
+) -> Result<(), Problem> {
+    let set = || db.registry.set_floor(tenant, name, version, workers);
+    if db.ask_again("set how many workers keep a model loaded", set).await? {
+        return Ok(());
+    }
+    Err(Problem::field(
+        "/min_warm",
+        "is not in effect: too many endpoints of this tenant, or of all tenants, already stay loaded. The version was \
+            deployed without it; lower min_warm of another endpoint and deploy again",
+    ))
 }

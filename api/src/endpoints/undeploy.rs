@@ -1,5 +1,7 @@
 //! Deleting endpoints and versions: `DELETE /v1/endpoints/{name}` and `DELETE /v1/endpoints/{name}/versions/{version}`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -9,12 +11,13 @@ use stokehold_queue::queue::{Gate, ListFilter};
 use stokehold_queue::registry::Undeployed;
 use utoipa::ToSchema;
 
-use super::{unknown, unknown_version};
+use super::routes::{unknown, unknown_version};
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::path::Path;
 use crate::server::query::{LIMIT_MAX, Params};
-use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsWrite};
 
 /// Open jobs of an endpoint that are looked at one by one for those of a version.
@@ -42,7 +45,8 @@ pub(crate) struct DeletedVersions {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn endpoint(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(catalog): State<Arc<Catalog>>,
     caller: Caller<EndpointsWrite>,
     Path(name): Path<String>,
     params: Params,
@@ -51,14 +55,14 @@ pub(crate) async fn endpoint(
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let open = if forces { 0 } else { open_jobs(&app, &caller.tenant, &name).await? };
+    let open = if forces { 0 } else { open_jobs(&db, &caller.tenant, &name).await? };
     if open > 0 {
         return Err(in_use(format!(
             "endpoint {name:?} has {open} open jobs; cancel them, wait for them to end, or repeat with force=true, \
                 which fails those that have not started"
         )));
     }
-    delete(&app, &caller.tenant, &name, None).await
+    delete(&db, &catalog, &caller.tenant, &name, None).await
 }
 
 /// Delete a version
@@ -77,7 +81,8 @@ pub(crate) async fn endpoint(
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn version(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(catalog): State<Arc<Catalog>>,
     caller: Caller<EndpointsWrite>,
     Path((name, version)): Path<(String, String)>,
     params: Params,
@@ -88,14 +93,20 @@ pub(crate) async fn version(
     }
     let Ok(number) = version.parse() else { return Err(unknown_version(&name, version)) };
     if !forces {
-        check_jobs(&app, &caller.tenant, &name, number).await?;
+        check_jobs(&db, &caller.tenant, &name, number).await?;
     }
-    delete(&app, &caller.tenant, &name, Some(number)).await
+    delete(&db, &catalog, &caller.tenant, &name, Some(number)).await
 }
 
-async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Json<DeletedVersions>, Problem> {
-    let undeployed = app.db.ask("delete an endpoint", app.db.registry.undeploy(tenant, name, version)).await?;
-    app.catalog.undeployed_now(tenant, name);
+async fn delete(
+    db: &Database,
+    catalog: &Catalog,
+    tenant: &str,
+    name: &str,
+    version: Option<u32>,
+) -> Result<Json<DeletedVersions>, Problem> {
+    let undeployed = db.ask("delete an endpoint", db.registry.undeploy(tenant, name, version)).await?;
+    catalog.undeployed_now(tenant, name);
     let number = version.map_or_else(String::new, |version| version.to_string());
     match undeployed {
         Undeployed::Done(deleted) => Ok(Json(DeletedVersions { deleted })),
@@ -108,8 +119,8 @@ async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Re
 }
 
 /// Refuses while the version has open jobs, and when the endpoint has too many open jobs to look through.
-async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
-    let open = open_jobs(app, tenant, name).await?;
+async fn check_jobs(db: &Database, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
+    let open = open_jobs(db, tenant, name).await?;
     let or_force =
         "cancel them, wait for them to end, or repeat with force=true, which fails those that have not started";
     if open > LOOKS_MAX {
@@ -124,8 +135,7 @@ async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result
         let filter = ListFilter { state: Some(state), endpoint: Some(name.to_owned()), ..ListFilter::default() };
         let mut cursor = None;
         loop {
-            let page =
-                app.db.ask("list jobs", app.db.queue.list(tenant, &filter, cursor.as_deref(), LIMIT_MAX)).await?;
+            let page = db.ask("list jobs", db.queue.list(tenant, &filter, cursor.as_deref(), LIMIT_MAX)).await?;
             if let Some(job) = page.jobs.iter().find(|job| job.spec.version == version) {
                 let (id, state) = (job.id, state.as_str());
                 return Err(in_use(format!(
@@ -142,9 +152,9 @@ async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result
 }
 
 /// How many jobs of an endpoint have not ended.
-async fn open_jobs(app: &App, tenant: &str, name: &str) -> Result<u64, Problem> {
+async fn open_jobs(db: &Database, tenant: &str, name: &str) -> Result<u64, Problem> {
     let gate = Gate::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
-    let (_, usage) = app.db.ask("count open jobs", app.db.queue.usage(&gate)).await?;
+    let (_, usage) = db.ask("count open jobs", db.queue.usage(&gate)).await?;
     Ok(usage.open)
 }
 

@@ -1,22 +1,26 @@
 //! `/v1/weights`: files that are too large for a package. They are uploaded here, or stay where they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::Announced;
+use stokehold_objects::Objects;
 use stokehold_queue::endpoint::Weight;
 use url::Url;
 use utoipa::ToSchema;
 
+use crate::config::Config;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::json::Json;
 use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsWrite};
+use crate::tenants::storage::Storage;
 
 /// How long an upload or a download may start after its URL was given.
 const URL_TTL: Duration = Duration::from_secs(6 * 3600);
@@ -86,7 +90,8 @@ pub(crate) struct WeightView {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(objects): State<Arc<Objects>>,
+    State(storage): State<Arc<Storage>>,
     caller: Caller<EndpointsWrite>,
     Json(WeightsRequest { sha256, size_bytes }): Json<WeightsRequest>,
 ) -> Result<JsonAnswer<WeightsReply>, Problem> {
@@ -100,12 +105,12 @@ pub(crate) async fn create(
         return Err(Problem::field("/size_bytes", message));
     }
     let key = key(&caller.tenant, &sha256);
-    if app.objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
+    if objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
         return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    app.storage.reserve(&caller.tenant, size_bytes).await?;
+    storage.reserve(&caller.tenant, size_bytes).await?;
     let announced = Announced { size_bytes, sha256_hex: &sha256, content_type: CONTENT_TYPE, name: None };
-    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    let put = objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(WeightsReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
@@ -116,15 +121,16 @@ pub(crate) async fn create(
     params(("source" = String, Query, description = "As `s3://bucket/key`.")),
     responses((status = 200, description = "The address to read the weights from.", body = WeightsUrl), crate::server::responses::Problems))]
 pub(crate) async fn sign(
-    State(app): State<App>,
+    State(config): State<Arc<Config>>,
+    State(objects): State<Arc<Objects>>,
     _: Caller<EndpointsWrite>,
     mut params: Params,
 ) -> Result<JsonAnswer<WeightsUrl>, Problem> {
     let source = params.take("source", "s3://bucket/key", |text| Some(text.to_owned()))?;
     params.finish()?;
     let source = source.ok_or_else(|| Problem::query("source", "is missing: give the file as s3://bucket/key"))?;
-    let (bucket, key) = in_bucket(&app, &source, "source")?;
-    Ok(JsonAnswer(WeightsUrl { url: app.objects.presign_get_of(&bucket, &key, URL_TTL).await? }))
+    let (bucket, key) = in_bucket(&config, &source, "source")?;
+    Ok(JsonAnswer(WeightsUrl { url: objects.presign_get_of(&bucket, &key, URL_TTL).await? }))
 }
 
 impl From<WeightView> for Weight {
@@ -165,7 +171,7 @@ pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
         match weight.url.as_deref() {
             None => {}
             Some(url) if url.starts_with("s3://") => {
-                let _ = in_bucket(app, url, &at("url"))?;
+                let _ = in_bucket(&app.config, url, &at("url"))?;
             }
             Some(url) if is_web(url) => {}
             Some(_) => {
@@ -201,7 +207,7 @@ pub(crate) async fn urls(app: &App, tenant: &str, weights: &[Weight]) -> Result<
         urls.push(match &weight.url {
             None => app.objects.presign_get(&key(tenant, &weight.sha256), URL_TTL).await?,
             Some(url) if url.starts_with("s3://") => {
-                let (bucket, key) = in_bucket(app, url, "url")?;
+                let (bucket, key) = in_bucket(&app.config, url, "url")?;
                 app.objects.presign_get_of(&bucket, &key, URL_TTL).await?
             }
             Some(url) => url.clone(),
@@ -216,16 +222,16 @@ fn key(tenant: &str, sha256: &str) -> String {
 }
 
 /// Bucket and key, if the operator lets weights be read from there: this API's credentials may read more than a tenant is to see.
-fn in_bucket(app: &App, source: &str, at: &str) -> Result<(String, String), Problem> {
+fn in_bucket(config: &Config, source: &str, at: &str) -> Result<(String, String), Problem> {
     let wrong = |message: String| Problem::field(at, message);
     let parts = source.strip_prefix("s3://").and_then(|rest| rest.split_once('/'));
     let (bucket, key) = parts
         .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty() && source.len() <= URL_BYTES_MAX)
         .ok_or_else(|| wrong("must be s3://bucket/key".to_owned()))?;
-    if !app.config.weight_buckets.iter().any(|known| known == bucket) {
+    if !config.weight_buckets.iter().any(|known| known == bucket) {
         return Err(wrong(format!(
             "is in the bucket {bucket:?}, and this API reads weights only from {}; the operator sets weight_buckets",
-            if app.config.weight_buckets.is_empty() { "none".to_owned() } else { app.config.weight_buckets.join(", ") }
+            if config.weight_buckets.is_empty() { "none".to_owned() } else { config.weight_buckets.join(", ") }
         )));
     }
     Ok((bucket.to_owned(), key.to_owned()))

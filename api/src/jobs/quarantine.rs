@@ -1,5 +1,7 @@
 //! `/v1/quarantine`: the jobs whose records cannot be read, for operators.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use futures::future::try_join_all;
@@ -8,9 +10,9 @@ use stokehold_queue::JobId;
 use stokehold_queue::quarantine::{Discarded, LIST_MAX, Quarantine, Quarantined, Readmitted};
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::Problem;
 use crate::server::json::Json;
-use crate::state::App;
 use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
 use crate::time_format::rfc3339;
 
@@ -83,11 +85,14 @@ pub(crate) struct OutcomeView {
 /// The list covers all tenants, so this requires the operator scope `tenants:read`.
 #[utoipa::path(get, operation_id = "get_quarantine", path = "/v1/quarantine", tag = "jobs",
     responses((status = 200, description = "The jobs whose records cannot be read.", body = QuarantineView), crate::server::responses::Problems))]
-pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<QuarantineView>, Problem> {
-    let shards: Vec<Quarantine> = app.db.queue.all().iter().map(|shard| shard.quarantine()).collect();
+pub(crate) async fn get(
+    State(db): State<Arc<Database>>,
+    _: Caller<TenantsRead>,
+) -> Result<JsonAnswer<QuarantineView>, Problem> {
+    let shards: Vec<Quarantine> = db.queue.all().iter().map(|shard| shard.quarantine()).collect();
     let (listed, counted) = tokio::try_join!(
-        app.db.ask("list quarantined jobs", try_join_all(shards.iter().map(|shard| shard.list(LIST_MAX)))),
-        app.db.ask("count quarantined jobs", try_join_all(shards.iter().map(Quarantine::count))),
+        db.ask("list quarantined jobs", try_join_all(shards.iter().map(|shard| shard.list(LIST_MAX)))),
+        db.ask("count quarantined jobs", try_join_all(shards.iter().map(Quarantine::count))),
     )?;
     let mut jobs: Vec<Quarantined> = listed.into_iter().flatten().collect();
     jobs.sort_by_key(|job| (job.since_ms, job.id));
@@ -104,14 +109,14 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Resul
 #[utoipa::path(post, operation_id = "readmit_quarantined", path = "/v1/quarantine/readmit", tag = "jobs", request_body = QuarantineRequest,
     responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::server::responses::Problems))]
 pub(crate) async fn readmit(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<TenantsWrite>,
     Json(body): Json<QuarantineRequest>,
 ) -> Result<JsonAnswer<OutcomesView>, Problem> {
     let mut jobs = Vec::new();
     for id in body.checked()? {
-        let answer = match quarantine_of(&app, id) {
-            Some(shard) => app.db.ask_again("readmit a job", || shard.readmit(id)).await?,
+        let answer = match quarantine_of(&db, id) {
+            Some(shard) => db.ask_again("readmit a job", || shard.readmit(id)).await?,
             None => Readmitted::NotFound,
         };
         let (outcome, why) = match answer {
@@ -130,14 +135,14 @@ pub(crate) async fn readmit(
 #[utoipa::path(post, operation_id = "discard_quarantined", path = "/v1/quarantine/discard", tag = "jobs", request_body = QuarantineRequest,
     responses((status = 200, description = "The outcome for each job.", body = OutcomesView), crate::server::responses::Problems))]
 pub(crate) async fn discard(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<TenantsWrite>,
     Json(body): Json<QuarantineRequest>,
 ) -> Result<JsonAnswer<OutcomesView>, Problem> {
     let mut jobs = Vec::new();
     for id in body.checked()? {
-        let answer = match quarantine_of(&app, id) {
-            Some(shard) => app.db.ask_again("discard a job", || shard.discard(id)).await?,
+        let answer = match quarantine_of(&db, id) {
+            Some(shard) => db.ask_again("discard a job", || shard.discard(id)).await?,
             None => Discarded::NotFound,
         };
         let outcome = match answer {
@@ -164,6 +169,6 @@ impl QuarantineRequest {
     }
 }
 
-fn quarantine_of(app: &App, id: JobId) -> Option<Quarantine> {
-    app.db.queue.all().get(usize::from(id.shard())).map(|shard| shard.quarantine())
+fn quarantine_of(db: &Database, id: JobId) -> Option<Quarantine> {
+    db.queue.all().get(usize::from(id.shard())).map(|shard| shard.quarantine())
 }

@@ -13,9 +13,10 @@ use stokehold_queue::queue::LaneDepth;
 use stokehold_queue::{now_ms, reach};
 use utoipa::ToSchema;
 
-use super::view::{PriorityWord, WaitingView};
+use super::view::WaitingView;
+use super::words::PriorityWord;
 use crate::costs::budgets::spent_budget;
-use crate::endpoints::DemandsView;
+use crate::endpoints::demands::DemandsView;
 use crate::error::Problem;
 use crate::jobs::lanes::{LaneParts, parts_of_lane};
 use crate::jobs::waiting;

@@ -1,6 +1,7 @@
 //! Trying dead jobs again and cancelling many: by id, or by filter.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -14,8 +15,13 @@ use stokehold_queue::{BATCH_MAX, JobId, Queue, now_ms};
 use utoipa::ToSchema;
 
 use super::submit::{self, Target};
-use super::view::{ErrorWord, JobView, PriorityWord, StateWord};
+use super::view::JobView;
+use super::words::{ErrorWord, PriorityWord, StateWord};
+use crate::config::Config;
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem, ProblemBody};
+use crate::jobs::large_inputs::LargeInputs;
 use crate::jobs::routes::own;
 use crate::names;
 use crate::server::json::Json;
@@ -159,7 +165,7 @@ pub(crate) async fn retry(
     }
     let mut new = again(&job, now_ms());
     retarget(&app, &mut new, same_version).await?;
-    name_files(&app, &job, &mut new).await?;
+    name_files(&app.large_inputs, &job, &mut new).await?;
     match submit::enter(&app, std::slice::from_ref(&new)).await?.first() {
         Some(Submitted::Repeat(first)) => {
             let first = own(&app, &caller.tenant, &first.to_string()).await?;
@@ -179,12 +185,12 @@ pub(crate) async fn retry_many(
 ) -> Result<JsonAnswer<RetriedMany>, Problem> {
     let RetryRequest { filter, limit, same_version } = request;
     let (filter, limit) = ManyRequest { filter, limit }.checked()?;
-    let (dead, next) = dead_matching(&app, &caller.tenant, &filter, None, limit).await?;
+    let (dead, next) = dead_matching(&app.db, &caller.tenant, &filter, None, limit).await?;
     let now = now_ms();
     let mut new: Vec<NewJob> = dead.iter().map(|job| again(job, now)).collect();
     for (job, new) in dead.iter().zip(&mut new) {
         retarget(&app, new, same_version).await?;
-        name_files(&app, job, new).await?;
+        name_files(&app.large_inputs, job, new).await?;
     }
     let mut retried = Vec::with_capacity(dead.len());
     for (dead, new) in dead.chunks(BATCH_MAX).zip(new.chunks(BATCH_MAX)) {
@@ -199,7 +205,7 @@ pub(crate) async fn retry_many(
 #[utoipa::path(post, operation_id = "cancel_jobs", path = "/v1/jobs/cancel", tag = "jobs", request_body = ManyRequest,
     responses((status = 200, description = "The number of cancelled jobs.", body = CancelledMany), crate::server::responses::Problems))]
 pub(crate) async fn cancel_many(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsCancel>,
     Json(request): Json<ManyRequest>,
 ) -> Result<JsonAnswer<CancelledMany>, Problem> {
@@ -207,20 +213,19 @@ pub(crate) async fn cancel_many(
     let (mut cancelled, mut cursor, mut scanned) = (0, None::<String>, 0);
     loop {
         let tenant = &caller.tenant;
-        let page =
-            app.db.ask("list jobs", app.db.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
+        let page = db.ask("list jobs", db.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
         // The list looks at up to a thousand records a call, whether they match or not.
         scanned += page.jobs.len().max(BATCH_MAX);
         let open: Vec<&Job> = page.jobs.iter().filter(|job| !job.state.is_terminal()).take(limit - cancelled).collect();
         let ids: Vec<JobId> = open.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
-            let answers = app.db.ask_again("cancel", || app.db.queue.cancel(tenant, &ids)).await?;
+            let answers = db.ask_again("cancel", || db.queue.cancel(tenant, &ids)).await?;
             cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count();
         }
         // Their steps have nothing left to decide.
         let steps: Vec<JobId> = open.iter().filter_map(|job| job.open_step()).collect();
         if !steps.is_empty() {
-            app.db.ask_again("cancel steps", || app.db.queue.cancel(tenant, &steps)).await?;
+            db.ask_again("cancel steps", || db.queue.cancel(tenant, &steps)).await?;
         }
         cursor = page.next_cursor;
         if cursor.is_none() || cancelled >= limit || scanned >= SCAN_MAX {
@@ -241,7 +246,8 @@ pub(crate) async fn cancel_many(
     ),
     responses((status = 200, description = "One page.", body = DeadLetters), crate::server::responses::Problems))]
 pub(crate) async fn dead_letters(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<Response, Problem> {
@@ -257,9 +263,9 @@ pub(crate) async fn dead_letters(
     })?;
     let limit = params.limit()?;
     params.finish()?;
-    let (dead, next) = dead_matching(&app, &caller.tenant, &filter, cursor, limit as usize).await?;
+    let (dead, next) = dead_matching(&db, &caller.tenant, &filter, cursor, limit as usize).await?;
     let next_cursor = next.map(|(ended_ms, id)| format!("{ended_ms}-{id}"));
-    let jobs = dead.iter().map(|job| JobView::new(job, &app.config)).collect();
+    let jobs = dead.iter().map(|job| JobView::new(job, &config)).collect();
     Ok(JsonAnswer(DeadLetters { jobs, next_cursor }).into_response())
 }
 
@@ -267,7 +273,7 @@ type Place = (u64, JobId);
 
 /// Dead letters that match, from a place on, and the place of the next.
 async fn dead_matching(
-    app: &App,
+    db: &Database,
     tenant: &str,
     filter: &ListFilter,
     mut place: Option<Place>,
@@ -275,7 +281,7 @@ async fn dead_matching(
 ) -> Result<(Vec<Job>, Option<Place>), Problem> {
     let (mut found, mut scanned) = (Vec::new(), 0);
     loop {
-        let page = app.db.ask("list dead letters", app.db.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
+        let page = db.ask("list dead letters", db.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
         let full = page.len() == BATCH_MAX;
         scanned += page.len();
         for (at, job) in page {
@@ -334,9 +340,9 @@ fn has_come_together(job: &Job) -> bool {
 }
 
 /// The files of a retried job whose input has come together from others' results: more than were known at its submit.
-async fn name_files(app: &App, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
+async fn name_files(large_inputs: &LargeInputs, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
     if !job.spec.depends_on.is_empty() && new.spec.depends_on.is_empty() {
-        new.spec.files = app.large_inputs.files_of(&job.spec.tenant, &job.input).await?;
+        new.spec.files = large_inputs.files_of(&job.spec.tenant, &job.input).await?;
     }
     Ok(())
 }
@@ -346,12 +352,12 @@ async fn name_files(app: &App, job: &Job, new: &mut NewJob) -> Result<(), Proble
 async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(), Problem> {
     let spec = &mut job.spec;
     if spec.pinned || same_version {
-        return renumber(app, job).await;
+        return renumber(&app.catalog, job).await;
     }
     let target = Target::resolve(app, &spec.tenant, &spec.endpoint, None).await?;
     let (new, version) = (&target.deployed, &target.deployed.version);
     if version.version == spec.version {
-        return renumber(app, job).await;
+        return renumber(&app.catalog, job).await;
     }
     // A version that is not kept any more has no defaults: what the job has is its own then.
     if let Ok(old) = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
@@ -371,11 +377,11 @@ async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(),
 }
 
 /// The numbers of its requirement sets as they are now: those of an ended job may belong to other sets by now.
-async fn renumber(app: &App, job: &mut NewJob) -> Result<(), Problem> {
+async fn renumber(catalog: &Catalog, job: &mut NewJob) -> Result<(), Problem> {
     let spec = &mut job.spec;
-    spec.demands = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?.demands;
+    spec.demands = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?.demands;
     for step in &mut spec.steps {
-        step.demands = app.catalog.resolve(&spec.tenant, &step.endpoint, Some(step.version)).await?.demands;
+        step.demands = catalog.resolve(&spec.tenant, &step.endpoint, Some(step.version)).await?.demands;
     }
     Ok(())
 }

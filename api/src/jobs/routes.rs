@@ -1,5 +1,6 @@
 //! `/v1/jobs`: seeing, listing and cancelling jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,8 +14,11 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::view::JobView;
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::history::Cursor;
+use crate::history::Jobs;
 use crate::jobs::waiting;
 use crate::names;
 use crate::server::path::Path;
@@ -71,12 +75,12 @@ pub(crate) async fn get(
 /// Open and recently ended jobs come first, archived jobs after them; each part newest first.
 #[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
     params(
-        ("state" = Option<super::view::StateWord>, Query, description = "Return only jobs in this state."),
+        ("state" = Option<super::words::StateWord>, Query, description = "Return only jobs in this state."),
         ("endpoint" = Option<String>, Query, description = "Return only jobs of this endpoint."),
         ("batch" = Option<String>, Query, description = "Return only lines of this batch."),
         ("schedule" = Option<String>, Query, description = "Return only jobs of this schedule."),
-        ("priority" = Option<super::view::PriorityWord>, Query, description = "Return only jobs of this priority."),
-        ("error_code" = Option<super::view::ErrorWord>, Query, description = "Return only jobs that failed with this error code."),
+        ("priority" = Option<super::words::PriorityWord>, Query, description = "Return only jobs of this priority."),
+        ("error_code" = Option<super::words::ErrorWord>, Query, description = "Return only jobs that failed with this error code."),
         ("metadata.<key>" = Option<String>, Query, description = "Return only jobs with this label; repeat the parameter for several keys."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100; default 20."),
@@ -177,13 +181,15 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
+    State(jobs): State<Arc<Jobs>>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;
     let ids = [id];
-    let answers = app.db.ask_again("cancel", || app.db.queue.cancel(&caller.tenant, &ids)).await?;
+    let answers = db.ask_again("cancel", || db.queue.cancel(&caller.tenant, &ids)).await?;
     match answers.first() {
         Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
         Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
@@ -195,12 +201,12 @@ pub(crate) async fn cancel(
         // Unless it is archived, and then it has ended.
         None | Some(CancelAnswer::NotFound) => {}
     }
-    let job = app.jobs.find(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    let job = jobs.find(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
     if job.state != JobState::Cancelled {
         return Err(already_ended(job.state));
     }
-    cancel_step(&app, &job).await?;
-    Ok(Json(JobView::new(&job, &app.config)).into_response())
+    cancel_step(&db, &job).await?;
+    Ok(Json(JobView::new(&job, &config)).into_response())
 }
 
 fn already_ended(state: JobState) -> Problem {
@@ -208,10 +214,10 @@ fn already_ended(state: JobState) -> Problem {
 }
 
 /// The step of a cancelled job that still waits or runs has nothing left to decide.
-async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
+async fn cancel_step(db: &Database, job: &Job) -> Result<(), Problem> {
     let Some(step) = job.open_step() else { return Ok(()) };
     let ids = [step];
-    app.db.ask_again("cancel a step", || app.db.queue.cancel(&job.spec.tenant, &ids)).await?;
+    db.ask_again("cancel a step", || db.queue.cancel(&job.spec.tenant, &ids)).await?;
     Ok(())
 }
 

@@ -22,11 +22,13 @@ use utoipa::ToSchema;
 
 use super::view::JobView;
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
+use crate::history::Jobs;
 use crate::jobs::watchers::Follow;
 use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::metrics;
 use crate::server::json::Json;
 use crate::server::query::WAIT_MAX_S;
+use crate::server::wait_permits::WaitPermits;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsSubmit};
 use crate::traces::context::Called;
@@ -222,7 +224,8 @@ async fn prepare_bulk(
 
 async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
     if let Some(mut follow) = follow
-        && let Some(seen) = seen_in_time(app, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
+        && let Some(seen) =
+            seen_in_time(&app.jobs, &app.wait_permits, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
     {
         let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
         return Ok(durable(app, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
@@ -237,15 +240,16 @@ fn until(wait_s: u64) -> Instant {
 
 /// The job at its end or at the end of the wait. The job is accepted, so a failing wait must not change the response.
 async fn seen_in_time(
-    app: &App,
+    jobs: &Jobs,
+    wait_permits: &WaitPermits,
     tenant: &str,
     id: JobId,
     wait: impl Future<Output = Result<Option<Job>, Problem>>,
 ) -> Option<Job> {
-    let _held = app.wait_permits.take(tenant).ok()?;
+    let _held = wait_permits.take(tenant).ok()?;
     match wait.await.ok()? {
         // Ended and archived since it was last looked at.
-        None => app.jobs.find(tenant, id).await.ok()?,
+        None => jobs.find(tenant, id).await.ok()?,
         seen => seen,
     }
 }
@@ -253,7 +257,9 @@ async fn seen_in_time(
 async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
     let seen = match wait_s {
         0 => None,
-        _ => seen_in_time(app, tenant, id, app.job_watchers.until_end(id, until(wait_s))).await,
+        _ => {
+            seen_in_time(&app.jobs, &app.wait_permits, tenant, id, app.job_watchers.until_end(id, until(wait_s))).await
+        }
     };
     let job = match seen {
         Some(job) => Some(job),

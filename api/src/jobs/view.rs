@@ -1,5 +1,9 @@
 //! A job as every route shows it.
 
+mod attempt;
+mod cost;
+mod waiting;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -7,13 +11,16 @@ use serde_json::value::RawValue;
 use stokehold_queue::JobId;
 use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{
-    Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
-    NewJob, Priority, Stage, StepRun, StepSpec, Timing,
+    Decision, DependencyOn, HookEvent, Job, JobResult, JobSpec, JobState, NewJob, Priority, Stage, StepRun, StepSpec,
+    Timing,
 };
 use utoipa::ToSchema;
 
+use self::attempt::{AttemptView, ErrorView, TimingView};
+use self::cost::JobCostView;
+pub(crate) use self::waiting::WaitingView;
 use crate::config::Config;
-use crate::costs::routes::JobCostView;
+use crate::jobs::words::{PriorityWord, StateWord};
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
 
@@ -135,105 +142,6 @@ pub(crate) struct StepView<'a> {
     cost_usd_micros: Option<u64>,
 }
 
-/// One attempt at a job.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Attempt)]
-pub(crate) struct AttemptView<'a> {
-    /// 1, 2, 3, ...
-    attempt: u32,
-    /// The worker that ran it.
-    worker_id: &'a str,
-    /// The outcome of the attempt, or that it is still running.
-    #[schema(value_type = AttemptWord)]
-    state: AttemptOutcome,
-    /// RFC 3339.
-    started_at: String,
-    /// RFC 3339, once it has ended.
-    ended_at: Option<String>,
-    /// Where its time went.
-    timing: TimingView,
-    /// The cost; null if the worker's price is not known.
-    cost_usd_micros: Option<u64>,
-    /// Why it failed.
-    error: Option<ErrorView<'a>>,
-}
-
-/// Where the milliseconds of an attempt went.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Timing)]
-pub(crate) struct TimingView {
-    /// From ready to leased.
-    queued_ms: u64,
-    /// Building or fetching the environment.
-    env_ms: u64,
-    /// Fetching the weights, as far as it took longer than the environment.
-    weights_ms: u64,
-    /// Starting the runner.
-    boot_ms: u64,
-    /// Loading the model.
-    load_ms: u64,
-    /// Running its warm-up inputs.
-    warmup_ms: u64,
-    /// Waiting in the worker for a slot, or for the shared call of the handler; absent if it did not wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worker_wait_ms: Option<u64>,
-    /// Fetching the input's files; absent if there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inputs_ms: Option<u64>,
-    /// How many jobs shared the call of the handler, including this one, as reported by the worker; at most what the
-    /// version allows. Absent if it takes one at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    batch_size: Option<u32>,
-    /// The handler itself.
-    run_ms: u64,
-    /// Uploading result and files to S3.
-    upload_ms: u64,
-}
-
-/// Why a job has not started.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Waiting)]
-pub(crate) struct WaitingView {
-    reason: WaitingReason,
-    /// The reason in words.
-    message: String,
-}
-
-/// The reasons why a job waits.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum WaitingReason {
-    /// No worker that is here could ever run it.
-    Unschedulable,
-    /// Workers that could run it are occupied.
-    Busy,
-    /// The budget of its tenant, or of its endpoint, is spent for today.
-    Budget,
-    /// A limit of its tenant, or of its endpoint, is reached: `max_running` or `starts_per_minute`; or its tenant is disabled.
-    Limit,
-    /// As many jobs with its concurrency key run as may.
-    ConcurrencyKey,
-    /// A job that it waits for, or one of its steps, has not ended.
-    Dependency,
-    /// It is about to start.
-    Soon,
-}
-
-impl From<Waiting> for WaitingView {
-    fn from(waiting: Waiting) -> Self {
-        let (reason, message) = match waiting {
-            Waiting::Unschedulable(why) => (WaitingReason::Unschedulable, why),
-            Waiting::Busy(why) => (WaitingReason::Busy, why),
-            Waiting::Budget(why) => (WaitingReason::Budget, why),
-            Waiting::Limit(why) => (WaitingReason::Limit, why),
-            Waiting::Key(why) => (WaitingReason::ConcurrencyKey, why),
-            Waiting::Dependency(why) => (WaitingReason::Dependency, why),
-            Waiting::Soon => (WaitingReason::Soon, "a worker that can run it is free".to_owned()),
-        };
-        Self { reason, message }
-    }
-}
-
 /// The progress of a running job.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Progress)]
@@ -242,23 +150,6 @@ pub(crate) struct ProgressView<'a> {
     fraction: f64,
     /// What the job is doing.
     message: &'a str,
-}
-
-/// Why an attempt or a job failed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = JobError)]
-pub(crate) struct ErrorView<'a> {
-    /// The kind of failure; stable.
-    #[schema(value_type = ErrorWord)]
-    code: ErrorCode,
-    /// The exception's class, the signal's name, or empty.
-    class: &'a str,
-    /// One sentence.
-    message: &'a str,
-    /// The traceback, when there was an exception.
-    traceback: Option<&'a str>,
-    /// The last lines written to stderr.
-    stderr: Option<&'a str>,
 }
 
 impl<'a> JobView<'a> {
@@ -390,113 +281,4 @@ fn cost_usd_micros(job: &Job) -> Option<u64> {
     let attempts = job.attempts.iter().filter_map(|attempt| attempt.cost_usd_micros);
     let steps = job.steps.iter().filter_map(|run| run.cost_usd_micros);
     attempts.chain(steps).reduce(|sum, cost| sum + cost)
-}
-
-impl<'a> AttemptView<'a> {
-    fn new(attempt: &'a Attempt) -> Self {
-        Self {
-            attempt: attempt.attempt,
-            worker_id: &attempt.worker_id,
-            state: attempt.outcome,
-            started_at: rfc3339(attempt.leased_ms),
-            ended_at: attempt.ended_ms.map(rfc3339),
-            timing: TimingView::new(&attempt.timing),
-            cost_usd_micros: attempt.cost_usd_micros,
-            error: attempt.error.as_ref().map(ErrorView::new),
-        }
-    }
-}
-
-impl TimingView {
-    fn new(timing: &Timing) -> Self {
-        Self {
-            queued_ms: timing.queued_ms,
-            env_ms: timing.env_ms,
-            weights_ms: timing.weights_ms,
-            boot_ms: timing.boot_ms,
-            load_ms: timing.load_ms,
-            warmup_ms: timing.warmup_ms,
-            worker_wait_ms: Some(timing.turn_ms).filter(|ms| *ms > 0),
-            inputs_ms: Some(timing.inputs_ms).filter(|ms| *ms > 0),
-            batch_size: Some(timing.batch_size).filter(|size| *size > 0),
-            run_ms: timing.run_ms,
-            upload_ms: timing.upload_ms,
-        }
-    }
-}
-
-impl<'a> ErrorView<'a> {
-    fn new(error: &'a JobError) -> Self {
-        Self {
-            code: error.code,
-            class: &error.class,
-            message: &error.message,
-            traceback: error.traceback.as_deref(),
-            stderr: error.stderr.as_deref(),
-        }
-    }
-}
-
-/// The state of a job.
-#[derive(ToSchema)]
-#[schema(as = JobState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
-pub(crate) enum StateWord {
-    Scheduled,
-    Blocked,
-    Queued,
-    Running,
-    Succeeded,
-    Failed,
-    Cancelled,
-    Expired,
-}
-
-/// The priority of a job.
-#[derive(ToSchema)]
-#[schema(as = Priority, rename_all = "snake_case")]
-#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
-pub(crate) enum PriorityWord {
-    Interactive,
-    Standard,
-    Batch,
-}
-
-/// The outcome of an attempt, or that it is still running.
-#[derive(ToSchema)]
-#[schema(as = AttemptState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
-pub(crate) enum AttemptWord {
-    Running,
-    Succeeded,
-    Failed,
-    Released,
-    Lost,
-    Cancelled,
-    Expired,
-}
-
-/// The kinds of failure.
-#[derive(ToSchema)]
-#[schema(as = JobErrorCode, rename_all = "snake_case")]
-#[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
-pub(crate) enum ErrorWord {
-    HandlerError,
-    Rejected,
-    SetupFailed,
-    EnvironmentFailed,
-    RunnerExited,
-    RunnerCrashed,
-    Timeout,
-    BadOutput,
-    ResultTooLarge,
-    LogFlood,
-    Protocol,
-    OomGpu,
-    Poison,
-    DependencyFailed,
-    QueueTimeout,
-    Deadline,
-    WorkerLost,
-    Infra,
 }

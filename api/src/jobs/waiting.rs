@@ -7,6 +7,7 @@ use stokehold_queue::{Queue, now_ms};
 
 use crate::costs::budgets;
 use crate::costs::budgets::spent_budget;
+use crate::database::Database;
 use crate::error::Problem;
 use crate::state::App;
 use crate::time_format::rfc3339;
@@ -18,7 +19,7 @@ const NAMED_MAX: usize = 3;
 /// Why a job waits; `None` for one that does not.
 pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem> {
     match job.state {
-        JobState::Blocked => blocked(app, job).await.map(Some),
+        JobState::Blocked => blocked(&app.db, job).await.map(Some),
         JobState::Queued => {
             let spec = &job.spec;
             let budgets = budgets::of_tenant(&app.db, &spec.tenant).await?;
@@ -59,12 +60,12 @@ pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waitin
 }
 
 /// What a blocked job waits for.
-async fn blocked(app: &App, job: &Job) -> Result<Waiting, Problem> {
+async fn blocked(db: &Database, job: &Job) -> Result<Waiting, Problem> {
     if let (Some(step), Some(spec)) = (job.open_step(), job.spec.steps.get(job.steps.len().saturating_sub(1))) {
         return Ok(Waiting::Dependency(format!("its step {} runs as job {step}", spec.name)));
     }
-    let others = job.spec.depends_on.iter().map(|dependency| app.db.queue.get(dependency.job));
-    let others = app.db.ask("read the jobs that a job waits for", async {
+    let others = job.spec.depends_on.iter().map(|dependency| db.queue.get(dependency.job));
+    let others = db.ask("read the jobs that a job waits for", async {
         join_all(others).await.into_iter().collect::<Result<Vec<_>, _>>()
     });
     let open: Vec<Job> = others.await?.into_iter().flatten().filter(|other| !other.state.is_terminal()).collect();

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use stokehold_objects::Objects;
 use stokehold_queue::job::Job;
 
 use super::Trouble;
@@ -22,7 +23,7 @@ pub(super) fn portable<'a>(
     Box::pin(async move {
         Ok(match value {
             Value::Object(members) => match members.get("$file") {
-                Some(Value::String(name)) if names::is_file_name(name) => copied(app, job, name).await?,
+                Some(Value::String(name)) if names::is_file_name(name) => copied(&app.objects, job, name).await?,
                 _ => {
                     let mut moved = Map::new();
                     for (name, value) in members {
@@ -43,7 +44,7 @@ pub(super) fn portable<'a>(
     })
 }
 
-async fn copied(app: &App, job: &Job, name: &str) -> Result<Value, Trouble> {
+async fn copied(objects: &Objects, job: &Job, name: &str) -> Result<Value, Trouble> {
     let Some(winner) = job.winner() else {
         return Err(Trouble::Lost(format!("no attempt of job {} has the file {name:?}", job.id)));
     };
@@ -52,7 +53,7 @@ async fn copied(app: &App, job: &Job, name: &str) -> Result<Value, Trouble> {
     let id = format!("file_{}", hex::encode(&digest[..16]));
     let to = file_key(&job.spec.tenant, &id);
     // Copied before, perhaps, and the original is gone since.
-    if !app.objects.copy(&from, &to).await? && app.objects.head(&to).await?.is_none() {
+    if !objects.copy(&from, &to).await? && objects.head(&to).await?.is_none() {
         return Err(Trouble::Lost(format!("the file {name:?} of job {} is missing from the object store", job.id)));
     }
     Ok(serde_json::json!({"$file": id}))

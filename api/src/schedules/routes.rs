@@ -1,6 +1,7 @@
 //! `/v1/schedules`: jobs that come back by the clock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -14,6 +15,7 @@ use stokehold_queue::job::Idempotency;
 use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec};
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::jobs::submit::{SubmitRequest, canonical, idempotency_key};
 use crate::names;
@@ -26,6 +28,7 @@ use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 use crate::time_format::rfc3339;
+use crate::wakeups::Wakeups;
 
 const NAME_MAX: usize = 255;
 
@@ -241,7 +244,7 @@ fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
     ),
     responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<JsonAnswer<ScheduleList>, Problem> {
@@ -250,8 +253,8 @@ pub(crate) async fn list(
     let limit = params.limit()? as usize;
     params.finish()?;
     // One more than asked for, to see whether there is a next page.
-    let schedules = app.db.home(&caller.tenant).await?.schedules();
-    let mut page = app.db.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
+    let schedules = db.home(&caller.tenant).await?.schedules();
+    let mut page = db.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
     let more = page.len() > limit;
     page.truncate(limit);
     let next_cursor = page.last().filter(|_| more).map(|schedule| schedule.id.clone());
@@ -263,11 +266,11 @@ pub(crate) async fn list(
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The schedule.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsRead>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
+    Ok(JsonAnswer(own(&db, &caller.tenant, &id).await?.into()))
 }
 
 /// Delete a schedule
@@ -277,13 +280,13 @@ pub(crate) async fn get(
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 204, description = "The schedule was deleted."), crate::server::responses::Problems))]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let schedules = app.db.home(&caller.tenant).await?.schedules();
+    let schedules = db.home(&caller.tenant).await?.schedules();
     let id = known(&id)?;
-    if app.db.ask("delete a schedule", schedules.delete(&caller.tenant, id)).await? {
+    if db.ask("delete a schedule", schedules.delete(&caller.tenant, id)).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(missing())
@@ -296,15 +299,15 @@ pub(crate) async fn delete(
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The paused schedule.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let (schedules, known) = (app.db.home(&caller.tenant).await?.schedules(), known(&id)?);
-    if !app.db.ask_again("pause a schedule", || schedules.pause(&caller.tenant, known)).await? {
+    let (schedules, known) = (db.home(&caller.tenant).await?.schedules(), known(&id)?);
+    if !db.ask_again("pause a schedule", || schedules.pause(&caller.tenant, known)).await? {
         return Err(missing());
     }
-    Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
+    Ok(JsonAnswer(own(&db, &caller.tenant, &id).await?.into()))
 }
 
 /// Resume a schedule
@@ -315,13 +318,14 @@ pub(crate) async fn pause(
     params(("id" = String, Path, description = "The schedule's id.")),
     responses((status = 200, description = "The schedule with its next tick.", body = ScheduleView), crate::server::responses::Problems))]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(wakeups): State<Arc<Wakeups>>,
     caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let schedules = app.db.home(&caller.tenant).await?.schedules();
-    let schedule = own(&app, &caller.tenant, &id).await?;
-    let now_ms = app.db.ask("read the clock", schedules.now_ms()).await?;
+    let schedules = db.home(&caller.tenant).await?.schedules();
+    let schedule = own(&db, &caller.tenant, &id).await?;
+    let now_ms = db.ask("read the clock", schedules.now_ms()).await?;
     let next_ms =
         Cron::parse(&schedule.spec.cron, &schedule.spec.time_zone).ok().and_then(|cron| cron.next_after(now_ms));
     let next_ms = next_ms.ok_or_else(|| {
@@ -332,17 +336,17 @@ pub(crate) async fn resume(
         );
         Problem::new(Code::Internal, INTERNAL)
     })?;
-    if !app.db.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
+    if !db.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
         return Err(missing());
     }
-    app.wakeups.reschedule(app.db.home(&caller.tenant).await?.number());
-    Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
+    wakeups.reschedule(db.home(&caller.tenant).await?.number());
+    Ok(JsonAnswer(own(&db, &caller.tenant, &id).await?.into()))
 }
 
 /// The caller's own schedule with this id. For all other tenants it does not exist.
-async fn own(app: &App, tenant: &str, id: &str) -> Result<Schedule, Problem> {
-    let schedules = app.db.home(tenant).await?.schedules();
-    app.db.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)
+async fn own(db: &Database, tenant: &str, id: &str) -> Result<Schedule, Problem> {
+    let schedules = db.home(tenant).await?.schedules();
+    db.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)
 }
 
 fn known(id: &str) -> Result<&str, Problem> {

@@ -1,6 +1,7 @@
 //! `/v1/secrets`: values that only the handlers see which name them. They go in and never come out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -9,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use stokehold_queue::registry::{SECRETS_MAX, SealedSecret, SecretPut};
 use utoipa::ToSchema;
 
-use crate::endpoints;
+use crate::config::Config;
+use crate::database::Database;
+use crate::endpoints::runner::check_variable;
 use crate::error::{Code, Problem};
 use crate::secrets::Error;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, SecretsRead, SecretsRewrap, SecretsWrite};
 use crate::time_format::rfc3339;
 
@@ -69,19 +71,20 @@ pub(crate) struct Rewrapped {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn set(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<SecretsWrite>,
     Path(name): Path<String>,
     Json(request): Json<SecretRequest>,
 ) -> Result<(StatusCode, JsonAnswer<SecretView>), Problem> {
-    endpoints::check_variable(&name, "name")?;
+    check_variable(&name, "name")?;
     let value = request.value.as_bytes();
     if value.is_empty() || value.len() > VALUE_BYTES_MAX || value.contains(&0) {
         return Err(Problem::field("/value", format!("must be 1 to {VALUE_BYTES_MAX} bytes, without a zero byte")));
     }
-    let sealed = app.config.secret_keys.seal(&caller.tenant, &name, value).map_err(|error| defect(&error))?;
-    let put = || app.db.registry.put_secret(&caller.tenant, &name, &sealed);
-    let status = match app.db.ask_again("store a secret", put).await? {
+    let sealed = config.secret_keys.seal(&caller.tenant, &name, value).map_err(|error| defect(&error))?;
+    let put = || db.registry.put_secret(&caller.tenant, &name, &sealed);
+    let status = match db.ask_again("store a secret", put).await? {
         SecretPut::Created => StatusCode::CREATED,
         SecretPut::Replaced => StatusCode::OK,
         SecretPut::TooMany => {
@@ -91,7 +94,7 @@ pub(crate) async fn set(
         }
     };
     tracing::info!(tenant = caller.tenant, name, "secret set");
-    let users = users(&app, &caller.tenant).await?;
+    let users = users(&db, &caller.tenant).await?;
     Ok((status, JsonAnswer(view(name, &sealed, &users))))
 }
 
@@ -99,13 +102,11 @@ pub(crate) async fn set(
 #[utoipa::path(get, operation_id = "list_secrets", path = "/v1/secrets", tag = "secrets",
     responses((status = 200, description = "The names of the secrets, never their values.", body = SecretList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<SecretsRead>,
 ) -> Result<JsonAnswer<SecretList>, Problem> {
-    let (secrets, users) = tokio::try_join!(
-        app.db.ask("list secrets", app.db.registry.secrets(&caller.tenant)),
-        users(&app, &caller.tenant)
-    )?;
+    let (secrets, users) =
+        tokio::try_join!(db.ask("list secrets", db.registry.secrets(&caller.tenant)), users(&db, &caller.tenant))?;
     let sorted: BTreeMap<String, SealedSecret> = secrets.into_iter().collect();
     let secrets = sorted.into_iter().map(|(name, secret)| view(name, &secret, &users)).collect();
     Ok(JsonAnswer(SecretList { secrets }))
@@ -118,11 +119,11 @@ pub(crate) async fn list(
     params(("name" = String, Path, description = "The secret's name.")),
     responses((status = 204, description = "The secret was deleted."), crate::server::responses::Problems))]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<SecretsWrite>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    if !app.db.ask("delete a secret", app.db.registry.delete_secret(&caller.tenant, &name)).await? {
+    if !db.ask("delete a secret", db.registry.delete_secret(&caller.tenant, &name)).await? {
         return Err(Problem::not_found("secret"));
     }
     tracing::info!(tenant = caller.tenant, name, "secret deleted");
@@ -135,17 +136,21 @@ pub(crate) async fn delete(
 /// Repeating is safe.
 #[utoipa::path(post, operation_id = "rewrap_secrets", path = "/v1/secrets/rewrap", tag = "secrets",
     responses((status = 200, description = "The number of secrets sealed again.", body = Rewrapped), crate::server::responses::Problems))]
-pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> Result<JsonAnswer<Rewrapped>, Problem> {
-    let keys = &app.config.secret_keys;
+pub(crate) async fn rewrap(
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
+    _: Caller<SecretsRewrap>,
+) -> Result<JsonAnswer<Rewrapped>, Problem> {
+    let keys = &config.secret_keys;
     let mut done = Rewrapped { key_id: keys.current().to_owned(), rewrapped: 0, unreadable: Vec::new() };
-    for tenant in app.db.ask("list the tenants with secrets", app.db.registry.secret_tenants()).await? {
-        for (name, old) in app.db.ask("list secrets", app.db.registry.secrets(&tenant)).await? {
+    for tenant in db.ask("list the tenants with secrets", db.registry.secret_tenants()).await? {
+        for (name, old) in db.ask("list secrets", db.registry.secrets(&tenant)).await? {
             match keys.reseal(&tenant, &name, &old) {
                 Ok(None) => {}
                 Ok(Some(new)) => {
-                    let swap = app.db.registry.swap_secret(&tenant, &name, &old, &new);
+                    let swap = db.registry.swap_secret(&tenant, &name, &old, &new);
                     // One that was set meanwhile is sealed with the current key.
-                    done.rewrapped += u64::from(app.db.ask("store a secret", swap).await?);
+                    done.rewrapped += u64::from(db.ask("store a secret", swap).await?);
                 }
                 Err(Error::Random(error)) => return Err(defect(&Error::Random(error))),
                 Err(Error::UnknownKey(_) | Error::Forged) => done.unreadable.push(format!("{tenant}/{name}")),
@@ -163,9 +168,9 @@ pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> 
 }
 
 /// The endpoints that name each secret.
-async fn users(app: &App, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, Problem> {
+async fn users(db: &Database, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, Problem> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for version in app.db.ask("list endpoints", app.db.registry.endpoints(tenant)).await? {
+    for version in db.ask("list endpoints", db.registry.endpoints(tenant)).await? {
         for name in version.spec.secrets {
             users.entry(name).or_default().push(version.name.clone());
         }

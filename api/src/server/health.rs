@@ -1,15 +1,21 @@
 //! What machines ask of this replica: is it alive, can it serve, how is it doing. No token is needed.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use stokehold_metrics::Exposition;
 use stokehold_queue::Health as ShardHealth;
+use stokehold_supervise::Supervisor;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::server::readiness::Reachable;
+use crate::server::readiness::Readiness;
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
 
@@ -101,10 +107,14 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
         (status = 200, description = "The replica can serve.", body = Ready),
         (status = 503, description = "The replica cannot serve: send requests to another one.", body = Ready),
     ))]
-pub(crate) async fn readyz(State(app): State<App>) -> Response {
-    let Reachable { redis, s3 } = app.readiness.reachable().await;
-    let ready = redis && !app.shutdown.is_cancelled() && !app.supervisor.blocks_readiness();
-    let ready = Ready { ready, redis, s3, failing: app.supervisor.failing() };
+pub(crate) async fn readyz(
+    State(supervisor): State<Supervisor>,
+    State(readiness): State<Arc<Readiness>>,
+    State(shutdown): State<CancellationToken>,
+) -> Response {
+    let Reachable { redis, s3 } = readiness.reachable().await;
+    let ready = redis && !shutdown.is_cancelled() && !supervisor.blocks_readiness();
+    let ready = Ready { ready, redis, s3, failing: supervisor.failing() };
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ready)).into_response()
 }
@@ -115,10 +125,10 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 /// token with the scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
     responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::server::responses::Problems))]
-pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
-    let mut text = app.exposition.happened();
+pub(crate) async fn metrics(State(exposition): State<Exposition>, operator: Option<Caller<WorkersRead>>) -> Response {
+    let mut text = exposition.happened();
     match operator {
-        Some(_) => text.push_str(&app.exposition.stands()),
+        Some(_) => text.push_str(&exposition.stands()),
         None => text.push_str("# The metrics of the installation require a token with the scope workers:read.\n"),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()

@@ -15,6 +15,8 @@ use stokehold_supervise::{BoxError, Duty};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Code, INTERNAL, Problem};
 use crate::server::observe::RequestId;
 use crate::server::peer::Address;
@@ -71,7 +73,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         let detail = "too many changes by this tenant are in progress on this replica; try again";
         return Problem::new(Code::RateLimited, detail).into_response();
     }
-    let (change, named) = begun(&app, &mut parts, &admitted.token, action).await;
+    let (change, named) = begun(&app.config, &mut parts, &admitted.token, action).await;
     match app.db.ask("record a change in the audit log", app.db.registry.begin_change(&change)).await {
         Ok(true) => {}
         Ok(false) => return unwritten("too many changes are in progress").into_response(),
@@ -84,7 +86,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     let made = async move {
         let answer = next.run(request).await;
         let touched = answer.extensions().get().cloned();
-        end(&app, change, (named, touched), answer.status()).await;
+        end(&app.db, change, (named, touched), answer.status()).await;
         drop(share);
         answer
     };
@@ -103,7 +105,7 @@ fn action(request: &Request) -> Option<String> {
 }
 
 /// The change as it begins, and the tenant that the path names.
-async fn begun(app: &App, parts: &mut Parts, token: &TokenRecord, action: String) -> (Change, Option<String>) {
+async fn begun(config: &Config, parts: &mut Parts, token: &TokenRecord, action: String) -> (Change, Option<String>) {
     let params = RawPathParams::from_request_parts(parts, &()).await;
     let params: Vec<(&str, &str)> = params.as_ref().map(|params| params.iter().collect()).unwrap_or_default();
     let named = params.iter().find(|(name, _)| *name == "tenant").map(|(_, tenant)| (*tenant).to_owned());
@@ -120,7 +122,7 @@ async fn begun(app: &App, parts: &mut Parts, token: &TokenRecord, action: String
         },
         action,
         object: object.chars().filter(|c| !c.is_control()).take(OBJECT_CHARS_MAX).collect(),
-        address: Address::of(&app.config, parts).text(),
+        address: Address::of(config, parts).text(),
         request_id: parts.extensions.get::<RequestId>().map_or(String::new(), |id| id.0.clone()),
         end: None,
     };
@@ -135,11 +137,9 @@ fn unwritten(why: &str) -> Problem {
 
 /// Records the outcome of a change. If that fails, the change is made all the same, and its outcome is later recorded
 /// as unknown.
-async fn end(app: &App, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
+async fn end(db: &Database, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
     let Some(end) = outcome(status) else {
-        if let Err(problem) =
-            app.db.ask("remove a change from the audit log", app.db.registry.drop_change(&change.id)).await
-        {
+        if let Err(problem) = db.ask("remove a change from the audit log", db.registry.drop_change(&change.id)).await {
             tracing::warn!(problem = problem.detail(), "a change that was not made is left open in the audit log");
         }
         return;
@@ -154,9 +154,7 @@ async fn end(app: &App, change: Change, (named, touched): (Option<String>, Optio
     }
     let Change { tenant, action, object, actor, .. } = &change;
     tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change was made");
-    if let Err(problem) =
-        app.db.ask_again("record the outcome of a change", || app.db.registry.end_change(&change)).await
-    {
+    if let Err(problem) = db.ask_again("record the outcome of a change", || db.registry.end_change(&change)).await {
         tracing::warn!(
             change = change.id,
             problem = problem.detail(),

@@ -1,15 +1,17 @@
 //! `GET /v1/audit`: who has changed what.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::registry::{Change, KeptChange, Which};
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::names;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::auth::{AuditRead, Caller};
 use crate::tenants::scope::{Scope, has};
 use crate::time_format::rfc3339;
@@ -109,7 +111,7 @@ impl ChangeView {
     ),
     responses((status = 200, description = "One page.", body = ChangeList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<AuditRead>,
     mut params: Params,
 ) -> Result<Json<ChangeList>, Problem> {
@@ -133,7 +135,7 @@ pub(crate) async fn list(
     }
     let which = after.as_deref().map_or(Which::Before(cursor.as_deref()), Which::After);
     let log = (tenant != ALL).then_some(tenant.as_str());
-    let page = app.db.ask("read the audit log", app.db.registry.audit(log, which, limit)).await?;
+    let page = db.ask("read the audit log", db.registry.audit(log, which, limit)).await?;
     let newest = match which {
         Which::Before(_) => page.changes.first(),
         Which::After(_) => page.changes.last(),

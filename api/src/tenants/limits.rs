@@ -1,6 +1,7 @@
 //! `/v1/limits`: how much a tenant may take. A tenant sees its own; who may set them is an operator.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -14,12 +15,14 @@ use stokehold_queue::{Queue, now_ms};
 use utoipa::ToSchema;
 
 use crate::costs::budgets;
+use crate::database::Database;
 use crate::error::Problem;
 use crate::names;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
+use crate::tenants::Tenants;
 use crate::tenants::auth::{Caller, JobsRead, LimitsRead, LimitsWrite};
+use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
 /// A million dollars: sums stay exact in a double.
@@ -242,21 +245,24 @@ impl LimitsBody {
 /// Get your own limits
 #[utoipa::path(get, operation_id = "get_own_limits", path = "/v1/limits", tag = "limits",
     responses((status = 200, description = "The limits and their current usage.", body = OwnLimits), crate::server::responses::Problems))]
-pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
+pub(crate) async fn own(
+    State(db): State<Arc<Database>>,
+    State(storage): State<Arc<Storage>>,
+    caller: Caller<JobsRead>,
+) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
-    let budgets = budgets::of_tenant(&app.db, &tenant).await?;
+    let budgets = budgets::of_tenant(&db, &tenant).await?;
     let budgets = &budgets;
-    let LimitsView { limits, mut usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
+    let LimitsView { limits, mut usage, budget } = read(&db, &Gate::Tenant(tenant.clone()), budgets).await?;
     if limits.max_storage_bytes.is_some() {
-        usage.storage_bytes = Some(app.storage.used(&tenant).await?.1);
+        usage.storage_bytes = Some(storage.used(&tenant).await?.1);
     }
-    usage.memory_bytes =
-        Some(app.db.ask("read the usage of a tenant", app.db.home(&tenant).await?.memory_of(&tenant)).await?);
-    let deployed = app.db.ask("list endpoints", app.db.registry.endpoints(&tenant)).await?;
+    usage.memory_bytes = Some(db.ask("read the usage of a tenant", db.home(&tenant).await?.memory_of(&tenant)).await?);
+    let deployed = db.ask("list endpoints", db.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
         let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
-        Ok::<_, Problem>((version.name, read(&app, &gate, budgets).await?))
+        Ok::<_, Problem>((version.name, read(&db, &gate, budgets).await?))
     }));
     let endpoints = endpoints.await?.into_iter().collect();
     Ok(JsonAnswer(OwnLimits { tenant, limits, usage, budget, endpoints }))
@@ -267,11 +273,11 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     params(("tenant" = String, Path, description = "The tenant's name.")),
     responses((status = 200, description = "The limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<LimitsRead>,
     Path(tenant): Path<String>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    shown(&app, &tenant_gate(tenant)?).await
+    shown(&db, &tenant_gate(tenant)?).await
 }
 
 /// Set a tenant's limits
@@ -281,16 +287,17 @@ pub(crate) async fn get(
     params(("tenant" = String, Path, description = "The tenant's name.")),
     responses((status = 200, description = "The new limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn set(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(tenants): State<Arc<Tenants>>,
     _: Caller<LimitsWrite>,
     Path(tenant): Path<String>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let (gate, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
     let tenant = gate.tenant();
-    app.db.ask_again("set a tenant's quotas", || app.db.registry.set_quotas(tenant, quotas)).await?;
-    app.tenants.forget(tenant);
-    write(&app, &gate, limits).await
+    db.ask_again("set a tenant's quotas", || db.registry.set_quotas(tenant, quotas)).await?;
+    tenants.forget(tenant);
+    write(&db, &gate, limits).await
 }
 
 /// Get the limits of a tenant's endpoint
@@ -301,11 +308,11 @@ pub(crate) async fn set(
     ),
     responses((status = 200, description = "The limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn get_endpoint(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<LimitsRead>,
     Path((tenant, name)): Path<(String, String)>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    shown(&app, &endpoint_gate(tenant, name)?).await
+    shown(&db, &endpoint_gate(tenant, name)?).await
 }
 
 /// Set the limits of a tenant's endpoint
@@ -316,13 +323,13 @@ pub(crate) async fn get_endpoint(
     ),
     responses((status = 200, description = "The new limits.", body = LimitsShown), crate::server::responses::Problems))]
 pub(crate) async fn set_endpoint(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<LimitsWrite>,
     Path((tenant, name)): Path<(String, String)>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let (gate, (limits, _)) = (endpoint_gate(tenant, name)?, body.checked(false)?);
-    write(&app, &gate, limits).await
+    write(&db, &gate, limits).await
 }
 
 fn tenant_gate(tenant: String) -> Result<Gate, Problem> {
@@ -337,19 +344,19 @@ fn endpoint_gate(tenant: String, endpoint: String) -> Result<Gate, Problem> {
     }
 }
 
-async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
-    let (limits, usage) = app.db.ask("read limits", app.db.queue.usage(gate)).await?;
+async fn read(db: &Database, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
+    let (limits, usage) = db.ask("read limits", db.queue.usage(gate)).await?;
     let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
     let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
     let quotas = match gate {
-        Gate::Tenant(tenant) => app.db.ask("read a tenant", app.db.registry.tenant(tenant)).await?.quotas,
+        Gate::Tenant(tenant) => db.ask("read a tenant", db.registry.tenant(tenant)).await?.quotas,
         Gate::Endpoint { .. } => Quotas::default(),
     };
     Ok(LimitsView { limits: LimitsBody::new(limits, quotas), usage: usage.into(), budget })
 }
 
-async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let LimitsView { limits, budget, .. } = read(app, gate, &budgets::of_tenant(&app.db, gate.tenant()).await?).await?;
+async fn shown(db: &Database, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let LimitsView { limits, budget, .. } = read(db, gate, &budgets::of_tenant(db, gate.tenant()).await?).await?;
     // Not flattened: a body has no room for more, which would hold for this, too.
     Ok(JsonAnswer(LimitsShown {
         weight: limits.weight,
@@ -365,8 +372,8 @@ async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Proble
     }))
 }
 
-async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
+async fn write(db: &Database, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let limits = (limits != Limits::default()).then_some(limits);
-    app.db.ask_again("set limits", || app.db.queue.limit(gate, limits.as_ref())).await?;
-    shown(app, gate).await
+    db.ask_again("set limits", || db.queue.limit(gate, limits.as_ref())).await?;
+    shown(db, gate).await
 }

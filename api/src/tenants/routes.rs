@@ -1,6 +1,8 @@
 //! `/v1/tenants`: for operators. A tenant is never deleted, because its jobs are in the archive and its name is part of
 //! keys: it is disabled.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
@@ -11,6 +13,7 @@ use stokehold_queue::queue::Gate;
 use stokehold_queue::registry::TenantRecord;
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::Problem;
 use crate::names;
 use crate::server::json::Json;
@@ -57,26 +60,29 @@ pub(crate) struct TenantList {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<TenantsWrite>,
     Json(TenantRequest { name }): Json<TenantRequest>,
 ) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<TenantView>), Problem> {
     if !names::is_name(&name) {
         return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and must not start with -"));
     }
-    let created = app.db.ask_again("create a tenant", || app.db.registry.create_tenant(&name)).await?;
+    let created = db.ask_again("create a tenant", || db.registry.create_tenant(&name)).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let touched = Touched { object: name.clone(), tenant: name.clone() };
-    Ok((status, Extension(touched), JsonAnswer(read(&app, &name).await?)))
+    Ok((status, Extension(touched), JsonAnswer(read(&db, &name).await?)))
 }
 
 /// List tenants
 #[utoipa::path(get, operation_id = "list_tenants", path = "/v1/tenants", tag = "access",
     responses((status = 200, description = "All tenants that were created or have ever had a job.", body = TenantList), crate::server::responses::Problems))]
-pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<TenantList>, Problem> {
-    let tenants = app.db.ask("list tenants", app.db.registry.tenants()).await?;
+pub(crate) async fn list(
+    State(db): State<Arc<Database>>,
+    _: Caller<TenantsRead>,
+) -> Result<JsonAnswer<TenantList>, Problem> {
+    let tenants = db.ask("list tenants", db.registry.tenants()).await?;
     // All at once on one connection: the questions travel together.
-    let tenants = try_join_all(tenants.into_iter().map(|record| view(&app, record))).await?;
+    let tenants = try_join_all(tenants.into_iter().map(|record| view(&db, record))).await?;
     Ok(JsonAnswer(TenantList { tenants }))
 }
 
@@ -117,7 +123,7 @@ async fn switch(app: &App, tenant: &str, disabled: bool) -> Result<JsonAnswer<Te
     app.db.ask_again("disable or enable a tenant", || app.db.registry.disable_tenant(tenant, disabled)).await?;
     app.tenants.forget(tenant);
     app.db.ask_again("disable or enable a tenant", || app.db.queue.disable(tenant, disabled)).await?;
-    Ok(JsonAnswer(read(app, tenant).await?))
+    Ok(JsonAnswer(read(&app.db, tenant).await?))
 }
 
 /// Whether there is a tenant of this name: made, or with a job or a token.
@@ -131,13 +137,13 @@ pub(crate) async fn is_there(app: &App, name: &str) -> Result<bool, Problem> {
     Ok(!app.db.ask("list tokens", app.db.registry.tokens_of(name)).await?.is_empty())
 }
 
-async fn read(app: &App, name: &str) -> Result<TenantView, Problem> {
-    view(app, app.db.ask("read a tenant", app.db.registry.tenant(name)).await?).await
+async fn read(db: &Database, name: &str) -> Result<TenantView, Problem> {
+    view(db, db.ask("read a tenant", db.registry.tenant(name)).await?).await
 }
 
-async fn view(app: &App, record: TenantRecord) -> Result<TenantView, Problem> {
+async fn view(db: &Database, record: TenantRecord) -> Result<TenantView, Problem> {
     let gate = Gate::Tenant(record.name.clone());
-    let (_, usage) = app.db.ask("count a tenant's jobs", app.db.queue.usage(&gate)).await?;
+    let (_, usage) = db.ask("count a tenant's jobs", db.queue.usage(&gate)).await?;
     Ok(TenantView {
         name: record.name,
         created_at: record.created_ms.map(rfc3339),

@@ -1,6 +1,7 @@
 //! `/v1/tokens`: a tenant's own tokens. Tokens with the scope for it create, rotate and revoke them, and cannot grant a
 //! scope that they lack.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
@@ -11,12 +12,15 @@ use stokehold_queue::demands::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
 use utoipa::ToSchema;
 
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::names;
 use crate::server::json::Json;
 use crate::server::path::Path;
 use crate::server::query::Params;
 use crate::state::App;
+use crate::tenants::TokenCache;
 use crate::tenants::audit::Touched;
 use crate::tenants::auth::{Caller, TokensRead, TokensWrite, demand};
 use crate::tenants::routes::is_there;
@@ -24,6 +28,7 @@ use crate::tenants::scope::{Role, Scope, has};
 use crate::tenants::token;
 use crate::tenants::token::{Error, Secret};
 use crate::time_format::rfc3339;
+use crate::workers::evicted::Evictions;
 
 /// Tokens of one tenant.
 const TOKENS_MAX: usize = 1_000;
@@ -204,7 +209,7 @@ pub(crate) async fn create(
     params(("tenant" = Option<String>, Query, description = "For operators: the tenant whose tokens to list.")),
     responses((status = 200, description = "The stored records of the tokens, without their secrets.", body = TokenList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<TokensRead>,
     mut params: Params,
 ) -> Result<JsonAnswer<TokenList>, Problem> {
@@ -214,8 +219,8 @@ pub(crate) async fn list(
     if tenant != caller.tenant {
         demand(&caller.token, Scope::TenantsRead)?;
     }
-    let tokens = app.db.ask("list tokens", app.db.registry.tokens_of(&tenant)).await?;
-    let mut uses = app.db.ask("read when tokens were last used", app.db.registry.uses(&tokens)).await?;
+    let tokens = db.ask("list tokens", db.registry.tokens_of(&tenant)).await?;
+    let mut uses = db.ask("read when tokens were last used", db.registry.uses(&tokens)).await?;
     let view = |record: TokenRecord| {
         let used_ms = uses.remove(&record.id);
         TokenView::new(record, used_ms)
@@ -231,12 +236,14 @@ pub(crate) async fn list(
     params(("id" = String, Path, description = "The token's id.")),
     responses((status = 200, description = "The token with its new secret, which is returned only here.", body = NewToken), crate::server::responses::Problems))]
 pub(crate) async fn rotate(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
+    State(tokens): State<TokenCache>,
     caller: Caller<TokensWrite>,
     Path(id): Path<String>,
     Json(request): Json<RotateRequest>,
 ) -> Result<(Extension<Touched>, JsonAnswer<NewToken>), Problem> {
-    let record = reachable(&app, &caller.token, &id).await?;
+    let record = reachable(&db, &caller.token, &id).await?;
     // Whoever gets its new secret can do what it can.
     check_grant(&caller.token, &Wanted::of(&record))?;
     let overlap_s = request.overlap_s.unwrap_or(OVERLAP_S);
@@ -245,15 +252,15 @@ pub(crate) async fn rotate(
     }
     check_ttl(request.ttl_s)?;
     let (overlap, ttl) = (Duration::from_secs(overlap_s), request.ttl_s.map(Duration::from_secs));
-    let rotated = token::rotated(&record, overlap, ttl, &app.config.token_key);
+    let rotated = token::rotated(&record, overlap, ttl, &config.token_key);
     let (next, secret) = rotated.map_err(|error| not_made(&error))?;
-    if !app.db.ask("rotate a token", app.db.registry.swap_token(&record.hash, &next)).await? {
+    if !db.ask("rotate a token", db.registry.swap_token(&record.hash, &next)).await? {
         return Err(Problem::new(
             Code::Unavailable,
             "this token was rotated or revoked at the same moment; list the tokens, then try again",
         ));
     }
-    app.tokens.invalidate(&id);
+    tokens.invalidate(&id);
     Ok((touched(&next), JsonAnswer(shown(next, &secret))))
 }
 
@@ -268,7 +275,9 @@ pub(crate) async fn rotate(
     ),
     responses((status = 204, description = "The token was revoked."), crate::server::responses::Problems))]
 pub(crate) async fn revoke(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(tokens): State<TokenCache>,
+    State(evictions): State<Arc<Evictions>>,
     caller: Caller<TokensWrite>,
     Path(id): Path<String>,
     mut params: Params,
@@ -278,14 +287,14 @@ pub(crate) async fn revoke(
     if with_workers {
         demand(&caller.token, Scope::WorkersJoin)?;
     }
-    let touched = match reachable(&app, &caller.token, &id).await {
+    let touched = match reachable(&db, &caller.token, &id).await {
         Ok(record) => {
             // Any token that may revoke tokens may revoke all tokens of its tenant: a leaked token must be revocable by every administrator.
             let wanted = Wanted::of(&record);
             let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
             check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;
-            app.db.ask_again("revoke a token", || app.db.registry.delete_token(&id)).await?;
-            app.tokens.invalidate(&id);
+            db.ask_again("revoke a token", || db.registry.delete_token(&id)).await?;
+            tokens.invalidate(&id);
             touched(&record)
         }
         // It was spent, or revoked before; those who joined with it are here still.
@@ -295,16 +304,16 @@ pub(crate) async fn revoke(
         Err(problem) => return Err(problem),
     };
     if with_workers {
-        evict_joined(&app, &id).await?;
+        evict_joined(&db, &evictions, &id).await?;
     }
     Ok((StatusCode::NO_CONTENT, touched))
 }
 
 /// Evicts the workers that have joined with a token.
-async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
-    for worker in app.db.ask("list workers", app.db.registry.workers()).await? {
+async fn evict_joined(db: &Database, evictions: &Evictions, token_id: &str) -> Result<(), Problem> {
+    for worker in db.ask("list workers", db.registry.workers()).await? {
         if worker.joined_with.as_deref() == Some(token_id) {
-            app.evictions.evict(&worker).await?;
+            evictions.evict(&worker).await?;
         }
     }
     Ok(())
@@ -404,9 +413,9 @@ async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<St
 }
 
 /// A token that the caller may see: one of their tenant, or any for an operator. Workers' tokens are never visible.
-async fn reachable(app: &App, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
+async fn reachable(db: &Database, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
     let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    let found = if is_id { app.db.ask("read a token", app.db.registry.token(id)).await? } else { None };
+    let found = if is_id { db.ask("read a token", db.registry.token(id)).await? } else { None };
     let is_theirs = |record: &TokenRecord| record.tenant == caller.tenant || has(caller, Scope::TenantsWrite);
     let found = found.filter(|record| record.kind != TokenKind::Worker && is_theirs(record));
     found.ok_or_else(|| Problem::not_found("token"))

@@ -1,5 +1,7 @@
 //! `/v1/webhooks`: the secret that receivers check signatures with, and what became of each delivery.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,10 +10,11 @@ use stokehold_queue::outbox::{Delivery, DeliveryFilter, DeliveryState, Try};
 use stokehold_queue::{WebhookGeneration, now_ms};
 use utoipa::ToSchema;
 
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::Problem;
 use crate::server::path::Path;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::auth::{Caller, WebhooksRead, WebhooksWrite};
 use crate::time_format::rfc3339;
 use crate::webhooks::sign::Secrets;
@@ -31,8 +34,8 @@ pub(crate) struct WebhookSecret {
 }
 
 impl WebhookSecret {
-    fn new(app: &App, tenant: &str, generation: WebhookGeneration) -> Self {
-        let secrets = Secrets::of(&app.config.token_key, tenant, generation, now_ms());
+    fn new(config: &Config, tenant: &str, generation: WebhookGeneration) -> Self {
+        let secrets = Secrets::of(&config.token_key, tenant, generation, now_ms());
         let (previous, until_ms) = secrets.previous().unzip();
         Self {
             secret: secrets.current().expose().to_owned(),
@@ -127,14 +130,14 @@ impl From<Try> for TryView {
 #[utoipa::path(get, operation_id = "get_webhook_secret", path = "/v1/webhooks/secret", tag = "webhooks",
     responses((status = 200, description = "The secret.", body = WebhookSecret), crate::server::responses::Problems))]
 pub(crate) async fn secret(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<WebhooksRead>,
 ) -> Result<Json<WebhookSecret>, Problem> {
-    let generation = app
-        .db
-        .ask_again("read the generation of a webhook secret", || app.db.registry.webhook_generation(&caller.tenant))
+    let generation = db
+        .ask_again("read the generation of a webhook secret", || db.registry.webhook_generation(&caller.tenant))
         .await?;
-    Ok(Json(WebhookSecret::new(&app, &caller.tenant, generation)))
+    Ok(Json(WebhookSecret::new(&config, &caller.tenant, generation)))
 }
 
 /// Rotate the webhook secret
@@ -144,12 +147,13 @@ pub(crate) async fn secret(
 #[utoipa::path(post, operation_id = "rotate_webhook_secret", path = "/v1/webhooks/secret/rotate", tag = "webhooks",
     responses((status = 200, description = "The new secret and the previous one.", body = WebhookSecret), crate::server::responses::Problems))]
 pub(crate) async fn rotate(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<WebhooksWrite>,
 ) -> Result<Json<WebhookSecret>, Problem> {
-    let generation = app.db.ask("rotate a webhook secret", app.db.registry.rotate_webhook(&caller.tenant)).await?;
+    let generation = db.ask("rotate a webhook secret", db.registry.rotate_webhook(&caller.tenant)).await?;
     tracing::info!(tenant = caller.tenant, generation = generation.generation, "a webhook secret was rotated");
-    Ok(Json(WebhookSecret::new(&app, &caller.tenant, generation)))
+    Ok(Json(WebhookSecret::new(&config, &caller.tenant, generation)))
 }
 
 /// List webhook deliveries
@@ -163,7 +167,7 @@ pub(crate) async fn rotate(
     ),
     responses((status = 200, description = "One page.", body = DeliveryList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<WebhooksRead>,
     mut params: Params,
 ) -> Result<Json<DeliveryList>, Problem> {
@@ -179,9 +183,9 @@ pub(crate) async fn list(
     let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
     let limit = params.limit()?;
     params.finish()?;
-    let outbox = app.db.home(&caller.tenant).await?.outbox();
+    let outbox = db.home(&caller.tenant).await?.outbox();
     let list = outbox.list(&caller.tenant, &filter, cursor.as_deref(), limit);
-    let page = app.db.ask("list webhook deliveries", list).await?;
+    let page = db.ask("list webhook deliveries", list).await?;
     let deliveries = page.deliveries.into_iter().map(DeliveryView::from).collect();
     Ok(Json(DeliveryList { deliveries, next_cursor: page.next_cursor }))
 }
@@ -191,13 +195,13 @@ pub(crate) async fn list(
     params(("id" = String, Path, description = "The delivery's id.")),
     responses((status = 200, description = "The delivery.", body = DeliveryView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<WebhooksRead>,
     Path(id): Path<String>,
 ) -> Result<Json<DeliveryView>, Problem> {
-    let outbox = app.db.home(&caller.tenant).await?.outbox();
+    let outbox = db.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
-        true => app.db.ask("read a webhook delivery", outbox.get(&caller.tenant, &id)).await?,
+        true => db.ask("read a webhook delivery", outbox.get(&caller.tenant, &id)).await?,
         false => None,
     };
     found.map(|delivery| Json(delivery.into())).ok_or_else(|| Problem::not_found("webhook delivery"))
@@ -211,13 +215,13 @@ pub(crate) async fn get(
     params(("id" = String, Path, description = "The delivery's id.")),
     responses((status = 202, description = "The delivery, due immediately.", body = DeliveryView), crate::server::responses::Problems))]
 pub(crate) async fn replay(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<WebhooksWrite>,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<DeliveryView>), Problem> {
-    let outbox = app.db.home(&caller.tenant).await?.outbox();
+    let outbox = db.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
-        true => app.db.ask("replay a webhook delivery", outbox.replay(&caller.tenant, &id)).await?,
+        true => db.ask("replay a webhook delivery", outbox.replay(&caller.tenant, &id)).await?,
         false => None,
     };
     let delivery = found.ok_or_else(|| Problem::not_found("webhook delivery"))?;

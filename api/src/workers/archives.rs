@@ -2,6 +2,7 @@
 //! contains a secret: the join token, which the operator sets, is what joins.
 
 use std::path::Path as FsPath;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,10 +13,10 @@ use tokio::fs::{self, File};
 use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 
+use crate::config::Config;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::path::Path;
-use crate::state::App;
 
 /// The script, with places for what this replica knows.
 const SCRIPT: &str = include_str!("archives/install.sh");
@@ -43,9 +44,9 @@ pub struct Archive {
         (status = 404, description = "`not_found`: this API has no archive of the worker.", content_type = "application/problem+json", body = ProblemBody),
         (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
-pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> {
-    let archives = archives(app.config.worker_dist.as_deref()).await?;
-    let script = filled(&app.config.public_url, &archives);
+pub(crate) async fn script(State(config): State<Arc<Config>>) -> Result<Response, Problem> {
+    let archives = archives(config.worker_dist.as_deref()).await?;
+    let script = filled(&config.public_url, &archives);
     Ok(([(CONTENT_TYPE, "text/x-shellscript; charset=utf-8"), (CACHE_CONTROL, "no-store")], script).into_response())
 }
 
@@ -57,8 +58,8 @@ pub(crate) async fn script(State(app): State<App>) -> Result<Response, Problem> 
         (status = 404, description = "`not_found`: no such archive.", content_type = "application/problem+json", body = ProblemBody),
         (status = 503, description = "`unavailable`: the API's disk does not answer.", content_type = "application/problem+json", body = ProblemBody),
     ))]
-pub(crate) async fn archive(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let folder = app.config.worker_dist.as_deref();
+pub(crate) async fn archive(State(config): State<Arc<Config>>, Path(name): Path<String>) -> Result<Response, Problem> {
+    let folder = config.worker_dist.as_deref();
     // The name is looked for among those that are there, and never made into a path by itself.
     let known = archives(folder).await?.into_iter().find(|archive| archive.name == name);
     let (Some(folder), Some(known)) = (folder, known) else {

@@ -1,5 +1,7 @@
 //! `GET /v1/workers/{id}/readings`: how a worker was in the last hour.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -8,9 +10,9 @@ use stokehold_queue::now_ms;
 use stokehold_queue::readings::WorkerReading;
 use utoipa::ToSchema;
 
+use crate::database::Database;
 use crate::error::Problem;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
 use crate::time_format::rfc3339;
 
@@ -54,11 +56,11 @@ pub(crate) struct GpuReadingView {
     params(("id" = String, Path, description = "The worker's id.")),
     responses((status = 200, description = "The readings of the last hour, as far as this replica has them.", body = ReadingList), crate::server::responses::Problems))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     _: Caller<WorkersRead>,
     Path(id): Path<String>,
 ) -> Result<Json<ReadingList>, Problem> {
-    let readings = app.db.ask("read a worker's readings", app.db.registry.readings(&id, now_ms())).await?;
+    let readings = db.ask("read a worker's readings", db.registry.readings(&id, now_ms())).await?;
     if readings.is_empty() {
         return Err(Problem::not_found("worker"));
     }

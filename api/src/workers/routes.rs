@@ -1,5 +1,7 @@
 //! `/v1/workers`: who is here to run jobs, and who is put out.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -8,13 +10,16 @@ use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelSta
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
-use crate::endpoints::TrustWord;
+use crate::config::Config;
+use crate::database::Database;
+use crate::endpoints::demands::TrustWord;
 use crate::error::Problem;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersJoin, WorkersRead};
 use crate::time_format::rfc3339;
+use crate::workers::evicted::Evictions;
+use crate::workers::fleet::Fleets;
 use crate::workers::fleet::is_lost;
 
 /// The workers that sent a heartbeat in the last 15 minutes, by name.
@@ -240,15 +245,19 @@ impl From<GpuHealth> for GpuHealthView {
 /// Workers serve every tenant, so this requires the operator scope `workers:read`.
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers that sent a heartbeat recently.", body = WorkerList), crate::server::responses::Problems))]
-pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
-    let (mut workers, drains) =
-        tokio::try_join!(app.db.ask("list workers", app.db.registry.workers()), app.fleets.drains())?;
+pub(crate) async fn list(
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
+    State(fleets): State<Arc<Fleets>>,
+    _: Caller<WorkersRead>,
+) -> Result<JsonAnswer<WorkerList>, Problem> {
+    let (mut workers, drains) = tokio::try_join!(db.ask("list workers", db.registry.workers()), fleets.drains())?;
     for worker in &mut workers {
         worker.status.draining |= drains.contains_key(&worker.name);
     }
     let now_ms = now_ms();
     Ok(JsonAnswer(WorkerList {
-        workers: workers.into_iter().map(|worker| view(worker, now_ms, app.config.extend_every_ms)).collect(),
+        workers: workers.into_iter().map(|worker| view(worker, now_ms, config.extend_every_ms)).collect(),
     }))
 }
 
@@ -286,19 +295,20 @@ pub(crate) struct Evicted {
     params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
     responses((status = 200, description = "The worker was evicted.", body = Evicted), crate::server::responses::Problems))]
 pub(crate) async fn evict(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(evictions): State<Arc<Evictions>>,
     _: Caller<WorkersJoin>,
     Path(id): Path<String>,
     Json(Eviction { revoke_join_token }): Json<Eviction>,
 ) -> Result<JsonAnswer<Evicted>, Problem> {
-    let worker = app.db.ask("read a worker", app.db.registry.worker(&id)).await?;
+    let worker = db.ask("read a worker", db.registry.worker(&id)).await?;
     let worker = worker.ok_or_else(|| Problem::not_found("worker"))?;
     let join_token = worker.joined_with.clone();
     let mut join_token_revoked = false;
     if let Some(token_id) = join_token.as_ref().filter(|_| revoke_join_token) {
-        join_token_revoked = app.db.ask_again("revoke a token", || app.db.registry.delete_token(token_id)).await?;
+        join_token_revoked = db.ask_again("revoke a token", || db.registry.delete_token(token_id)).await?;
     }
-    let requeued = app.evictions.evict(&worker).await?;
+    let requeued = evictions.evict(&worker).await?;
     Ok(JsonAnswer(Evicted { id, name: worker.name, requeued, join_token, join_token_revoked }))
 }
 

@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use stokehold_objects::Objects;
 use stokehold_queue::batches::{Batch, BatchBudget, BatchSpec, LineFormat, NewBatch, OnInvalid, Source};
 use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::job::{Hook, HookEvent, Idempotency, Priority};
@@ -22,10 +23,12 @@ use uuid::Uuid;
 use super::made;
 use super::view::{BatchView, LineFormatWord, OnInvalidWord};
 use crate::batches::lines::INPUT_BYTES_MAX;
-use crate::config::Webhooks;
+use crate::batches::uploads::Uploads;
+use crate::config::{Config, Webhooks};
+use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
-use crate::jobs::view::PriorityWord;
+use crate::jobs::words::PriorityWord;
 use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::server::json::Json;
 use crate::server::query::Params;
@@ -126,7 +129,7 @@ pub(crate) async fn create(
         (wanted, None)
     };
     let key = idempotency_key(&headers, wanted.idempotency_key.take())?;
-    let mut spec = checked(&app, &caller.tenant, &wanted).await?;
+    let mut spec = checked(&app.config, &app.catalog, &caller.tenant, &wanted).await?;
     let mut hash = Sha256::new();
     hash.update(asked(&wanted));
 
@@ -144,14 +147,14 @@ pub(crate) async fn create(
         if declared.is_some_and(|bytes| bytes > INPUT_BYTES_MAX) {
             return Err(too_large());
         }
-        receive(&app, &caller.tenant, &input, body, &mut hash).await?;
+        receive(&app.objects, &app.uploads, &caller.tenant, &input, body, &mut hash).await?;
     } else if let Some(lines) = &wanted.lines {
         let text = jsonl(lines);
         hash.update(&text);
         app.objects.put(&input, text.into(), "application/jsonl").await?;
     } else {
         let key = source_key(&caller.tenant, &wanted)?;
-        require(&app, &key).await?;
+        require(&app.objects, &key).await?;
         hash.update(&key);
         spec.source = Source::Object { key };
     }
@@ -207,9 +210,14 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
 }
 
 /// What does not depend on where the lines are.
-async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<BatchSpec, Problem> {
+async fn checked(
+    config: &Config,
+    catalog: &Catalog,
+    tenant: &str,
+    wanted: &BatchRequest,
+) -> Result<BatchSpec, Problem> {
     match &wanted.endpoint {
-        Some(endpoint) => drop(app.catalog.resolve(tenant, endpoint, wanted.version).await?),
+        Some(endpoint) => drop(catalog.resolve(tenant, endpoint, wanted.version).await?),
         None if wanted.version.is_some() => return Err(Problem::field("/version", "needs an endpoint")),
         None => {}
     }
@@ -233,7 +241,7 @@ async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<Batch
         max_attempts: wanted.max_attempts,
         deadline_ms: wanted.deadline_s.map(|seconds| created_ms + seconds * 1000),
         retry_of: None,
-        hook: hook(&app.config.webhooks, wanted)?,
+        hook: hook(&config.webhooks, wanted)?,
         budget: budget(wanted)?,
     })
 }
@@ -343,8 +351,8 @@ fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
     Ok(key.to_owned())
 }
 
-async fn require(app: &App, key: &str) -> Result<(), Problem> {
-    let Some(found) = app.objects.head(key).await? else {
+async fn require(objects: &Objects, key: &str) -> Result<(), Problem> {
+    let Some(found) = objects.head(key).await? else {
         return Err(Problem::new(Code::FileMissing, "the object does not exist; upload the lines first"));
     };
     if found.size_bytes > INPUT_BYTES_MAX {
@@ -361,10 +369,17 @@ fn too_large() -> Problem {
 }
 
 /// Streams a body to S3. Once this returns, it is durable.
-async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
+async fn receive(
+    objects: &Objects,
+    uploads: &Uploads,
+    tenant: &str,
+    key: &str,
+    mut body: Body,
+    hash: &mut Sha256,
+) -> Result<(), Problem> {
     let too_many = || Problem::new(Code::RateLimited, "too many batch uploads are in progress; try again");
-    let Ok(Some(_turn)) = timeout(TURN, app.uploads.turn(tenant)).await else { return Err(too_many()) };
-    let mut upload = app.objects.upload(key, "application/jsonl");
+    let Ok(Some(_turn)) = timeout(TURN, uploads.turn(tenant)).await else { return Err(too_many()) };
+    let mut upload = objects.upload(key, "application/jsonl");
     let mut bytes = 0;
     loop {
         let frame = timeout(BODY_IDLE, body.frame()).await;

@@ -1,6 +1,7 @@
 //! `POST /v1/batches/estimate`: what lines will cost, before they are handed in.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -11,10 +12,11 @@ use utoipa::ToSchema;
 
 use super::view::{EstimateView, UnknownWord, told};
 use crate::batches::lines::LINES_MAX;
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::jobs::BULK_BODY_MAX;
 use crate::server::json::Json;
-use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
 /// What to estimate. The body of a create request with `lines` is accepted as is; its other members do not change the
@@ -57,16 +59,16 @@ struct Named {
 #[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
     responses((status = 200, description = "The estimate.", body = BatchEstimate), crate::server::responses::Problems))]
 pub(crate) async fn estimate(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(catalog): State<Arc<Catalog>>,
     caller: Caller<JobsRead>,
     Json(wanted): Json<EstimateRequest, BULK_BODY_MAX>,
 ) -> Result<JsonAnswer<BatchEstimate>, Problem> {
     if let Some(endpoint) = &wanted.endpoint {
-        app.catalog.resolve(&caller.tenant, endpoint, None).await?;
+        catalog.resolve(&caller.tenant, endpoint, None).await?;
     }
     let lines = counted(&wanted)?;
-    let forecast =
-        app.db.ask("read the spending", crate::batches::forecast(&app.db.queue, &caller.tenant, &lines)).await?;
+    let forecast = db.ask("read the spending", crate::batches::forecast(&db.queue, &caller.tenant, &lines)).await?;
     let (estimate, estimate_unknown) = told(Some(&forecast));
     Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
 }

@@ -10,7 +10,7 @@ use stokehold_queue::job::Priority;
 use utoipa::ToSchema;
 
 use crate::batches::pace::pace;
-use crate::jobs::view::PriorityWord;
+use crate::jobs::words::PriorityWord;
 use crate::tenants::limits::{AtBudgetWord, BudgetStateWord};
 use crate::time_format::rfc3339;
 

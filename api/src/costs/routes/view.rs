@@ -133,33 +133,6 @@ pub(crate) struct RowView {
     is_estimate: bool,
 }
 
-/// The cost of a job. Its steps are separate jobs.
-#[derive(Serialize, ToSchema)]
-#[schema(as = JobCost)]
-pub(crate) struct JobCostView {
-    /// The cost of its runs, at the instances' prices.
-    run_usd_micros: u64,
-    /// The cost of loading its model.
-    load_usd_micros: u64,
-    /// Its part of the other costs of the instances: boot, idle, stopped, disk, traffic.
-    overhead_usd_micros: u64,
-    total_usd_micros: u64,
-    /// Whether a provider has not yet billed the final amount.
-    is_estimate: bool,
-}
-
-impl From<JobCost> for JobCostView {
-    fn from(JobCost { run, load, overhead, total, is_estimate }: JobCost) -> Self {
-        Self {
-            run_usd_micros: run,
-            load_usd_micros: load,
-            overhead_usd_micros: overhead,
-            total_usd_micros: total,
-            is_estimate,
-        }
-    }
-}
-
 impl CostsView {
     pub(crate) fn new(by: ByWord, (from, to): (u32, u32), mut rows: Vec<RowView>, limit: usize, told: &Report) -> Self {
         let left_off = rows.len().saturating_sub(limit);

@@ -1,5 +1,7 @@
 //! `/v1/feedback`: what people thought of results.
 
+use std::sync::Arc;
+
 use axum::Json as JsonAnswer;
 use axum::body::Body;
 use axum::extract::State;
@@ -8,11 +10,14 @@ use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use stokehold_objects::Objects;
 use stokehold_queue::feedback::Tally;
 use stokehold_queue::job::JobState;
 use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Problem, ProblemBody};
 use crate::jobs::feedback;
 use crate::jobs::feedback::{Export, Feedback, Said};
@@ -23,6 +28,7 @@ use crate::server::json;
 use crate::server::json::Json;
 use crate::server::path::Path;
 use crate::server::query::Params;
+use crate::server::wait_permits::WaitPermits;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead, JobsSubmit};
 use crate::time_format::rfc3339;
@@ -172,14 +178,14 @@ fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
     params(("endpoint" = Option<String>, Query, description = "Return only this endpoint.")),
     responses((status = 200, description = "Totals per version.", body = FeedbackSummary), crate::server::responses::Problems))]
 pub(crate) async fn summary(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<JsonAnswer<FeedbackSummary>, Problem> {
     let endpoint = endpoint(&mut params)?;
     params.finish()?;
-    let counters = app.db.queue.feedback();
-    let tallies = app.db.ask("read the feedback", counters.tallies(&caller.tenant, endpoint.as_deref())).await?;
+    let counters = db.queue.feedback();
+    let tallies = db.ask("read the feedback", counters.tallies(&caller.tenant, endpoint.as_deref())).await?;
     Ok(JsonAnswer(FeedbackSummary { versions: tallies.into_iter().map(VersionFeedback::from).collect() }))
 }
 
@@ -214,7 +220,9 @@ impl From<Tally> for VersionFeedback {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn export(
-    State(app): State<App>,
+    State(config): State<Arc<Config>>,
+    State(objects): State<Arc<Objects>>,
+    State(wait_permits): State<Arc<WaitPermits>>,
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<Response, Problem> {
@@ -230,10 +238,10 @@ pub(crate) async fn export(
         .unwrap_or(SAMPLE);
     let seed = params.take("seed", "a whole number from 0 to 2^64 - 1", |text| text.parse().ok())?;
     params.finish()?;
-    let held = app.wait_permits.take(&caller.tenant)?;
+    let held = wait_permits.take(&caller.tenant)?;
     let export = Export { endpoint, version, sample, seed: seed.unwrap_or_else(rand::random) };
-    let public_url = app.config.public_url.clone();
-    let lines = feedback::export(app.objects.clone(), &caller.tenant, export)
+    let public_url = config.public_url.clone();
+    let lines = feedback::export(objects.clone(), &caller.tenant, export)
         .await?
         .map_ok(move |feedback| {
             let _held = &held;

@@ -15,7 +15,7 @@ use super::target::Target;
 use crate::config::Webhooks;
 use crate::error::{Code, INTERNAL, Problem};
 use crate::jobs::inputs;
-use crate::jobs::view::PriorityWord;
+use crate::jobs::words::PriorityWord;
 use crate::server::json;
 use crate::{time_format, webhooks};
 

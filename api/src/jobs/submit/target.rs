@@ -6,6 +6,7 @@ use stokehold_queue::endpoint::StepConfig;
 use stokehold_queue::job::{Stage, StepSpec};
 
 use crate::config::Webhooks;
+use crate::endpoints::catalog::Catalog;
 use crate::endpoints::catalog::Deployed;
 use crate::error::Problem;
 use crate::state::App;
@@ -30,15 +31,15 @@ impl Target {
         let mut steps = Vec::with_capacity(spec.before.len() + spec.after.len());
         for (stage, configs) in [(Stage::Before, &spec.before), (Stage::After, &spec.after)] {
             for config in configs {
-                steps.push(step(app, tenant, stage, config).await?);
+                steps.push(step(&app.catalog, tenant, stage, config).await?);
             }
         }
         Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
     }
 }
 
-async fn step(app: &App, tenant: &str, stage: Stage, config: &StepConfig) -> Result<StepSpec, Problem> {
-    let deployed = app.catalog.resolve(tenant, &config.endpoint, config.version).await?;
+async fn step(catalog: &Catalog, tenant: &str, stage: Stage, config: &StepConfig) -> Result<StepSpec, Problem> {
+    let deployed = catalog.resolve(tenant, &config.endpoint, config.version).await?;
     let version = &deployed.version;
     Ok(StepSpec {
         name: config.name.clone(),

@@ -9,6 +9,7 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::registry::{AutoscalerStatus, MachineRecord};
 use stokehold_queue::{Error, Queue, WorkerRecord};
 
+use crate::database::Database;
 use crate::error::Problem;
 use crate::state::App;
 use crate::workers::fleet::MISSED_MAX;
@@ -71,7 +72,7 @@ impl Look {
             asked.map_err(Trouble::Queue)
         };
         let ((flows, mut workers, machines, autoscaler, budgets, drains), lines, kept_by_shards) =
-            tokio::try_join!(asked, kept, of_shards(app))?;
+            tokio::try_join!(asked, kept, of_shards(&app.db))?;
         for worker in &mut workers {
             worker.status.draining |= drains.contains_key(&worker.name);
         }
@@ -111,9 +112,9 @@ struct OfShards {
     script_faults: BTreeMap<String, u64>,
 }
 
-async fn of_shards(app: &App) -> Result<OfShards, Trouble> {
+async fn of_shards(db: &Database) -> Result<OfShards, Trouble> {
     let mut all = OfShards::default();
-    for shard in app.db.queue.all() {
+    for shard in db.queue.all() {
         all.jobs_ended += shard.history().waiting().await?;
         let open = shard.batches().open().await?;
         all.more_batches += open.len().saturating_sub(BATCHES_MAX);

@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -6,10 +7,11 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef, LogStream};
 
 use super::own;
+use crate::database::Database;
 use crate::error::Problem;
 use crate::server::json::Json;
-use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
+use crate::workers::gateway::own::Ownership;
 
 const EVENTS_MAX: usize = 500;
 
@@ -26,7 +28,8 @@ const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
 /// `events`: events of running jobs. Not repeated if the outcome is unknown: a duplicate line is worse than a missing
 /// one.
 pub(super) async fn events(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(ownership): State<Arc<Ownership>>,
     worker: JoinedWorker,
     Json(mut request): Json<EventsRequest, BODY_MAX>,
 ) -> Result<StatusCode, Problem> {
@@ -36,14 +39,18 @@ pub(super) async fn events(
     for (n, report) in request.events.iter_mut().enumerate() {
         fit(&mut report.event).map_err(|message| Problem::field(format!("/events/{n}"), message))?;
     }
-    let events = its_own(&app, &worker.worker_id, request.events).await?;
+    let events = its_own(&ownership, &worker.worker_id, request.events).await?;
     let request = EventsRequest { events: together(events) };
-    app.db.ask("keep events", app.db.queue.append_events(&request.events)).await?;
+    db.ask("keep events", db.queue.append_events(&request.events)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Without those of leases that another worker was given.
-async fn its_own(app: &App, worker_id: &str, events: Vec<JobEventReport>) -> Result<Vec<JobEventReport>, Problem> {
+async fn its_own(
+    ownership: &Ownership,
+    worker_id: &str,
+    events: Vec<JobEventReport>,
+) -> Result<Vec<JobEventReport>, Problem> {
     let lease = |event: &JobEventReport| LeaseRef { job_id: event.job_id, fence: event.fence.clone() };
     let mut leases: Vec<LeaseRef> = Vec::new();
     for event in &events {
@@ -51,7 +58,7 @@ async fn its_own(app: &App, worker_id: &str, events: Vec<JobEventReport>) -> Res
             leases.push(lease(event));
         }
     }
-    let holdings = app.ownership.holdings(&leases).await?;
+    let holdings = ownership.holdings(&leases).await?;
     let anothers: HashSet<&LeaseRef> = leases
         .iter()
         .zip(&holdings)

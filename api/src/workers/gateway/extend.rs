@@ -7,11 +7,13 @@ use stokehold_queue::{Queue, WorkerRecord, now_ms};
 use super::advice::Advice;
 use super::join::{mint, ttl_ms};
 use super::{needs, own};
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::metrics;
 use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
+use crate::workers::gateway::own::Ownership;
 
 /// What an attempt takes at the most beside its handler's run, milliseconds: its environment and weights, the model, its turn, its result. No
 /// lease is extended for longer than that and the run's own limit.
@@ -49,8 +51,11 @@ pub(super) async fn extend(
         let (advice, ()) = tokio::try_join!(advised, seen(&app, &known, status.clone()))?;
         Ok::<_, Problem>(advice)
     };
-    let (leases, advice, token) =
-        tokio::try_join!(extended(&app, &worker.worker_id, &request.leases), told, renewed(&app, &worker))?;
+    let (leases, advice, token) = tokio::try_join!(
+        extended(&app.db, &app.ownership, &worker.worker_id, &request.leases),
+        told,
+        renewed(&app, &worker)
+    )?;
     metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
     let forgotten = app.fleets.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
@@ -58,12 +63,17 @@ pub(super) async fn extend(
 }
 
 /// Extends the worker's own leases, but for those that it has held for longer than any attempt takes: it cannot run them.
-async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Problem> {
-    let holdings = app.ownership.holdings(leases).await?;
+async fn extended(
+    db: &Database,
+    ownership: &Ownership,
+    worker_id: &str,
+    leases: &[LeaseRef],
+) -> Result<Vec<ExtendAnswer>, Problem> {
+    let holdings = ownership.holdings(leases).await?;
     let mut may = Vec::with_capacity(leases.len());
     for (lease, holding) in leases.iter().zip(&holdings) {
         let is_over = match holding {
-            Some(holding) if holding.held_ms > BESIDE_RUN_MS => is_over(app, lease, holding.held_ms).await?,
+            Some(holding) if holding.held_ms > BESIDE_RUN_MS => is_over(db, lease, holding.held_ms).await?,
             _ => false,
         };
         if is_over {
@@ -72,13 +82,13 @@ async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec
         may.push(!is_over && !own::is_anothers(holding.as_ref(), worker_id));
     }
     let own: Vec<LeaseRef> = leases.iter().zip(&may).filter(|(_, may)| **may).map(|(lease, _)| lease.clone()).collect();
-    let mut answers = app.db.ask_again("extend", || app.db.queue.extend(&own)).await?.into_iter();
+    let mut answers = db.ask_again("extend", || db.queue.extend(&own)).await?.into_iter();
     Ok(may.into_iter().map(|may| may.then(|| answers.next()).flatten().unwrap_or(ExtendAnswer::Lost)).collect())
 }
 
 /// Whether an attempt has had all the time that its handler may run, and that all beside that may take.
-async fn is_over(app: &App, lease: &LeaseRef, held_ms: u64) -> Result<bool, Problem> {
-    let held = app.db.ask("check a lease", app.db.queue.held(lease)).await?;
+async fn is_over(db: &Database, lease: &LeaseRef, held_ms: u64) -> Result<bool, Problem> {
+    let held = db.ask("check a lease", db.queue.held(lease)).await?;
     Ok(held.is_some_and(|(spec, _)| held_ms > spec.timeout_ms.saturating_add(BESIDE_RUN_MS)))
 }
 

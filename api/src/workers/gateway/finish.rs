@@ -1,6 +1,7 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use futures::future::try_join_all;
+use stokehold_objects::Objects;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
 use stokehold_queue::vram::kind_of_cards;
@@ -8,6 +9,8 @@ use stokehold_queue::{BATCH_MAX, Holding, Queue, WorkerRecord};
 
 use super::BODY_MAX;
 use super::{lease, needs, own};
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::metrics;
 use crate::server::json::Json;
@@ -108,16 +111,21 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
 
 /// With how many jobs an attempt can have shared its time at most: as many as its version takes at once, regardless of
 /// the report.
-async fn most_sharers(app: &App, report: &FinishReport, holding: Option<&Holding>) -> Result<u32, Problem> {
+async fn most_sharers(
+    db: &Database,
+    catalog: &Catalog,
+    report: &FinishReport,
+    holding: Option<&Holding>,
+) -> Result<u32, Problem> {
     if let Some(share) = holding.and_then(|holding| holding.share) {
         return Ok(share);
     }
     // It was submitted to a release that did not write it down, or to a version that takes one at a time.
-    let Some((spec, _)) = app.db.ask("check a lease", app.db.queue.held(&lease_of(report))).await? else {
+    let Some((spec, _)) = db.ask("check a lease", db.queue.held(&lease_of(report))).await? else {
         return Ok(u32::MAX);
     };
     // An end is taken whatever is known of its version.
-    let deployed = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    let deployed = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
     Ok(deployed.map_or(u32::MAX, |deployed| deployed.version.spec.share()))
 }
 
@@ -129,7 +137,7 @@ async fn checked(
     holding: Option<Holding>,
 ) -> Result<(FinishReport, Option<Holding>), Problem> {
     if report.timing.batch_size > 1 || report.timing.sharers_milli > 1_000 {
-        let most = most_sharers(app, &report, holding.as_ref()).await?;
+        let most = most_sharers(&app.db, &app.catalog, &report, holding.as_ref()).await?;
         report.timing = report.timing.shared_by(most);
     }
     match &mut report.outcome {
@@ -150,7 +158,7 @@ async fn checked(
         }
         FinishOutcome::Stored { size_bytes } => {
             let size_bytes = *size_bytes;
-            if !is_stored(app, &lease_of(&report), size_bytes).await? {
+            if !is_stored(&app.db, &app.objects, &lease_of(&report), size_bytes).await? {
                 report.outcome = FinishOutcome::Failed { error: not_stored() };
             }
         }
@@ -159,12 +167,12 @@ async fn checked(
 }
 
 /// Whether the result that a report names is there. A lost lease is for `finish` itself to refuse.
-async fn is_stored(app: &App, lease: &LeaseRef, size_bytes: u64) -> Result<bool, Problem> {
-    let Some((spec, attempt)) = app.db.ask("check a lease", app.db.queue.held(lease)).await? else {
+async fn is_stored(db: &Database, objects: &Objects, lease: &LeaseRef, size_bytes: u64) -> Result<bool, Problem> {
+    let Some((spec, attempt)) = db.ask("check a lease", db.queue.held(lease)).await? else {
         return Ok(true);
     };
     let key = format!("{}{OUTPUT_NAME}", Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence));
-    Ok(app.objects.head(&key).await?.is_some_and(|result| result.size_bytes == size_bytes))
+    Ok(objects.head(&key).await?.is_some_and(|result| result.size_bytes == size_bytes))
 }
 
 fn not_stored() -> JobError {

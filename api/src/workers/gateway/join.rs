@@ -4,6 +4,8 @@ use stokehold_queue::gateway::{JoinReply, JoinRequest, PROTOCOL, WorkerStatus};
 use stokehold_queue::{TokenKind, TokenRecord, WorkerRecord, nonce, now_ms};
 
 use super::TOKEN_TTL;
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::server::json::Json;
 use crate::state::App;
@@ -29,15 +31,15 @@ pub(super) async fn join(
     };
     let name = machine.as_ref().map_or(&request.name, |machine| &machine.id).clone();
     app.evictions.check_joins(&joiner.token.id, &name).await?;
-    let resumed = resumed(&app, &joiner.token, request.resume.as_deref());
+    let resumed = resumed(&app.config, &joiner.token, request.resume.as_deref());
     if let Some(worker_id) = &resumed {
         app.evictions.check_stays(worker_id).await?;
     }
-    let rejoin_token = spend(&app, &joiner).await?;
+    let rejoin_token = spend(&app.db, &app.config, &joiner).await?;
     // Of a machine that we rent we know this better than it does.
     let price_usd_micros_per_hour = match &machine {
         Some(machine) => machine.usd_micros_per_hour,
-        None => price(&app, &request).await?,
+        None => price(&app.db, &request).await?,
     };
     let joiner = joiner.token;
     let worker_id = resumed.unwrap_or_else(|| format!("w_{}", nonce()));
@@ -78,9 +80,9 @@ pub(super) async fn join(
 
 /// The worker id from an earlier join with the same token, if the seal in `shown` proves it. A worker that joins again keeps its id and with it
 /// its leases. No other worker can present the seal.
-fn resumed(app: &App, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
+fn resumed(config: &Config, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
     let (worker_id, seal) = shown?.split_once('.')?;
-    let is_its_own = app.config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);
+    let is_its_own = config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);
     is_its_own.then(|| worker_id.to_owned())
 }
 
@@ -90,11 +92,11 @@ fn resume_label(joiner: &TokenRecord, worker_id: &str) -> String {
 
 /// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or
 /// whose worker died, starts anew with what it had.
-async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
+async fn spend(db: &Database, config: &Config, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
     let Joiner { token, hash } = joiner;
     if token.machine.is_some() {
-        let (next, secret) = token::after_join(token, hash, &app.config.token_key).map_err(not_made)?;
-        if app.db.ask("mark a token as used", app.db.registry.swap_token(&token.hash, &next)).await? {
+        let (next, secret) = token::after_join(token, hash, &config.token_key).map_err(not_made)?;
+        if db.ask("mark a token as used", db.registry.swap_token(&token.hash, &next)).await? {
             return Ok(Some(secret));
         }
         return Err(Problem::new(
@@ -102,7 +104,7 @@ async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
             "another worker is joining with this token at the same moment; try again",
         ));
     }
-    if token.single_use && app.db.ask("claim a token", app.db.registry.claim_token(&token.id)).await?.is_none() {
+    if token.single_use && db.ask("claim a token", db.registry.claim_token(&token.id)).await?.is_none() {
         return Err(Problem::new(Code::Unauthorized, "this join token was already used; create a new one"));
     }
     Ok(None)
@@ -115,11 +117,11 @@ fn not_made(error: token::Error) -> Problem {
 
 /// The hourly price of the worker's machine as it reports it; if it reports none and was rented, the price of the
 /// instance.
-async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
+async fn price(db: &Database, request: &JoinRequest) -> Result<u64, Problem> {
     if request.price_usd_micros_per_hour > 0 {
         return Ok(request.price_usd_micros_per_hour);
     }
-    let rented = app.db.ask("read an instance", app.db.registry.machine(&request.name)).await?;
+    let rented = db.ask("read an instance", db.registry.machine(&request.name)).await?;
     Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
 }
 

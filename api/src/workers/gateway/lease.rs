@@ -23,6 +23,8 @@ use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 use tokio::time::Instant;
 
 use super::{BODY_MAX, URL_TTL, finish};
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::jobs::inputs;
 use crate::metrics;
@@ -76,14 +78,14 @@ pub(super) async fn lease(
     let (mut fetched, mut away) = (0, None);
     let record = app.fleets.worker(&worker.worker_id).await?;
     for lease in granted.leases() {
-        if is_refused(&app, record.as_deref(), lease).await {
+        if is_refused(&app.catalog, record.as_deref(), lease).await {
             tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it; requeueing it");
-            give_back(&app, lease).await?;
+            give_back(&app.db, lease).await?;
             continue;
         }
         if fetched > LEASE_BYTES {
             // Inputs that were fetched for a worker that does not do it itself: the rest goes back, and comes with the next reply.
-            give_back(&app, lease).await?;
+            give_back(&app.db, lease).await?;
             continue;
         }
         match told(&app, lease, request.fetches_inputs).await {
@@ -94,11 +96,11 @@ pub(super) async fn lease(
             // The others need not wait for what this one needs.
             Err(Untold::Passing(problem)) => {
                 tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be serialised for its worker; requeueing the job");
-                give_back(&app, lease).await?;
+                give_back(&app.db, lease).await?;
                 away = Some(problem);
             }
             // It would come back with the next lease, and keep all others from every worker.
-            Err(Untold::Unreadable(why)) => end(&app, lease, why).await?,
+            Err(Untold::Unreadable(why)) => end(&app.db, lease, why).await?,
         }
     }
     // With nothing else to do, the worker is to ask again after a pause.
@@ -168,17 +170,17 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
 }
 
 /// Gives a lease back to the queue.
-async fn give_back(app: &App, lease: &Lease) -> Result<(), Problem> {
+async fn give_back(db: &Database, lease: &Lease) -> Result<(), Problem> {
     let named = [lease.named()];
-    app.db.ask_again("release a job", || app.db.queue.release(&named)).await.map(drop)
+    db.ask_again("release a job", || db.queue.release(&named)).await.map(drop)
 }
 
 /// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
 /// has its input with it and opens its endpoint's secrets.
-async fn is_refused(app: &App, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
+async fn is_refused(catalog: &Catalog, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
     let Some(worker) = worker else { return true };
     let spec = &lease.spec;
-    let deployed = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    let deployed = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
     deployed.is_ok_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
 }
 
@@ -207,11 +209,11 @@ impl From<ObjectsError> for Untold {
 }
 
 /// Ends a job whose input, which came together from others' results, cannot be read.
-async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
+async fn end(db: &Database, lease: &Lease, why: String) -> Result<(), Problem> {
     tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
     let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
-    app.db.ask_again("end a job", || app.db.queue.finish(&report)).await.map(drop)
+    db.ask_again("end a job", || db.queue.finish(&report)).await.map(drop)
 }
 
 async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJob, Untold> {

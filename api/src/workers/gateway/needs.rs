@@ -4,6 +4,8 @@ use stokehold_queue::gateway::{LearnedNeed, LeaseRef, Outgrown};
 use stokehold_queue::vram::{ANY_KIND, class_of_mib, sold_gib, usable_mib};
 use stokehold_queue::{Queue, WorkerRecord};
 
+use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::state::App;
 
@@ -31,7 +33,8 @@ pub(super) async fn outgrown(
     if !app.fleets.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
-    learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_KIND, u64::from(class_gib) * 1024).await?;
+    learn(&app.db, &app.catalog, &spec.tenant, &spec.endpoint, spec.version, ANY_KIND, u64::from(class_gib) * 1024)
+        .await?;
     Ok(Some(Outgrown::To(class_gib)))
 }
 
@@ -42,19 +45,26 @@ pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<Learned
         let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
         let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
         if is_its_own && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
-            learn(app, &tenant, &endpoint, version, &gpu, need_mib).await?;
+            learn(&app.db, &app.catalog, &tenant, &endpoint, version, &gpu, need_mib).await?;
         }
     }
     Ok(())
 }
 
-async fn learn(app: &App, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Problem> {
-    app.db
-        .ask_again("store the GPU memory that a version needs", || {
-            app.db.registry.learn(tenant, name, version, gpu, need_mib)
-        })
-        .await?;
-    app.catalog.learned_now(tenant, name, version);
+async fn learn(
+    db: &Database,
+    catalog: &Catalog,
+    tenant: &str,
+    name: &str,
+    version: u32,
+    gpu: &str,
+    need_mib: u64,
+) -> Result<(), Problem> {
+    db.ask_again("store the GPU memory that a version needs", || {
+        db.registry.learn(tenant, name, version, gpu, need_mib)
+    })
+    .await?;
+    catalog.learned_now(tenant, name, version);
     Ok(())
 }
 
