@@ -350,7 +350,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -360,6 +360,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	python3 tests/tidy
 	cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py --check
+	python3 crates/client/generate.py --check
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
 
@@ -376,8 +377,9 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
 	BLESS=1 $(TEST) metrics_are_documented
 
-openapi: redis ## Rewrite api/openapi.json from the code
+openapi: redis ## Rewrite api/openapi.json from the code, and from it the Rust models and the flags of `stoke submit`
 	BLESS=1 $(TEST) -p stokehold-api openapi
+	python3 crates/client/generate.py
 
 # The asynchronous client is the source: _async_client.py gives _client.py, and so on.
 sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tokio::process::Command;
 
-use crate::client::Client;
+use crate::client::{Client, connect_to};
 use crate::deploy::Builder;
 use crate::dev::stack::{ChildLog, Stack, StackOptions};
 use crate::dev::{Durability, WorkerRange};
@@ -96,7 +96,7 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
 
     let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
-        let client = Client::new(url.clone(), token.clone())?;
+        let client = connect_to(url.clone(), token.clone())?;
         let builder = Builder::open().await?;
         deploy_examples(&client, &builder, folder, say).await?;
         let environment = builder.environment("environment of the SDK", DRIVER_LOCK, "").await?;

@@ -5,10 +5,10 @@ use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, pages};
 use crate::filter::{self, FilterArgs};
 use crate::job::Job;
-use crate::{Global, output, pages, progress};
+use crate::{Global, output, progress};
 
 /// States of dead letters. Cancelled jobs are not included.
 const DEAD: [&str; 2] = ["failed", "expired"];

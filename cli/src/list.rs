@@ -5,10 +5,10 @@ use clap::Args;
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, pages};
 use crate::job::Job;
 use crate::submit::options::Priority;
-use crate::{Global, output, pages};
+use crate::{Global, output};
 
 /// List jobs, newest first
 #[derive(Args)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
+use stokehold_client::events::{Event, Events};
 
-use crate::client::Client;
-use crate::events::{Event, Events};
-use crate::{Global, output, retry};
+use crate::client::{Client, Problem, retry};
+use crate::{Global, output};
 
 /// Silence after which the kept events of a stream have been read. They arrive immediately.
 const CAUGHT_UP: Duration = Duration::from_millis(700);
@@ -33,7 +33,7 @@ pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
         let ended = match read(&client, &args, &mut last_id, global.json, &mut failures).await {
             Ok(ended) => ended,
             // The API restarted or a proxy closed the connection: resume the stream after the last event.
-            Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<crate::client::Problem>() => {
+            Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<Problem>() => {
                 return Err(error);
             }
             Err(_) => false,

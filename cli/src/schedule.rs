@@ -6,10 +6,10 @@ use comfy_table::{Cell, Table};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, pages, segment};
 use crate::submit::input;
 use crate::submit::options::{self, JobOptions};
-use crate::{Global, output, pages};
+use crate::{Global, output};
 
 /// Run jobs on a cron schedule
 #[derive(Args)]

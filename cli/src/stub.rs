@@ -5,7 +5,7 @@
 use axum::Router;
 use clap::Parser;
 
-use crate::client::Client;
+use crate::client::{Client, connect_to};
 use crate::{Cli, Command};
 
 /// Serves `routes` until the test ends.
@@ -13,7 +13,7 @@ pub(crate) async fn serve(routes: Router) -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, routes).await });
-    Client::new(url, "sk_test".to_owned()).unwrap()
+    connect_to(url, "sk_test".to_owned()).unwrap()
 }
 
 /// Parses `stoke ARGUMENTS`.

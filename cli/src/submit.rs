@@ -148,7 +148,7 @@ mod tests {
             --depends-on 02:completion --webhook https://x.test/h --webhook-event job.started --webhook-event job.completed \
             --run-after 2026-11-21T05:50:00Z --priority batch --metadata a=b --timeout-s 7 --max-attempts 2";
         let Command::Submit(args) = stub::parse(line).unwrap() else { panic!("is a submit") };
-        let client = Client::new("http://127.0.0.1:1".to_owned(), String::new()).unwrap();
+        let client = crate::client::connect_to("http://127.0.0.1:1".to_owned(), String::new()).unwrap();
         let expected = json!({
             "endpoint": "echo", "version": 2, "input": {}, "deadline_s": 60, "queue_timeout_s": 5, "retention_s": 90,
             "concurrency_key": "user", "concurrency_max": 3,

@@ -15,8 +15,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio_util::io::ReaderStream;
 
-use crate::client::Client;
-use crate::{progress, retry};
+use crate::client::{Client, retry};
+use crate::progress;
 
 /// Minimum upload timeout. Large files get more time, at [`BYTES_PER_S_MIN`].
 const UPLOAD_TIMEOUT_MIN: Duration = Duration::from_secs(60);

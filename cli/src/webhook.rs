@@ -6,8 +6,8 @@ use comfy_table::{Cell, Table};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Client, segment};
-use crate::{Global, output, pages};
+use crate::client::{Client, pages, segment};
+use crate::{Global, output};
 
 const DELIVERIES: &str = "/v1/webhooks/deliveries";
 

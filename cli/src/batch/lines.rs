@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::model::Batch;
-use crate::client::{self, Client, segment};
-use crate::{Global, job, output, progress, retry};
+use crate::client::{Client, may_pass, retry, segment};
+use crate::{Global, job, output, progress};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -59,7 +59,7 @@ pub(crate) async fn save(client: &Client, kind: Kind, id: &str, to: &Path) -> Re
         match try_save(client, kind, id, to).await {
             Ok(lines) => return Ok(lines),
             // Restarted from the first line: a running batch may have more lines by now.
-            Err(error) if tried < retry::TRIES && client::may_pass(&error) && !error.is::<std::io::Error>() => {
+            Err(error) if tried < retry::TRIES && may_pass(&error) && !error.is::<std::io::Error>() => {
                 tokio::time::sleep(retry::pause(tried, None)).await;
             }
             Err(error) => {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use stokehold_queue::now_ms;
 
 use super::model::Batch;
-use crate::client::{Client, segment};
-use crate::{Global, output, pages};
+use crate::client::{Client, pages, segment};
+use crate::{Global, output};
 
 #[derive(Args)]
 pub(super) struct ListArgs {

@@ -10,7 +10,7 @@ use stokehold_queue::now_ms;
 use tokio::time::Instant;
 
 use super::model::Batch;
-use crate::client::{self, Client, segment};
+use crate::client::{Client, may_pass, segment};
 use crate::{output, progress};
 
 /// Long-poll duration of one request: short for a progress bar, longer for plain lines.
@@ -33,7 +33,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
         let path = format!("/v1/batches/{}?wait_s={}", segment(id), view.hold().as_secs());
         let batch = match client.hold(&path, view.hold()).await {
             Ok(batch) => batch,
-            Err(error) if !client::may_pass(&error) => return Err(error),
+            Err(error) if !may_pass(&error) => return Err(error),
             Err(error) => {
                 if gone_since.get_or_insert(asked).elapsed() > GONE_MAX {
                     return Err(error.context(format!(

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::load::{Load, LoadArgs};
 use super::requests::Requests;
-use crate::client::Client;
+use crate::client::{Client, connect_to};
 use crate::deploy::Builder;
 use crate::job::Job;
 use crate::signals::StopSignals;
@@ -30,7 +30,7 @@ pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
     };
     let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
-        let client = Client::new(url, token)?;
+        let client = connect_to(url, token)?;
         let requests = tokio::select! {
             prepared = prepare(&client, folder.path()) => prepared?,
             () = stop.recv() => bail!("stopped before the load began"),

@@ -15,9 +15,9 @@ use super::arrivals::{Arrivals, Plan};
 use super::report::{self, Report};
 use super::requests::Requests;
 use super::tally::Tally;
-use crate::client::{Call, Client, Failure, segment};
+use crate::client::{Call, Client, Failure, retry, segment};
 use crate::signals::StopSignals;
-use crate::{Global, output, retry};
+use crate::{Global, output};
 
 /// Long-poll duration of one request for a job, seconds.
 const HOLD_S: u64 = 30;

@@ -23,7 +23,7 @@ use super::secrets::{Secrets, TENANT};
 use super::state::{State, host, listen};
 use super::workers::{Begun, Workers};
 use super::{Durability, WorkerRange, provision};
-use crate::client::Client;
+use crate::client::{Client, connect_to};
 use crate::dashboard;
 
 /// Readiness timeout; longer than the API's own start-up checks, which take up to a minute.
@@ -123,7 +123,7 @@ impl Stack {
         stokehold_metrics::install(&catalogues);
         let serving = stokehold_api::run_showing(config, exposition.clone(), listener, shutdown.clone());
         let mut api = Part { name: "the API", task: tokio::spawn(serving), shutdown };
-        let client = Client::new(url.clone(), secrets.api.token.clone())?;
+        let client = connect_to(url.clone(), secrets.api.token.clone())?;
         tokio::select! {
             ready = until_ready(&client) => ready?,
             ended = api.ended() => return Err(ended),

@@ -14,8 +14,8 @@ use tokio::io::AsyncRead;
 use tokio::sync::Notify;
 use tokio_util::io::ReaderStream;
 
-use crate::client::{Client, Failure};
-use crate::{progress, retry};
+use crate::client::{Client, Failure, retry};
+use crate::progress;
 
 const PIECE_BYTES: usize = 128 << 10;
 

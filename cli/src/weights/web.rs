@@ -8,8 +8,9 @@ use reqwest::{Client, Response, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::{Pinned, check, last_part};
+use crate::client::retry;
 use crate::package::WeightSource;
-use crate::{progress, retry};
+use crate::progress;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::client::{Client, query};
+use crate::{Client, query};
 
 /// Maximum page size.
 const PAGE: usize = 100;
 
 /// Collects up to `limit` items from the member `member` of the pages of `path`.
-pub(crate) async fn collect(
+pub async fn collect(
     client: &Client,
     path: &str,
     filter: &[(&str, Option<&str>)],

@@ -5,38 +5,39 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use crate::client::Client;
+use crate::{Client, segment};
 
 /// Maximum size of an event: far above the largest valid one, a `done` with the whole input of the job.
 const EVENT_BYTES_MAX: usize = 32 << 20;
 
 /// One event.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Event {
+pub struct Event {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// Id for `Last-Event-ID`; an event without an id keeps the previous one.
-    pub(crate) id: String,
-    pub(crate) data: Value,
+    pub id: String,
+    /// The event's JSON.
+    pub data: Value,
 }
 
 /// An open stream.
-pub(crate) struct Events {
+pub struct Events {
     body: BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     parser: Parser,
 }
 
 impl Events {
     /// Opens the event stream of a job after the event `last_id` (empty: from the start).
-    pub(crate) async fn open(client: &Client, job: &str, last_id: &str) -> Result<Self> {
+    pub async fn open(client: &Client, job: &str, last_id: &str) -> Result<Self> {
         let after = [("last-event-id", last_id)];
         let headers = if last_id.is_empty() { &[] } else { &after[..] };
-        let answer = client.stream(&format!("/v1/jobs/{}/events", crate::client::segment(job)), headers).await?;
+        let answer = client.stream(&format!("/v1/jobs/{}/events", segment(job)), headers).await?;
         Ok(Self { body: answer.bytes_stream().boxed(), parser: Parser { id: last_id.to_owned(), ..Parser::default() } })
     }
 
     /// Returns the next event, or `None` at the end of the stream.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+    pub async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some(event) = self.parser.event()? {
                 return Ok(Some(event));

@@ -1,0 +1,335 @@
+"""Writes the Rust models of the API, and the flags of `stoke submit`, from api/openapi.json.
+
+`make openapi` runs it; with --check it writes nothing and fails if a file is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "api" / "openapi.json"
+MODELS = ROOT / "crates" / "client" / "src" / "models.rs"
+FLAGS = ROOT / "cli" / "src" / "submit" / "flags.rs"
+WIDTH = 120
+
+# What the programs of this repository decode and send. Schemas that these name are generated too.
+RESPONSES = [
+    "Batch", "BatchEstimate", "CancelledMany", "Costs", "DeletedVersions", "EndpointList", "Fleet", "ForgottenNeeds",
+    "Job", "Needs", "NewToken", "Quarantine", "QuarantineOutcomes", "QueueView", "RetriedMany", "Schedule",
+    "Tenant", "TenantList", "Token", "TokenList", "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret",
+    "WorkerList",
+]  # fmt: skip
+REQUESTS = [
+    "EstimateRequest", "JobFilter", "ManyRequest", "QuarantineRequest", "RetryRequest", "RotateRequest",
+    "ScheduleRequest", "SubmitRequest", "TenantRequest", "TokenRequest", "TrafficRequest",
+]  # fmt: skip
+
+NUMBERS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "int32": "i32", "int64": "i64"}
+KEYWORDS = {"as", "async", "const", "enum", "fn", "for", "in", "loop", "match", "mod", "move", "ref", "type", "use"}
+
+# Members of a submit request without a flag of their own: positional, in another flag, or written by hand because
+# they are not sent as they are typed.
+ELSEWHERE = {
+    "concurrency_max": "--concurrency-key KEY:MAX",
+    "endpoint": "ENDPOINT",
+    "idempotency_key": "--idempotency-key, sent as a header",
+    "input": "--input and --file",
+    "version": "ENDPOINT@VERSION",
+}
+# Members that a schedule's job does not have.
+SUBMIT_ONLY = ["depends_on", "run_after"]
+# What a schema does not express: name of the flag's value, possible values, and parsers of short forms.
+SHORT_FORMS = {
+    "concurrency_key": {
+        "help": "Run at most MAX jobs with this key at the same time [default MAX: 1]",
+        "value": "KEY[:MAX]",
+        "set": "(request.concurrency_key, request.concurrency_max) = parse::concurrency(self.concurrency_key)?;",
+    },
+    "depends_on": {
+        "help": "Run after this job succeeds (ID) or ends in any state (ID:completion); may be repeated",
+        "value": "ID[:completion]",
+        "set": "request.depends_on = parse::dependencies(&self.depends_on)?;",
+    },
+    "run_after": {"value": "TIME"},
+    "webhook": {"value": "URL"},
+    "webhook_events": {
+        "value": "EVENT",
+        "more": [
+            'requires = "webhook"',
+            '\n        value_parser = ["job.started", "job.output", "job.progress", "job.completed"]',
+        ],
+    },
+}
+UNITS = {"_s": "SECONDS", "_ms": "MILLISECONDS", "_mib": "MIB", "_bytes": "BYTES", "_usd_micros": "MICRODOLLARS"}
+
+
+class Schemas:
+    """The component schemas of the document."""
+
+    def __init__(self, document: dict) -> None:
+        self.all = document["components"]["schemas"]
+
+    def named_by(self, node: object) -> set[str]:
+        """Names of the schemas that a part of the document refers to."""
+        if isinstance(node, list):
+            return set().union(*map(self.named_by, node)) if node else set()
+        if not isinstance(node, dict):
+            return set()
+        found = set().union(*map(self.named_by, node.values())) if node else set()
+        if reference := node.get("$ref"):
+            found.add(reference.rsplit("/", 1)[1])
+        return found
+
+    def closure(self, roots: list[str]) -> set[str]:
+        """These schemas and all that they name."""
+        found, left = set(), list(roots)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left.extend(self.named_by(self.all[name]))
+        return found
+
+    def is_model(self, name: str) -> bool:
+        """Whether a schema becomes a type of its own. Unions stay JSON."""
+        return "enum" in self.all[name] or "properties" in self.all[name]
+
+
+def without_null(schema: dict) -> tuple[dict, bool]:
+    """The schema without its null alternative, and whether it has one."""
+    if "oneOf" in schema:
+        others = [option for option in schema["oneOf"] if option.get("type") != "null"]
+        if len(others) == 1 and len(schema["oneOf"]) == 2:
+            return {**others[0], "description": others[0].get("description", schema.get("description", ""))}, True
+    if isinstance(schema.get("type"), list):
+        (kind,) = [kind for kind in schema["type"] if kind != "null"]
+        return {**schema, "type": kind}, "null" in schema["type"]
+    return schema, False
+
+
+def rust_type(schemas: Schemas, schema: dict) -> str:
+    """The Rust type of a schema that is not null."""
+    if reference := schema.get("$ref"):
+        name = reference.rsplit("/", 1)[1]
+        return name if schemas.is_model(name) else "Value"
+    kind = schema.get("type")
+    if kind == "string":
+        return "String"
+    if kind == "boolean":
+        return "bool"
+    if kind == "number":
+        return "f64"
+    if kind == "integer":
+        return NUMBERS.get(schema.get("format"), "i64")
+    if kind == "array":
+        return f"Vec<{rust_type(schemas, without_null(schema['items'])[0])}>"
+    if kind == "object" and "additionalProperties" in schema:
+        return f"BTreeMap<String, {rust_type(schemas, without_null(schema['additionalProperties'])[0])}>"
+    if kind is None or kind == "object":
+        return "Value"
+    raise SystemExit(f"{DOCUMENT}: no Rust type for {schema}")
+
+
+def doc(text: str, indent: str = "") -> list[str]:
+    """A doc comment."""
+    text = " ".join(text.split()) or "As in the document."
+    return [f"{indent}/// {line}" for line in textwrap.wrap(text, WIDTH - len(indent) - 4, break_on_hyphens=False)]
+
+
+def enum(name: str, schema: dict) -> list[str]:
+    """An enum of words."""
+    lines = [*doc(schema.get("description", ""), "    "), f"    pub enum {name} {{"]
+    for word in schema["enum"]:
+        variant = "".join(part[:1].upper() + part[1:] for part in re.split(r"\W|_", word))
+        lines.append(f'        {variant} = "{word}",')
+    return ["words! {", *lines, "    }", "}", ""]
+
+
+def struct(schemas: Schemas, name: str, *, is_response: bool, is_request: bool) -> list[str]:
+    """A struct of a schema with properties."""
+    schema = schemas.all[name]
+    required = schema.get("required", [])
+    derives = ["Clone", "Debug", "Default", "PartialEq"]
+    derives += ["Deserialize"] if is_response else []
+    derives += ["Serialize"] if is_request else []
+    lines = [*doc(schema.get("description", "")), f"#[derive({', '.join(derives)})]", f"pub struct {name} {{"]
+    for member, whole in schema["properties"].items():
+        inner, is_nullable = without_null(whole)
+        kind = rust_type(schemas, inner)
+        is_optional = is_nullable or member not in required
+        field = f"r#{member}" if member in KEYWORDS else member
+        # The first member that a response requires, e.g. its id or its list, is what makes it this kind of response.
+        is_identity = bool(required) and member == required[0] and is_text_or_list(schemas, inner)
+        serde = []
+        if is_response and not is_optional and not is_identity:
+            serde += ["default", 'deserialize_with = "or_empty"']
+        if is_request and is_optional:
+            serde += ["default"] if is_response else []
+            serde += ['skip_serializing_if = "Option::is_none"']
+        lines += doc(inner.get("description", ""), "    ")
+        lines += [f"    #[serde({', '.join(serde)})]"] if serde else []
+        lines.append(f"    pub {field}: {f'Option<{kind}>' if is_optional else kind},")
+    lines.append("}")
+    if is_response:
+        lines += ["", f"impl Response for {name} {{", f'    const NAME: &\'static str = "{name}";', "}"]
+    return [*lines, ""]
+
+
+def is_text_or_list(schemas: Schemas, schema: dict) -> bool:
+    if reference := schema.get("$ref"):
+        return "enum" in schemas.all[reference.rsplit("/", 1)[1]]
+    return schema.get("type") in ("string", "array")
+
+
+def models(schemas: Schemas) -> str:
+    """The source of the models."""
+    responses, requests = schemas.closure(RESPONSES), schemas.closure(REQUESTS)
+    lines = [
+        "// Generated by `make openapi` from api/openapi.json.",
+        "//! The objects of the API: those that its clients in this repository read and send.",
+        "//!",
+        "//! A member that a response lacks reads as empty, because an API of an older release does not send it. A",
+        "//! response without the member that identifies it, e.g. its id, is an error.",
+        "",
+        "use std::collections::BTreeMap;",
+        "",
+        "use serde::{Deserialize, Serialize};",
+        "use serde_json::Value;",
+        "",
+        "use crate::decode::{Response, or_empty};",
+        "use crate::word::words;",
+        "",
+    ]
+    for name in sorted(name for name in responses | requests if schemas.is_model(name)):
+        if "enum" in schemas.all[name]:
+            lines += enum(name, schemas.all[name])
+        else:
+            lines += struct(schemas, name, is_response=name in responses, is_request=name in requests)
+    return "\n".join(lines)
+
+
+def help_of(description: str, *, is_list: bool) -> str:
+    """The help text of a flag: the description, with its default in brackets."""
+    text = " ".join(description.split())
+    default = re.search(r"[.;] [Dd]efault:? (.+?)\.?$", text)
+    if default:
+        text = text[: default.start()]
+    text = text.rstrip(".") + ("; may be repeated" if is_list else "")
+    return f"{text} [default: {default[1]}]" if default else text
+
+
+def flag(schemas: Schemas, member: str, whole: dict) -> tuple[list[str], str]:
+    """The field of a flag, and the statement that sets the member."""
+    schema, _ = without_null(whole)
+    kind = rust_type(schemas, schema)
+    special = SHORT_FORMS.get(member, {})
+    is_list = kind.startswith(("Vec<", "BTreeMap<"))
+    number = kind in NUMBERS.values()
+    name = member.removesuffix("s") if kind.startswith("Vec<") else member
+    unit = next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), None)
+    value = unit or ("N" if number or kind == "f64" else None)
+    field, setting = f"Option<{kind}>", f"request.{member} = self.{name}.clone();"
+    if number or kind in ("f64", "bool"):
+        setting = f"request.{member} = self.{name};"
+    if kind.startswith("BTreeMap<String, String"):
+        value, field, setting = "KEY=VALUE", "Vec<String>", f"request.{member} = parse::labels(&self.{name})?;"
+    elif kind == "Vec<String>":
+        field, setting = "Vec<String>", f"request.{member} = parse::list(&self.{name});"
+    elif is_list or kind == "Value":
+        value, field, setting = "JSON", "Option<String>", f"request.{member} = parse::json(self.{name}.as_deref())?;"
+    if "set" in special:
+        setting = special["set"]
+        field = "Vec<String>" if is_list else field if number else "Option<String>"
+        setting = setting.replace("self.concurrency_key", "self.concurrency_key.as_deref()")
+    value = special.get("value", value)
+    arguments = ["long", *([f'value_name = "{value}"'] if value else []), *special.get("more", [])]
+    if number and ("minimum" in schema or "maximum" in schema):
+        low, high = schema.get("minimum", 0), schema.get("maximum")
+        until = f"={high:_}" if high is not None else ""
+        if low or until:
+            arguments.append(f"value_parser = clap::value_parser!({kind}).range({low:_}..{until})")
+    if "$ref" in schema and kind != "Value" and "enum" in schemas.all[kind]:
+        arguments.append(f"value_parser = parse::words::<{kind}>()")
+    text = special.get("help") or help_of(schema.get("description", ""), is_list=is_list)
+    attribute = f"    #[arg({', '.join(arguments)})]".replace(", \n", ",\n")
+    return [*doc(text, "    "), attribute, f"    {name}: {field},"], f"        {setting}"
+
+
+def flag_struct(schemas: Schemas, name: str, about: str, members: list[str]) -> list[str]:
+    """A struct of flags, and the function that sets the members of a request."""
+    properties = schemas.all["SubmitRequest"]["properties"]
+    flags = [flag(schemas, member, properties[member]) for member in members]
+    return [
+        *doc(about),
+        "#[derive(Args, Clone, Debug, Default)]",
+        f"pub(crate) struct {name} {{",
+        *[line for field, _ in flags for line in field],
+        "}",
+        "",
+        f"impl {name} {{",
+        "    /// Sets the members whose flags were given.",
+        "    pub(crate) fn set(&self, request: &mut SubmitRequest) -> Result<()> {",
+        *[setting for _, setting in flags],
+        "        Ok(())",
+        "    }",
+        "}",
+        "",
+    ]
+
+
+def flags(schemas: Schemas) -> str:
+    """The source of the flags of `stoke submit` and `stoke schedule create`."""
+    members = [name for name in schemas.all["SubmitRequest"]["properties"] if name not in ELSEWHERE]
+    shared = [name for name in members if name not in SUBMIT_ONLY]
+    elsewhere = [f'    ("{member}", "{where}"),' for member, where in ELSEWHERE.items()]
+    enums = {rust_type(schemas, without_null(schemas.all["SubmitRequest"]["properties"][name])[0]) for name in members}
+    enums = sorted(name for name in enums if name in schemas.all)
+    return "\n".join(
+        [
+            "// Generated by `make openapi` from api/openapi.json.",
+            "//! The flags of a job: one for each member of a submit request.",
+            "",
+            "use anyhow::Result;",
+            "use clap::Args;",
+            f"use stokehold_client::models::{{{', '.join([*enums, 'SubmitRequest'])}}};",
+            "",
+            "use super::options as parse;",
+            "",
+            "/// Members of a submit request that are given in another way, and how.",
+            "#[cfg(test)]",
+            f"pub(super) const ELSEWHERE: [(&str, &str); {len(ELSEWHERE)}] = [",
+            *elsewhere,
+            "];",
+            "",
+            *flag_struct(schemas, "JobFlags", "Flags of jobs that are submitted now or by a schedule.", shared),
+            *flag_struct(schemas, "StartFlags", "Flags of jobs that are submitted now.", SUBMIT_ONLY),
+        ]
+    )
+
+
+def formatted(source: str) -> str:
+    command = ["rustfmt", "--edition", "2024", "--config-path", str(ROOT), "--emit", "stdout"]
+    return subprocess.run(command, input=source, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    schemas = Schemas(json.loads(DOCUMENT.read_text(encoding="utf-8")))
+    stale = []
+    for path, source in [(MODELS, models(schemas)), (FLAGS, flags(schemas))]:
+        source = formatted(source)
+        if "--check" not in sys.argv:
+            path.write_text(source, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != source:
+            stale.append(str(path.relative_to(ROOT)))
+    if stale:
+        raise SystemExit(f"out of date with api/openapi.json: {', '.join(stale)}; run python3 crates/client/generate.py")
+
+
+if __name__ == "__main__":
+    main()
