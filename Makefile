@@ -62,7 +62,7 @@ export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 # the environment's folder is for other checkouts to share, and would be without wheels and archives.
 unexport CARGO_TARGET_DIR
 
-WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
+WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire crates/package crates/serde-words -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
@@ -371,6 +371,7 @@ fmt: $(DEV) ## Format everything
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always $(TEST) -p stokehold-wire -p stokehold-api
+	BLESS=1 $(TEST) -p stokehold-package --test it goldens::
 	BLESS=1 $(TEST) -p stokehold-queue --test it diagram
 	BLESS=1 $(TEST) -p stokehold-queue --lib gpus::
 	BLESS=1 $(TEST) -p stokehold-autoscaler --test it goldens

@@ -6,13 +6,13 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use stokehold_package::Overlay;
 use tokio::process::Command;
 
 use crate::client::{Client, connect_to};
 use crate::deploy::Builder;
 use crate::dev::stack::{ChildLog, Stack, StackOptions};
 use crate::dev::{Durability, WorkerRange};
-use crate::package::Overrides;
 use crate::signals::StopSignals;
 use crate::{Global, logging, output, progress};
 
@@ -157,7 +157,7 @@ pub(crate) async fn deploy_examples(
             fs::write(example.join(file), text)?;
         }
         let path = example.to_string_lossy();
-        let deployed = Box::pin(builder.deploy(client, &path, &Overrides::default(), 100)).await?;
+        let deployed = Box::pin(builder.deploy(client, &path, Overlay::default(), 100)).await?;
         say(format!("{} {}", output::bold("deployed"), deployed.name()));
     }
     Ok(())

@@ -1,19 +1,23 @@
 //! `stoke deploy`: creates a version of an endpoint from a folder.
 
+use std::io::Write as _;
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::ProgressBar;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use stokehold_package::{Kind, Overlay, Package, Requirements, Unlocked};
 use stokehold_worker::environment::{
     Builds, CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, RunnerWheel,
 };
 use stokehold_worker::uv::{Uv, ensure_uv};
 
 use crate::client::Client;
-use crate::package::{Kind, Lock, Overrides, Package, pack};
+use crate::describe::describe;
 use crate::upload::{self, Place};
-use crate::{Global, output, paths, progress, schema, weights};
+use crate::{Global, kind, output, paths, progress, schema, weights};
 
 /// Deploy a folder or a .py file as the next version of its endpoint
 #[derive(Args)]
@@ -21,7 +25,7 @@ pub(crate) struct DeployArgs {
     /// Folder, .py file, or FILE.py:OBJECT
     path: String,
     /// Kind of endpoint [default: from stoke.toml, else cog if there is a cog.yaml, else python]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = kind::parser())]
     kind: Option<Kind>,
     /// Percentage of new jobs for this version; the current version keeps the rest
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -73,15 +77,15 @@ pub(crate) struct Builder {
 
 pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let overrides = Overrides {
-        name: args.name.as_deref(),
-        kind: args.kind,
-        handler: args.handler.as_deref(),
-        python: args.python.as_deref(),
-        vram_gib: args.vram_gib,
-        network: args.network,
-    };
-    let deployed = Builder::open().await?.deploy(&client, &args.path, &overrides, args.traffic).await?;
+    let overlay = Overlay::parse(json!({
+        "name": args.name,
+        "kind": args.kind,
+        "handler": args.handler,
+        "python": args.python,
+        "vram_gib": args.vram_gib,
+        "network": args.network.then_some(true),
+    }))?;
+    let deployed = Builder::open().await?.deploy(&client, &args.path, overlay, args.traffic).await?;
     if global.json {
         return output::json(&deployed.version);
     }
@@ -127,7 +131,7 @@ impl Builder {
         let what = format!("environment of {}", package.shown());
         let wanted = package.python.as_deref().unwrap_or_default();
         match self.prepare_with(package, &what, wanted).await {
-            Err(error) if package.is_python_a_wish && is_python_missing(&error) => {
+            Err(error) if package.is_python_optional && is_python_missing(&error) => {
                 let prepared = self.prepare_with(package, &what, "").await?;
                 output::note(format_args!("{error:#}; using the installed Python instead"));
                 Ok(prepared)
@@ -137,16 +141,24 @@ impl Builder {
     }
 
     async fn prepare_with(&self, package: &Package, what: &str, python: &str) -> Result<Prepared> {
-        let lock = match package.lock()? {
-            Lock::Exact(text) => text,
-            Lock::Loose { files, lines } => {
+        let lock = match package.requirements()? {
+            Requirements::Locked(text) => text,
+            Requirements::Unlocked(unlocked) => {
                 let resolving = format!("resolving the requirements of {}", package.shown());
-                let locking = async { Ok(self.uv.lock(&files, &lines, &package.folder(), python).await?) };
-                with_spinner(resolving, locking).await?
+                with_spinner(resolving, self.lock(&unlocked, package, python)).await?
             }
         };
         let environment = self.environment(what, &lock, python).await?;
         Ok(Prepared { environment, lock })
+    }
+
+    async fn lock(&self, unlocked: &Unlocked, package: &Package, python: &str) -> Result<String> {
+        let lines = match unlocked.lines_file() {
+            Some(text) => Some(lines_file(&text).context("cannot write the requirements to a temporary file")?),
+            None => None,
+        };
+        let arguments = unlocked.uv_arguments(python, lines.as_ref().map(|file| file.path()));
+        Ok(self.uv.lock(&arguments, &package.folder(), python).await?)
     }
 
     /// Describes, locks and packs a package on this machine, then uploads what the API does not have. The version gets
@@ -155,52 +167,51 @@ impl Builder {
         &self,
         client: &Client,
         target: &str,
-        overrides: &Overrides<'_>,
+        overlay: Overlay,
         traffic_percent: u32,
     ) -> Result<Deployed> {
-        let package = Package::open(target, overrides)?;
+        let package = Arc::new(Package::open(target, overlay)?);
         for note in &package.notes {
             output::note(note);
         }
         let shown = package.shown();
         let Prepared { environment, lock } = self.prepare(&package).await?;
-        let described = with_spinner(format!("importing {shown}"), package.describe(&environment.python)).await?;
-        // Without requirements, any Python version works unless one is set.
-        let python = if lock.is_empty() && package.python.is_none() { "" } else { described.python.as_str() };
-        let mut body = package.deploy(described.version)?;
+        let described = with_spinner(format!("importing {shown}"), describe(&package, &environment.python)).await?;
 
         let pinned = weights::pin(&package, || Ok(client.clone())).await?;
-        if !package.allow_pickle
-            && let Some(note) = weights::pickles_among(&pinned)
-        {
+        if let Some(note) = package.pickle_note(&pinned) {
             output::note(note);
         }
         weights::upload(client, &pinned).await?;
 
-        let archive = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
-        let (path, source) = (archive.path().to_owned(), package.source.clone());
-        let uploaded: Vec<_> = pinned.iter().filter_map(|one| one.file.clone()).collect();
-        let packed = tokio::task::spawn_blocking(move || pack(&source, &uploaded, archive.as_file()).map(|()| archive));
-        let archive = with_spinner(format!("packing {shown}"), async { packed.await? }).await?;
-        let measured = upload::measure(&path).await?;
-        let wanted = json!({"sha256": measured.sha256, "size_bytes": measured.size_bytes});
+        let file = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
+        let path = file.path().to_owned();
+        let packing = (Arc::clone(&package), pinned.clone());
+        let packed = tokio::task::spawn_blocking(move || {
+            let (package, pinned) = packing;
+            anyhow::Ok((package.pack(&pinned, file.as_file())?, file))
+        });
+        let (archive, file) = with_spinner(format!("packing {shown}"), async { packed.await? }).await?;
+        let wanted = json!({"sha256": archive.sha256, "size_bytes": archive.size_bytes});
         let (_, place) = client.post("/v1/packages", Some(&wanted)).await?;
         if place["exists"] != true {
             let place: Place =
                 serde_json::from_value(place).context("the API's response has no upload URL for the package")?;
-            upload::put(client, &shown, &path, measured.size_bytes, &place).await?;
+            upload::put(client, &shown, &path, archive.size_bytes, &place).await?;
         }
-        drop(archive);
+        drop(file);
 
-        body.insert("package_sha256".to_owned(), json!(measured.sha256));
-        body.insert("package_size_bytes".to_owned(), json!(measured.size_bytes));
-        body.insert("requirements_lock".to_owned(), json!(lock));
-        body.insert("python".to_owned(), json!(python));
-        body.insert("weights".to_owned(), json!(pinned));
-        body.insert("traffic_percent".to_owned(), json!(traffic_percent));
+        let body = package.request(&described, &lock, &pinned, &archive, traffic_percent)?;
         let (status, version) = client.post("/v1/endpoints", Some(&Value::Object(body))).await?;
         Ok(Deployed { version, is_new: status == StatusCode::CREATED })
     }
+}
+
+/// Writes requirements into a file for uv, which is deleted on drop.
+fn lines_file(text: &str) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("requirements-").suffix(".txt").tempfile()?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 /// Whether the error is a missing Python that could not be installed.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
+use stokehold_package::Kind;
 
-use crate::package::Kind;
-use crate::{Global, output};
+use crate::{Global, kind, output};
 
 /// Create a folder with a working example endpoint
 #[derive(Args)]
@@ -18,7 +18,7 @@ pub(crate) struct InitArgs {
     #[arg(default_value = ".")]
     folder: PathBuf,
     /// Kind of endpoint
-    #[arg(long, value_name = "KIND", default_value = "python")]
+    #[arg(long, value_name = "KIND", default_value = "python", value_parser = kind::parser())]
     kind: Kind,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,6 +10,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
+use stokehold_package::{Kind, Overlay, Package};
 use stokehold_queue::endpoint::Runner;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_queue::job::JobError;
@@ -17,9 +19,9 @@ use tokio::sync::mpsc;
 
 use crate::client::Client;
 use crate::deploy::Builder;
-use crate::package::{Kind, Overrides, Package};
+use crate::describe::describe;
 use crate::submit::input;
-use crate::{Global, output, paths, progress, weights};
+use crate::{Global, kind, output, paths, progress, weights};
 
 /// Run a handler once on this machine, in its own environment, without a server
 #[derive(Args)]
@@ -39,7 +41,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Kind of endpoint [default: from stoke.toml, else cog if there is a cog.yaml, else python]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = kind::parser())]
     kind: Option<Kind>,
     /// Handler in the folder, e.g. main.py:Greet, or handler.py for a RunPod script [default: from stoke.toml]
     #[arg(long, value_name = "FILE[:OBJECT]")]
@@ -58,17 +60,12 @@ pub(crate) struct RunArgs {
 pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     let mut input = input::read(args.input.as_deref())?;
     let files = files(&mut input, &args.file)?;
-    let overrides = Overrides {
-        kind: args.kind,
-        handler: args.handler.as_deref(),
-        python: args.python.as_deref(),
-        ..Overrides::default()
-    };
-    let package = Package::open(&args.path, &overrides)?;
+    let overlay = Overlay::parse(json!({"kind": args.kind, "handler": args.handler, "python": args.python}))?;
+    let package = Arc::new(Package::open(&args.path, overlay)?);
 
     let prepared = Builder::open().await?.prepare(&package).await?;
-    let described = package.describe(&prepared.environment.python).await?;
-    let body = package.deploy(described.version)?;
+    let described = describe(&package, &prepared.environment.python).await?;
+    let body = package.version(described.version)?;
     check(&body["input_schema"], &input)?;
     let scratch =
         tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot create a temporary folder")?;
@@ -126,7 +123,7 @@ fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>
 }
 
 /// Collects the weights in one folder, downloading them like a worker. Local files are not copied.
-async fn fetch_weights(global: &Global, package: &Package, scratch: &Path) -> Result<Option<LocalWeights>> {
+async fn fetch_weights(global: &Global, package: &Arc<Package>, scratch: &Path) -> Result<Option<LocalWeights>> {
     if package.weights.is_empty() {
         return Ok(None);
     }

@@ -1,12 +1,10 @@
 //! Finds, installs and runs uv, which locks requirements and builds environments.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io::Write as _;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use crate::config::INHERITED;
@@ -132,16 +130,6 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     std::fs::rename(built.join("bin").join("uv"), installed).map_err(Error::io("move uv into place"))
 }
 
-/// Writes requirements into a file for uv, which is deleted on drop.
-fn written(lines: &[String]) -> std::io::Result<Option<NamedTempFile>> {
-    if lines.is_empty() {
-        return Ok(None);
-    }
-    let mut file = tempfile::Builder::new().prefix("requirements-").suffix(".txt").tempfile()?;
-    lines.iter().try_for_each(|line| writeln!(file, "{line}"))?;
-    Ok(Some(file))
-}
-
 fn python<A: AsRef<OsStr>>(program: &OsStr, arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -245,34 +233,14 @@ impl Uv {
         &self.path
     }
 
-    /// Locks requirements for all platforms, pinned and with hashes, from these files and lines; relative paths in the
-    /// lines are relative to `folder`. `python` is the oldest supported version, e.g. `3.11`; empty means that of the
-    /// `python3` on PATH.
+    /// Locks requirements with these arguments, in `folder`. `python` is the oldest supported version.
     ///
     /// # Errors
     /// [`Error::Failed`] with uv's output if the requirements cannot be met.
-    pub async fn lock(
-        &self,
-        files: &[PathBuf],
-        lines: &[String],
-        folder: &Path,
-        python: &str,
-    ) -> Result<String, Error> {
+    pub async fn lock(&self, arguments: &[OsString], folder: &Path, python: &str) -> Result<String, Error> {
         check_version(python)?;
-        let mut command =
-            self.command(["pip", "compile", "--universal", "--generate-hashes", "--no-header", "--no-annotate"]);
-        if python.is_empty() {
-            command.args(["--python", "python3"]);
-        } else {
-            command.args(["--python-version", python]);
-        }
-        // In this folder, relative paths are correct and the project's uv settings apply.
-        command.current_dir(folder).arg("--quiet").arg("--");
-        for file in files {
-            command.arg(std::path::absolute(file).map_err(Error::io(format!("find {}", file.display())))?);
-        }
-        let named = written(lines).map_err(Error::io("write the requirements"))?;
-        command.args(named.iter().map(|file| file.path()));
+        let mut command = self.plain();
+        command.args(arguments).current_dir(folder);
         child::run("locking the requirements", command, LOCK_LIMIT).await
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use stokehold_package::Unlocked;
 use stokehold_worker::environment::{
     Builds, CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, Error, Phase,
     RunnerWheel,
@@ -190,12 +191,17 @@ async fn requirements_are_locked_with_hashes() {
     let requirements = folder.path().join("requirements.txt");
     std::fs::write(&requirements, "six==1.17.0\n").unwrap();
     let uv = uv().await;
-    let (files, more) = ([requirements.clone()], ["idna==3.10".to_owned()]);
-    let lock = uv.lock(&files, &more, folder.path(), "3.11").await.unwrap();
+    let lines = folder.path().join("lines.txt");
+    let mut unlocked = Unlocked { files: vec![requirements.clone()], lines: vec!["idna==3.10".to_owned()] };
+    std::fs::write(&lines, unlocked.lines_file().unwrap()).unwrap();
+    let arguments = unlocked.uv_arguments("3.11", Some(&lines));
+    let lock = uv.lock(&arguments, folder.path(), "3.11").await.unwrap();
     assert!(lock.starts_with("idna==3.10 \\\n    --hash=sha256:") && lock.contains("\nsix==1.17.0 \\\n"), "{lock}");
+    unlocked.lines.clear();
+    let arguments = unlocked.uv_arguments("", None);
     std::fs::write(&requirements, "").unwrap();
-    assert_eq!(uv.lock(&files, &[], folder.path(), "").await.unwrap().trim(), "");
+    assert_eq!(uv.lock(&arguments, folder.path(), "").await.unwrap().trim(), "");
     std::fs::write(&requirements, "six==0.0.987\n").unwrap();
-    let error = uv.lock(&files, &[], folder.path(), "").await.unwrap_err().to_string();
+    let error = uv.lock(&arguments, folder.path(), "").await.unwrap_err().to_string();
     assert!(error.contains("six==0.0.987"), "{error}");
 }

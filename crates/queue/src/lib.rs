@@ -53,7 +53,6 @@ mod stored_spec;
 pub mod timings;
 pub mod traces;
 pub mod vram;
-mod words;
 
 pub use batches::Batches;
 pub use clock::{Clock, ManualClock, now_ms};
@@ -69,4 +68,4 @@ pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGenerati
 pub use schedules::Schedules;
 pub use scripts::{Cursor, Recovered, scripts};
 pub use shards::{SHARDS_MAX, Shards};
-pub use words::{in_words, json_in_words, shown_in_words};
+pub use stokehold_serde_words::{in_words, json_in_words, shown_in_words};

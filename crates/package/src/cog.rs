@@ -2,20 +2,21 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::manifest::{Kind, Requirements};
+use crate::error::Error;
+use crate::files::read_if_there;
+use crate::requirements::Declared;
 
 /// File name.
-pub(super) const FILE: &str = "cog.yaml";
+pub(crate) const FILE: &str = "cog.yaml";
 
 /// GPU memory if the model needs a GPU without saying how much, GiB.
-pub(super) const VRAM_GIB_ASSUMED: f64 = 16.0;
+pub(crate) const VRAM_GIB_ASSUMED: f64 = 16.0;
 
 /// The members that are used; see https://cog.run/yaml.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct CogYaml {
+pub(crate) struct CogYaml {
     #[serde(default)]
     build: Build,
     /// `predict.py:Predictor`; newer versions call it `run`.
@@ -56,9 +57,9 @@ struct Concurrency {
 
 impl CogYaml {
     /// Reads the file of a folder, if it exists.
-    pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, Error> {
         let path = folder.join(FILE);
-        super::read_if_there(&path, Self::parse)
+        read_if_there(&path, Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -66,13 +67,14 @@ impl CogYaml {
     }
 
     /// `predict.py:Predictor`.
-    pub(super) fn handler(&self) -> Result<&str> {
+    pub(crate) fn handler(&self) -> Result<&str, Error> {
         let named = self.predict.as_deref().or(self.run.as_deref());
-        named.with_context(|| format!("{FILE} has no predictor: add predict: \"predict.py:Predictor\""))
+        let missing = || Error::invalid(format!("{FILE} has no predictor: add predict: \"predict.py:Predictor\""));
+        named.ok_or_else(missing)
     }
 
     /// Python version without patch level, e.g. `3.11`.
-    pub(super) fn python(&self) -> Option<String> {
+    pub(crate) fn python(&self) -> Option<String> {
         let text = match self.build.python_version.as_ref()? {
             PythonVersion::Text(text) => text.clone(),
             // YAML reads an unquoted 3.10 as 3.1.
@@ -83,23 +85,23 @@ impl CogYaml {
     }
 
     /// Requirements: those of a file, then the listed packages.
-    pub(super) fn requirements(&self) -> Vec<Requirements> {
-        let file = self.build.python_requirements.as_ref().map(|name| Requirements::File(name.into()));
+    pub(crate) fn requirements(&self) -> Vec<Declared> {
+        let file = self.build.python_requirements.as_ref().map(|name| Declared::File(name.into()));
         let lines =
-            (!self.build.python_packages.is_empty()).then(|| Requirements::Lines(self.build.python_packages.clone()));
+            (!self.build.python_packages.is_empty()).then(|| Declared::Lines(self.build.python_packages.clone()));
         file.into_iter().chain(lines).collect()
     }
 
-    pub(super) fn needs_gpu(&self) -> bool {
+    pub(crate) fn needs_gpu(&self) -> bool {
         self.build.gpu
     }
 
-    pub(super) fn max_concurrency(&self) -> Option<u32> {
+    pub(crate) fn max_concurrency(&self) -> Option<u32> {
         self.concurrency.max
     }
 
     /// Notes about members that are ignored.
-    pub(super) fn left_out(&self) -> Vec<String> {
+    pub(crate) fn left_out(&self) -> Vec<String> {
         let mut said = Vec::new();
         if !self.build.system_packages.is_empty() {
             let packages = self.build.system_packages.join(", ");
@@ -109,17 +111,6 @@ impl CogYaml {
             said.push(format!("{FILE} has build.run commands, which are ignored because no image is built"));
         }
         said
-    }
-}
-
-impl Kind {
-    /// The default requirement of a kind, unless the requirements name that package.
-    pub(super) fn requirement(self) -> Option<&'static str> {
-        match self {
-            Self::Cog => Some("cog>=0.17"),
-            Self::Runpod => Some("runpod>=1.7"),
-            Self::Python | Self::Server | Self::Command => None,
-        }
     }
 }
 
@@ -140,8 +131,8 @@ mod tests {
             ("predict.py:Predictor", Some("3.11"), true)
         );
         assert_eq!(cog.max_concurrency(), Some(8));
-        let lines = Requirements::Lines(vec!["numpy==1.26.4".to_owned()]);
-        assert_eq!(cog.requirements(), [Requirements::File("requirements.txt".into()), lines]);
+        let lines = Declared::Lines(vec!["numpy==1.26.4".to_owned()]);
+        assert_eq!(cog.requirements(), [Declared::File("requirements.txt".into()), lines]);
         assert_eq!(cog.left_out().len(), 2);
     }
 

@@ -1,16 +1,22 @@
 //! `stoke.toml`: the manifest of an endpoint. Names and bounds are the same as in `@endpoint` and the API.
 
+mod overlay;
+mod value;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
-use stokehold_queue::demands::SandboxLevel;
-use stokehold_queue::job::Priority;
-use stokehold_queue::shown_in_words;
+use stokehold_serde_words::{json_in_words, shown_in_words};
+
+pub use self::overlay::Overlay;
+use self::overlay::over;
+use self::value::{Decimal, PythonVersion, TwoNumbers, UrlPath, Whole};
+use crate::error::{Error, Step as _, invalid};
+use crate::kind::Kind;
+use crate::requirements::Declared;
 
 /// File name.
 pub(crate) const FILE: &str = "stoke.toml";
@@ -39,7 +45,7 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing)]
     pub(crate) python: Option<PythonVersion>,
     #[serde(skip_serializing)]
-    pub(crate) requirements: Option<Requirements>,
+    pub(crate) requirements: Option<Declared>,
     /// JSON Schema file of the input, for kinds without a Python handler.
     #[serde(skip_serializing)]
     pub(crate) input_schema: Option<PathBuf>,
@@ -62,7 +68,7 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     min_trust: Option<Trust>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    min_sandbox: Option<SandboxLevel>,
+    min_sandbox: Option<Sandbox>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_concurrency: Option<Whole<1, 1_000>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,14 +111,14 @@ pub(crate) struct Manifest {
 /// `[[weights]]`: a file, a folder or a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WeightSource {
+pub struct WeightSource {
     /// `hf://org/model@revision/file`, `https://…`, `s3://bucket/key` or `file:path`.
-    pub(crate) source: String,
+    pub source: String,
     /// Path in the weights folder [default: the last component of the source].
-    pub(crate) path: Option<String>,
+    pub path: Option<String>,
     /// Expected SHA-256.
     #[serde(default, deserialize_with = "sha256")]
-    pub(crate) sha256: Option<String>,
+    pub sha256: Option<String>,
 }
 
 fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -127,34 +133,6 @@ fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
 /// Whether a text is a SHA-256 in lower-case hex.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Kind of program that a worker starts for an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// A function or class with the `@endpoint` decorator
-    Python,
-    /// A Cog predictor, named in cog.yaml
-    Cog,
-    /// A script that calls runpod.serverless.start
-    Runpod,
-    /// A program that serves HTTP
-    Server,
-    /// A program that runs once per job
-    Command,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Python => "python",
-            Self::Cog => "cog",
-            Self::Runpod => "runpod",
-            Self::Server => "server",
-            Self::Command => "command",
-        })
-    }
 }
 
 /// `[server]`.
@@ -177,13 +155,6 @@ impl Default for Server {
     fn default() -> Self {
         Self { ready_path: health(), path: None, port: None }
     }
-}
-
-/// Name of a requirements file, or a list of requirements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Requirements {
-    File(PathBuf),
-    Lines(Vec<String>),
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -222,85 +193,22 @@ enum Trust {
     Owned,
 }
 
-/// An integer within bounds.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(transparent)]
-struct Whole<const MIN: i64, const MAX: i64>(i64);
-
-impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Whole<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = i64::deserialize(deserializer)?;
-        if (MIN..=MAX).contains(&number) {
-            Ok(Self(number))
-        } else {
-            Err(D::Error::custom(format_args!("use a whole number from {MIN} to {MAX}")))
-        }
-    }
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+enum Sandbox {
+    L0,
+    L1,
+    L2,
 }
 
-/// A number within bounds.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(transparent)]
-struct Decimal<const MIN: i32, const MAX: i32>(f64);
-
-impl<'de, const MIN: i32, const MAX: i32> Deserialize<'de> for Decimal<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = f64::deserialize(deserializer)?;
-        if (f64::from(MIN)..=f64::from(MAX)).contains(&number) {
-            Ok(Self(number))
-        } else {
-            Err(D::Error::custom(format_args!("use a number from {MIN} to {MAX}")))
-        }
-    }
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Priority {
+    Interactive,
+    Standard,
+    Batch,
 }
 
-/// A version with two numbers, e.g. `"8.0"`.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
-struct TwoNumbers(String);
-
-impl<'de> Deserialize<'de> for TwoNumbers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.split_once('.').is_some_and(|(a, b)| a.parse::<u16>().is_ok() && b.parse::<u16>().is_ok()) {
-            Ok(Self(text))
-        } else {
-            Err(D::Error::custom("use a string of two numbers such as \"8.0\""))
-        }
-    }
-}
-
-/// A Python version, e.g. `"3.11"`.
-#[derive(Debug, Clone)]
-pub(crate) struct PythonVersion(pub(crate) String);
-
-impl<'de> Deserialize<'de> for PythonVersion {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.strip_prefix("3.").is_some_and(|minor| minor.parse::<u8>().is_ok()) {
-            Ok(Self(text))
-        } else {
-            Err(D::Error::custom("use a Python version such as \"3.11\""))
-        }
-    }
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
-struct UrlPath(String);
-
-impl<'de> Deserialize<'de> for UrlPath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.starts_with('/') && text.bytes().all(|byte| byte > b' ' && byte < 0x7f) {
-            Ok(Self(text))
-        } else {
-            Err(D::Error::custom("use a path such as \"/v1/models\""))
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Requirements {
+impl<'de> Deserialize<'de> for Declared {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "use the name of a file, or a list such as [\"numpy>=2\"]")]
@@ -317,27 +225,32 @@ impl<'de> Deserialize<'de> for Requirements {
 
 impl Manifest {
     /// Reads the manifest of a folder, if it exists.
-    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, Error> {
         let path = folder.join(FILE);
-        super::read_if_there(&path, Self::parse)
+        crate::files::read_if_there(&path, Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
-            let said = error.message();
-            let shown = shown_in_words(&error, said);
-            match unknown(said).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
-                Some(close) => format!("{shown}\ndid you mean `{close}`?"),
-                None => shown,
-            }
+            let message = error.message();
+            with_suggestion(shown_in_words(&error, message), message)
         })
     }
 
+    /// Parses a JSON object with the same members.
+    fn parse_json(options: Value) -> Result<Self, String> {
+        serde_json::from_value(options).map_err(|error| with_suggestion(json_in_words(&error), &error.to_string()))
+    }
+
+    /// This manifest with the fields that it lacks from `base`.
+    pub(crate) fn over(self, base: Self) -> Self {
+        over(self, base)
+    }
+
     /// Members of the deploy request.
-    pub(crate) fn members(&self) -> Result<Map<String, Value>> {
-        let Value::Object(mut members) = serde_json::to_value(self)? else {
-            return Err(anyhow!("the manifest is not an object"));
-        };
+    pub(crate) fn members(&self) -> Result<Map<String, Value>, Error> {
+        let members = serde_json::to_value(self).step(|| format!("cannot convert {FILE} to JSON"))?;
+        let Value::Object(mut members) = members else { invalid!("{FILE} is not an object") };
         let demands: Map<String, Value> = DEMANDS.iter().filter_map(|name| members.remove_entry(*name)).collect();
         if !demands.is_empty() {
             members.insert("demands".to_owned(), Value::Object(demands));
@@ -346,22 +259,30 @@ impl Manifest {
     }
 
     /// The `runner` member of the deploy request.
-    pub(crate) fn runner(&self, kind: Kind) -> Result<Value> {
+    pub(crate) fn runner(&self, kind: Kind) -> Result<Value, Error> {
         let command = || {
-            self.command
-                .as_ref()
-                .with_context(|| format!("{FILE}: kind {kind} needs a command, such as command = [\"./serve\"]"))
+            let missing = || format!("{FILE}: kind {kind} needs a command, such as command = [\"./serve\"]");
+            self.command.as_ref().ok_or_else(|| Error::invalid(missing()))
         };
         Ok(match kind {
             Kind::Python | Kind::Cog | Kind::Runpod => json!({"kind": kind}),
             Kind::Command => json!({"kind": kind, "command": command()?}),
             Kind::Server => {
-                let mut runner = serde_json::to_value(self.server.clone().unwrap_or_default())?;
+                let mut runner = serde_json::to_value(self.server.clone().unwrap_or_default())
+                    .step(|| format!("cannot convert [server] of {FILE} to JSON"))?;
                 runner["kind"] = json!(kind);
                 runner["command"] = json!(command()?);
                 runner
             }
         })
+    }
+}
+
+/// Adds the closest known name to a message about an unknown one.
+fn with_suggestion(shown: String, message: &str) -> String {
+    match unknown(message).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
+        Some(close) => format!("{shown}\ndid you mean `{close}`?"),
+        None => shown,
     }
 }
 
@@ -415,7 +336,7 @@ mod tests {
             manifest.runner(Kind::Server).unwrap(),
             json!({"kind": "server", "command": ["vllm", "serve", "--port", "{port}"], "ready_path": "/health", "path": "/v1/chat/completions"})
         );
-        assert_eq!(manifest.requirements, Some(Requirements::Lines(vec!["vllm==0.9".to_owned()])));
+        assert_eq!(manifest.requirements, Some(Declared::Lines(vec!["vllm==0.9".to_owned()])));
         assert!(Manifest::parse("kind = \"command\"").unwrap().runner(Kind::Command).is_err());
     }
 

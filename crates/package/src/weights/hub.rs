@@ -3,14 +3,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, LINK};
-use reqwest::redirect::Policy;
 use serde::Deserialize;
 
+use super::host::{Host, Method, Request, Response};
 use super::{FILES_MAX, Pinned, check, is_pickle, web};
-use crate::output;
-use crate::package::{WeightSource, is_sha256};
+use crate::error::{Error, Step, invalid, require};
+use crate::manifest::{WeightSource, is_sha256};
 
 const HUB: &str = "https://huggingface.co";
 
@@ -29,14 +27,14 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn parse(rest: &'a str) -> Result<Self> {
+    fn parse(rest: &'a str) -> Result<Self, Error> {
         let mut parts = rest.splitn(3, '/');
         let (owner, model, file) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
         let (model, revision) = match model.unwrap_or_default().split_once('@') {
             Some((model, revision)) => (model, revision),
             None => (model.unwrap_or_default(), "main"),
         };
-        ensure!(
+        require!(
             !owner.is_empty() && !model.is_empty() && !revision.is_empty(),
             "weights: hf://{rest} has no repository; use hf://org/model@revision or hf://org/model@revision/file"
         );
@@ -67,81 +65,73 @@ struct Revision {
     sha: String,
 }
 
-struct Hub {
+struct Hub<'a> {
+    host: &'a dyn Host,
     base: String,
     headers: Vec<(&'static str, String)>,
 }
 
 /// Resolves `hf://<rest>` at the current commit of its revision.
-pub(super) async fn look(rest: &str, declared: &WeightSource) -> Result<Vec<Pinned>> {
+pub(super) fn look(host: &dyn Host, rest: &str, declared: &WeightSource) -> Result<Vec<Pinned>, Error> {
     let place = Place::parse(rest)?;
-    let hub = Hub::of(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let hub = Hub::of(host, |name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     match place.file {
-        Some(file) => Ok(vec![hub.file(&place, file, declared).await?]),
+        Some(file) => Ok(vec![hub.file(&place, file, declared)?]),
         None => {
-            ensure!(
+            require!(
                 declared.sha256.is_none(),
                 "weights: {} is a whole repository, so it cannot have one sha256; name a single file",
                 declared.source
             );
-            hub.all(&place, declared).await
+            hub.all(&place, declared)
         }
     }
 }
 
-impl Hub {
-    fn of(env: impl Fn(&str) -> Option<String>) -> Self {
+impl<'a> Hub<'a> {
+    fn of(host: &'a dyn Host, env: impl Fn(&str) -> Option<String>) -> Self {
         let base = env("HF_ENDPOINT").unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
         let headers = env("HF_TOKEN").map(|token| ("authorization", format!("Bearer {token}")));
-        Self { base, headers: headers.into_iter().collect() }
+        Self { host, base, headers: headers.into_iter().collect() }
     }
 
     fn url(&self, repository: &str, commit: &str, file: &str) -> String {
-        let file: Vec<_> = file.split('/').map(crate::client::segment).collect();
+        let file: Vec<_> = file.split('/').map(segment).collect();
         format!("{}/{repository}/resolve/{commit}/{}", self.base, file.join("/"))
     }
 
     /// Resolves one file. The response has its commit and, for a large file, its hash and size.
-    async fn file(&self, place: &Place<'_>, file: &str, declared: &WeightSource) -> Result<Pinned> {
-        let http =
-            reqwest::Client::builder().redirect(Policy::none()).timeout(std::time::Duration::from_secs(60)).build()?;
-        let mut request = http.head(self.url(&place.repository, place.revision, file));
-        for (name, value) in &self.headers {
-            request = request.header(*name, value);
-        }
-        let answer = request.send().await.map_err(reqwest::Error::without_url);
-        let answer = web::refused(file, answer.with_context(|| format!("cannot reach {}", self.base))?)?;
-        let said = answer.headers();
-        let commit = text(said, "x-repo-commit")
-            .with_context(|| format!("{} did not return the commit of {file}", self.base))?;
-        let large = text(said, "x-linked-etag").map(|etag| etag.trim_matches('"').to_owned());
-        let size =
-            text(said, "x-linked-size").or(text(said, CONTENT_LENGTH.as_str())).and_then(|size| size.parse().ok());
-        let known = large.filter(|etag| is_sha256(etag)).zip(size);
+    fn file(&self, place: &Place<'_>, file: &str, declared: &WeightSource) -> Result<Pinned, Error> {
+        let answer = self.send(Method::Head, file, &self.url(&place.repository, place.revision, file))?;
+        let Some(commit) = answer.header("x-repo-commit") else {
+            invalid!("{} did not return the commit of {file}", self.base)
+        };
+        let large = answer.header("x-linked-etag").map(|etag| etag.trim_matches('"').to_owned());
+        let size = answer.header("x-linked-size").or(answer.header("content-length"));
+        let known = large.filter(|etag| is_sha256(etag)).zip(size.and_then(|size| size.parse().ok()));
         let path = declared.path.clone().unwrap_or_else(|| file.to_owned());
-        self.pinned(place, &commit, file, path, known, declared).await
+        self.pinned(place, commit, file, path, known, declared)
     }
 
     /// Resolves all files, except duplicates of safetensors in other formats.
-    async fn all(&self, place: &Place<'_>, declared: &WeightSource) -> Result<Vec<Pinned>> {
+    fn all(&self, place: &Place<'_>, declared: &WeightSource) -> Result<Vec<Pinned>, Error> {
         let api = format!("{}/api/models/{}", self.base, place.repository);
-        let Revision { sha: commit } =
-            self.ask(&format!("{api}/revision/{}", crate::client::segment(place.revision))).await?.0;
+        let Revision { sha: commit } = self.ask(&format!("{api}/revision/{}", segment(place.revision)))?.0;
         let (mut files, mut next) = (Vec::new(), Some(format!("{api}/tree/{commit}?recursive=true")));
         for _ in 0..PAGES_MAX {
             let Some(url) = next.take() else { break };
-            let (page, following): (Vec<Listed>, _) = self.ask(&url).await?;
+            let (page, following): (Vec<Listed>, _) = self.ask(&url)?;
             files.extend(page.into_iter().filter(|one| one.kind == "file" && one.size > 0));
             next = following;
         }
-        ensure!(
+        require!(
             next.is_none() && files.len() <= FILES_MAX,
             "{} has more than {FILES_MAX} files; declare only the files that you need",
             place.repository
         );
         let (files, skipped) = wanted(files);
         if !skipped.is_empty() {
-            output::note(format_args!("skipped, because the repository has safetensors: {}", skipped.join(", ")));
+            self.host.note(&format!("skipped, because the repository has safetensors: {}", skipped.join(", ")));
         }
         let mut pinned = Vec::new();
         for one in files {
@@ -150,12 +140,12 @@ impl Hub {
                 None => one.path.clone(),
             };
             let known = one.lfs.map(|large| large.oid).filter(|oid| is_sha256(oid)).zip(Some(one.size));
-            pinned.push(self.pinned(place, &commit, &one.path, path, known, declared).await?);
+            pinned.push(self.pinned(place, &commit, &one.path, path, known, declared)?);
         }
         Ok(pinned)
     }
 
-    async fn pinned(
+    fn pinned(
         &self,
         place: &Place<'_>,
         commit: &str,
@@ -163,11 +153,11 @@ impl Hub {
         path: String,
         known: Option<(String, u64)>,
         declared: &WeightSource,
-    ) -> Result<Pinned> {
+    ) -> Result<Pinned, Error> {
         let url = self.url(&place.repository, commit, file);
         let (sha256, size_bytes) = match known {
             Some(known) => known,
-            None => web::measure(file, &url, &self.headers).await?,
+            None => web::measure(self.host, file, &url, &self.headers)?,
         };
         check(declared, file, &sha256)?;
         let source = format!("hf://{}@{commit}/{file}", place.repository);
@@ -175,17 +165,17 @@ impl Hub {
     }
 
     /// Fetches a page of a listing. Returns it with the URL of the next page.
-    async fn ask<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<(T, Option<String>)> {
-        let mut request = web::http()?.get(url);
-        for (name, value) in &self.headers {
-            request = request.header(*name, value);
-        }
-        let answer = request.send().await.map_err(reqwest::Error::without_url);
-        let answer = answer.with_context(|| format!("cannot reach {}", self.base))?;
-        let what = url.strip_prefix(&self.base).unwrap_or(url).to_owned();
-        let answer = web::refused(&what, answer)?;
-        let next = next_page(answer.headers()).filter(|next| next.starts_with(&format!("{}/", self.base)));
-        Ok((answer.json().await.with_context(|| format!("{} did not return a listing", self.base))?, next))
+    fn ask<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<(T, Option<String>), Error> {
+        let answer = self.send(Method::Get, url.strip_prefix(&self.base).unwrap_or(url), url)?;
+        let next = next_page(&answer).filter(|next| next.starts_with(&format!("{}/", self.base)));
+        let page = serde_json::from_reader(answer.body);
+        Ok((page.step(|| format!("{} did not return a listing", self.base))?, next))
+    }
+
+    /// Requests `what`. Returns the response if it is not an error.
+    fn send(&self, method: Method, what: &str, url: &str) -> Result<Response, Error> {
+        let answer = self.host.send(&Request { method, url, headers: &self.headers });
+        web::refused(what, answer.step(|| format!("cannot reach {}", self.base))?)
     }
 }
 
@@ -205,12 +195,18 @@ fn wanted(files: Vec<Listed>) -> (Vec<Listed>, Vec<String>) {
 }
 
 /// Parses the header `Link: <url>; rel="next"`.
-fn next_page(headers: &HeaderMap) -> Option<String> {
-    let links = headers.get(LINK)?.to_str().ok()?;
-    let next = links.split(',').find(|link| link.contains("rel=\"next\""))?;
+fn next_page(answer: &Response) -> Option<String> {
+    let next = answer.header("link")?.split(',').find(|link| link.contains("rel=\"next\""))?;
     Some(next.split_once('<')?.1.split_once('>')?.0.to_owned())
 }
 
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
+/// Percent-encodes one segment of a path.
+fn segment(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => path.push(char::from(byte)),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+        path
+    })
 }

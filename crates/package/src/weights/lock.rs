@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Pinned;
-use crate::package::WeightSource;
+use crate::error::{Error, Step};
+use crate::manifest::WeightSource;
 
 const FILE: &str = "weights.lock";
 
@@ -42,22 +42,21 @@ struct File {
 }
 
 impl Lock {
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    pub(super) fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(FILE);
         match std::fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).with_context(|| {
-                format!("cannot parse {}; recreate it with `stoke weights lock --update`", path.display())
-            }),
+            Ok(text) => toml::from_str(&text)
+                .step(|| format!("cannot parse {}; recreate it with `stoke weights lock --update`", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => Err(error).reading(&path),
         }
     }
 
-    pub(super) fn forget(folder: &Path) -> Result<()> {
+    pub(super) fn forget(folder: &Path) -> Result<(), Error> {
         let path = folder.join(FILE);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+                Err(error).step(|| format!("cannot remove {}", path.display()))
             }
             _ => Ok(()),
         }
@@ -76,10 +75,10 @@ impl Lock {
         self.weights.push(Entry { source: declared.source.clone(), path: declared.path.clone(), files });
     }
 
-    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+    pub(super) fn write(&self, folder: &Path) -> Result<(), Error> {
         let path = folder.join(FILE);
-        let text = format!("{HEAD}{}", toml::to_string_pretty(self)?);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        let text = toml::to_string_pretty(self).step(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, format!("{HEAD}{text}")).step(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -114,6 +113,7 @@ impl File {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     fn declared(sha256: Option<String>) -> WeightSource {

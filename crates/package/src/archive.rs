@@ -5,38 +5,74 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, GzBuilder};
+use sha2::{Digest, Sha256};
 use tar::{Builder, Header};
+
+use crate::error::{Error, Step, invalid, require};
 
 /// Maximum size of a package. Workers download it before the first job, so weights are kept separate.
 const BYTES_MAX: u64 = 256 << 20;
 
 const SKIPPED: [&str; 2] = ["__pycache__", "node_modules"];
 
+/// Hash and length of an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive {
+    /// SHA-256 in lower-case hex.
+    pub sha256: String,
+    /// Length in bytes.
+    pub size_bytes: u64,
+}
+
+/// Hashes what is written to a file.
+struct Hashed<'a> {
+    file: &'a File,
+    hash: Sha256,
+    size_bytes: u64,
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.size_bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Packs the files of a folder, or one file, into `archive`: sorted, without times and owners. Excludes hidden files,
 /// caches, environments and the files in `left_out`, which are uploaded separately.
-pub(crate) fn pack(source: &Path, left_out: &[PathBuf], archive: &File) -> Result<()> {
+pub(crate) fn pack(source: &Path, left_out: &[PathBuf], archive: &File) -> Result<Archive, Error> {
     let mut files = Vec::new();
     if source.is_dir() {
         find(source, Path::new(""), &mut files)?;
         files.retain(|name| !left_out.contains(&source.join(name)));
         files.sort();
     } else {
-        files.push(PathBuf::from(source.file_name().context("the source file has no name")?));
+        files.push(PathBuf::from(source.file_name().ok_or_else(|| Error::invalid("the source file has no name"))?));
     }
     let root = if source.is_dir() { source } else { source.parent().unwrap_or(Path::new("")) };
     check_size(root, &files)?;
+    let file = Hashed { file: archive, hash: Sha256::new(), size_bytes: 0 };
     // A gzip header without name and time.
-    let mut tar = Builder::new(GzBuilder::new().write(archive, Compression::default()));
+    let mut tar = Builder::new(GzBuilder::new().write(file, Compression::default()));
     for name in &files {
-        add(&mut tar, root, name).with_context(|| format!("cannot pack {}", root.join(name).display()))?;
+        add(&mut tar, root, name).step(|| format!("cannot pack {}", root.join(name).display()))?;
     }
-    tar.into_inner()?.finish()?.flush()?;
-    Ok(())
+    let finish = || -> std::io::Result<Archive> {
+        let mut file = tar.into_inner()?.finish()?;
+        file.flush()?;
+        Ok(Archive { sha256: hex::encode(file.hash.finalize()), size_bytes: file.size_bytes })
+    };
+    finish().step(|| "cannot write the archive".to_owned())
 }
 
-fn add(tar: &mut Builder<impl Write>, root: &Path, name: &Path) -> Result<()> {
+fn add(tar: &mut Builder<impl Write>, root: &Path, name: &Path) -> std::io::Result<()> {
     let mut file = File::open(root.join(name))?;
     let metadata = file.metadata()?;
     let mut header = Header::new_gnu();
@@ -46,8 +82,12 @@ fn add(tar: &mut Builder<impl Write>, root: &Path, name: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
-    let sizes: Result<Vec<u64>> = files.iter().map(|name| Ok(fs::metadata(root.join(name))?.len())).collect();
+fn check_size(root: &Path, files: &[PathBuf]) -> Result<(), Error> {
+    let size = |name: &PathBuf| {
+        let path = root.join(name);
+        Ok(fs::metadata(&path).reading(&path)?.len())
+    };
+    let sizes: Result<Vec<u64>, Error> = files.iter().map(size).collect();
     let mut sizes: Vec<(u64, &PathBuf)> = sizes?.into_iter().zip(files).collect();
     let total: u64 = sizes.iter().map(|(size, _)| size).sum();
     if total <= BYTES_MAX {
@@ -56,7 +96,7 @@ fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     let largest: Vec<String> =
         sizes.iter().take(3).map(|(size, name)| format!("{} ({} MiB)", name.display(), size >> 20)).collect();
-    bail!(
+    invalid!(
         "{} has {} MiB, but a package may have at most {} MiB; largest files: {}. Declare weights in stoke.toml (see docs/weights.md), and move other data out of the folder",
         root.display(),
         total >> 20,
@@ -65,22 +105,21 @@ fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
     )
 }
 
-fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     let folder = root.join(below);
-    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let entry = entry?;
+    for entry in fs::read_dir(&folder).reading(&folder)? {
+        let entry = entry.reading(&folder)?;
         let name = entry.file_name();
-        let text = name.to_str().with_context(|| format!("{} is not UTF-8; rename it", entry.path().display()))?;
+        let Some(text) = name.to_str() else { invalid!("{} is not UTF-8; rename it", entry.path().display()) };
         if text.starts_with('.') || SKIPPED.contains(&text) || text.ends_with(".pyc") {
             continue;
         }
         let path = below.join(text);
         // A symlink to a file is packed as that file.
         let metadata = fs::metadata(entry.path());
-        let metadata =
-            metadata.with_context(|| format!("{} is a dangling symlink; remove it", entry.path().display()))?;
+        let metadata = metadata.step(|| format!("{} is a dangling symlink; remove it", entry.path().display()))?;
         if metadata.is_dir() {
-            ensure!(
+            require!(
                 !entry.path().is_symlink(),
                 "{} is a symlink to a folder; replace it with the folder",
                 entry.path().display()
@@ -89,7 +128,7 @@ fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
                 find(root, &path, found)?;
             }
         } else {
-            ensure!(metadata.is_file(), "{} is not a regular file; remove it from the folder", entry.path().display());
+            require!(metadata.is_file(), "{} is not a regular file; remove it from the folder", entry.path().display());
             found.push(path);
         }
     }
@@ -106,10 +145,12 @@ mod tests {
 
     fn packed(source: &Path) -> Vec<u8> {
         let mut archive = tempfile::tempfile().unwrap();
-        pack(source, &[], &archive).unwrap();
+        let measured = pack(source, &[], &archive).unwrap();
         archive.rewind().unwrap();
         let mut bytes = Vec::new();
         archive.read_to_end(&mut bytes).unwrap();
+        assert_eq!(measured.sha256, hex::encode(Sha256::digest(&bytes)));
+        assert_eq!(measured.size_bytes, bytes.len() as u64);
         bytes
     }
 

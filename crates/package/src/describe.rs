@@ -1,0 +1,42 @@
+//! The description of a handler: a Python process imports it and prints a JSON document.
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Step, invalid};
+use crate::kind::Kind;
+
+/// The description of a handler.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// Name, entry, options and schemas.
+    pub version: Value,
+    /// Python version of the environment, e.g. `3.11`.
+    pub python: String,
+}
+
+/// The arguments of Python that describe a handler. It is imported; `setup()` is not called, but some kinds run at
+/// import.
+pub(crate) fn arguments(kind: Kind, target: &str) -> Vec<String> {
+    ["-m", "stokehold.runner", "describe", target, "--kind", kind.as_str()].map(str::to_owned).to_vec()
+}
+
+/// Parses the output of the process. `ended` is its exit status as text.
+pub(crate) fn parse(target: &str, stdout: &[u8], stderr: &[u8], ended: &str) -> Result<Value, Error> {
+    let version: Value = serde_json::from_slice(stdout).step(|| {
+        let stderr = String::from_utf8_lossy(stderr).trim().to_owned();
+        format!("cannot describe {target}: Python exited with {ended}\n{stderr}")
+    })?;
+    if let Some(error) = version.get("error").filter(|error| !error.is_null()) {
+        let text = |member: &str| error[member].as_str().unwrap_or_default().trim_end().to_owned();
+        let traceback =
+            Some(text("traceback")).filter(|text| !text.is_empty()).map_or(String::new(), |text| format!("\n{text}"));
+        invalid!("cannot deploy {target}: {}: {}{traceback}", text("class"), text("message"));
+    }
+    Ok(version)
+}
+
+/// The description of a program, which has no Python handler.
+pub(crate) fn of_program() -> Value {
+    let dialect = "https://json-schema.org/draft/2020-12/schema";
+    json!({"entry": "", "input_schema": {"$schema": dialect, "type": "object"}, "output_schema": {}})
+}

@@ -1,0 +1,122 @@
+//! Options of a deploy that override the folder's files.
+
+use serde_json::{Value, json};
+
+use super::Manifest;
+use crate::error::{Error, invalid};
+
+/// Options that override `stoke.toml` and `cog.yaml`.
+#[derive(Debug, Default)]
+pub struct Overlay {
+    /// Python version. It may have a patch level, unlike that of `stoke.toml`.
+    pub(crate) python: Option<String>,
+    pub(crate) manifest: Manifest,
+}
+
+impl Overlay {
+    /// Parses a JSON object with the members of `stoke.toml`; null means that a member is not set.
+    ///
+    /// # Errors
+    /// If a member is unknown, or its value is out of bounds.
+    pub fn parse(options: Value) -> Result<Self, Error> {
+        let Value::Object(mut options) = options else { invalid!("the deploy options are not an object") };
+        options.retain(|_, value| !value.is_null());
+        let python = match options.remove("python") {
+            Some(Value::String(python)) => Some(python),
+            Some(other) => invalid!("deploy options: python must be a string, not {other}"),
+            None => None,
+        };
+        // One by one first, because an error in the whole object does not name its member.
+        for (name, value) in &options {
+            let parsed = Manifest::parse_json(json!({name: value}));
+            parsed.map_err(|why| Error::invalid(format!("deploy options: {name}: {why}")))?;
+        }
+        let manifest = Manifest::parse_json(Value::Object(options));
+        let manifest = manifest.map_err(|why| Error::invalid(format!("deploy options: {why}")))?;
+        Ok(Self { python, manifest })
+    }
+}
+
+/// Merges two manifests: a field of `first` replaces that of `base`. Environment variables are merged one by one.
+pub(super) fn over(first: Manifest, base: Manifest) -> Manifest {
+    macro_rules! merged {
+        ($($field:ident),*) => {
+            Manifest {
+                $($field: first.$field.or(base.$field),)*
+                weights: if first.weights.is_empty() { base.weights } else { first.weights },
+                secrets: if first.secrets.is_empty() { base.secrets } else { first.secrets },
+                env: base.env.into_iter().chain(first.env).collect(),
+            }
+        };
+    }
+    merged!(
+        name,
+        kind,
+        handler,
+        command,
+        server,
+        python,
+        requirements,
+        input_schema,
+        output_schema,
+        vram_gib,
+        vram_fraction,
+        gpus,
+        gpu_models,
+        min_compute_capability,
+        min_cuda,
+        regions,
+        min_trust,
+        min_sandbox,
+        max_concurrency,
+        max_batch_size,
+        max_wait_ms,
+        keep_warm_s,
+        min_warm,
+        priority,
+        timeout_s,
+        max_attempts,
+        retry,
+        warmup,
+        before,
+        after,
+        network,
+        allow_pickle
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn options_replace_what_the_file_has() {
+        let file =
+            Manifest::parse("name = \"a\"\ntimeout_s = 60\ngpus = 2\nsecrets = [\"A\"]\n[env]\nX = \"1\"\nY = \"1\"\n");
+        let options = json!({"timeout_s": 5, "min_cuda": "12.0", "env": {"Y": "2"}, "name": null, "vram_gib": 8});
+        let merged = over(Overlay::parse(options).unwrap().manifest, file.unwrap());
+        assert_eq!(merged.name.as_deref(), Some("a"));
+        assert_eq!(
+            Value::Object(merged.members().unwrap()),
+            json!({
+                "timeout_s": 5, "vram_gib": 8.0, "demands": {"gpus": 2, "min_cuda": "12.0"},
+                "secrets": ["A"], "env": {"X": "1", "Y": "2"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_wrong_option_is_named() {
+        for (options, expected) in [
+            (json!({"vram_gb": 8}), "did you mean `vram_gib`?"),
+            (json!({"timeout_s": 0}), "timeout_s: use a whole number from 1 to 604800"),
+            (json!({"python": 3}), "python must be a string, not 3"),
+            (json!([]), "are not an object"),
+        ] {
+            let error = Overlay::parse(options).unwrap_err().to_string();
+            assert!(error.starts_with("deploy options: ") || error.contains("deploy options are"), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
