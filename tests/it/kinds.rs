@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use stokehold_tests::stack::Stack;
@@ -56,6 +57,58 @@ async fn what_init_writes_runs_on_this_machine_and_deployed() {
         if kind != "command" {
             assert_eq!(there, expected, "{kind}");
         }
+    }
+}
+
+/// Deploys each folder with the Python SDK. Returns the names and versions.
+fn deployed_by_the_sdk(stack: &Stack, packages: &Path, folders: &[String]) -> Vec<String> {
+    const SCRIPT: &str = "import sys, stokehold
+with stokehold.Client() as client:
+    for folder in sys.argv[1:]:
+        endpoint = client.deploy(folder)
+        print(f'{endpoint.name}@{endpoint.version}')";
+    let python = std::env::var("STOKE_TEST_PYTHON").expect("`make test` names a Python with the stokehold wheel");
+    // The SDK imports handlers in the calling Python.
+    let uv = std::env::var("STOKE_UV").expect("`make test` names a uv");
+    let install = ["pip", "install", "--quiet", "--python", &python, "cog", "runpod", "--target"];
+    assert!(Command::new(uv).args(install).arg(packages).status().unwrap().success());
+    let mut command = Command::new(python);
+    command.args(["-c", SCRIPT]).args(folders).env("STOKE_URL", &stack.url).env("STOKE_TOKEN", &stack.token);
+    let output = command.env("PYTHONPATH", packages).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cli_and_the_python_sdk_deploy_the_same_version() {
+    let (stack, dir) = api::stack(&["--workers", "0"]);
+    let (mut folders, mut names) = (Vec::new(), Vec::new());
+    for kind in ["python", "cog", "runpod", "server", "command"] {
+        let folder = dir.path().join(kind).to_string_lossy().into_owned();
+        let _ = stack.stoke_ok(&["init", &folder, "--kind", kind]);
+        // Templates share a name.
+        if kind != "cog" {
+            let toml = Path::new(&folder).join("stoke.toml");
+            let text = fs::read_to_string(&toml).unwrap().replace("name = \"greet\"", &format!("name = \"{kind}\""));
+            fs::write(toml, text).unwrap();
+        }
+        folders.push(folder);
+        names.push(format!("{kind}@1"));
+    }
+    let handler = ("src/main.py", "def f(n: int) -> int:\n    return n\n");
+    let toml = "name = \"all\"\nhandler = \"src/main.py:f\"\nvram_gib = 2\ngpus = 2\nrequirements = [\"six\"]\n\
+                [env]\nMODE = \"fast\"\n[[weights]]\nsource = \"file:models\"\n";
+    let files = [handler, ("stoke.toml", toml), ("models/a.safetensors", "weights"), ("models/b.json", "{}")];
+    folders.push(write(&dir.path().join("all"), &files));
+    names.push("all@1".to_owned());
+    for (folder, name) in folders.iter().zip(&names) {
+        let version: Value = serde_json::from_str(&stack.stoke_ok(&["deploy", folder, "--json"])).unwrap();
+        assert_eq!(&format!("{}@{}", version["name"].as_str().unwrap(), version["version"]), name);
+    }
+    assert_eq!(deployed_by_the_sdk(&stack, &dir.path().join("packages"), &folders), names, "no version is new");
+    for (folder, name) in folders.iter().zip(&names) {
+        let shown = stack.stoke_ok(&["deploy", folder]);
+        assert!(shown.contains(&format!("deployed {name} (unchanged)")), "{shown}");
     }
 }
 

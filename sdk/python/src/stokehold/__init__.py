@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         Worker,
     )
     from stokehold._options import (
+        DeployOptions,
         JobFilter,
         JobOptions,
     )
@@ -153,6 +154,7 @@ __all__ = [
     "Dependee",
     "DependencyFailed",
     "DeployError",
+    "DeployOptions",
     "DoneEvent",
     "Endpoint",
     "Event",
@@ -245,6 +247,7 @@ _CLIENT_MODULES = {
     "Dependee": "stokehold._models",
     "DependencyFailed": "stokehold._errors",
     "DeployError": "stokehold._errors",
+    "DeployOptions": "stokehold._options",
     "DoneEvent": "stokehold._events",
     "Endpoint": "stokehold._models",
     "Event": "stokehold._events",

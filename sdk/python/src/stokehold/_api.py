@@ -227,13 +227,23 @@ class Api(Calls):
     def limits(self) -> Plan[Limits]:
         return Limits.decode((yield from self.get_json("/v1/limits")))
 
-    def deploy(self, version: Mapping[str, Any], package: Path, on_progress: OnProgress | None) -> Plan[Endpoint]:
+    def weights_url(self, source: str) -> Plan[str]:
+        """A presigned URL for a file in a bucket that the API can read."""
+        url: str = (yield from self.get_json("/v1/weights/url", [("source", source)]))["url"]
+        return url
+
+    def upload_weights(self, path: Path, sha256: str, size_bytes: int, on_progress: OnProgress | None) -> Plan[None]:
+        """Uploads a file of weights unless the API has it."""
+        place = yield from self.post_json("/v1/weights", {"sha256": sha256, "size_bytes": size_bytes})
+        if not place["exists"]:
+            yield from self.put(place["upload_url"], place["headers"], Body(path, size_bytes, on_progress))
+
+    def deploy(self, body: Mapping[str, Any], package: Path, on_progress: OnProgress | None) -> Plan[Endpoint]:
         """Uploads a package unless the API has it, then creates the version that runs it."""
-        sha256, size_bytes = yield Work(lambda: digest(package))
-        place = yield from self.post_json("/v1/packages", {"sha256": sha256, "size_bytes": size_bytes})
+        size_bytes = body["package_size_bytes"]
+        place = yield from self.post_json("/v1/packages", {"sha256": body["package_sha256"], "size_bytes": size_bytes})
         if not place["exists"]:
             yield from self.put(place["upload_url"], place["headers"], Body(package, size_bytes, on_progress))
-        body = {**version, "package_sha256": sha256, "package_size_bytes": size_bytes}
         return Endpoint.decode((yield from self.post_json("/v1/endpoints", body)))
 
     # Parts

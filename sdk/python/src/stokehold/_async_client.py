@@ -28,7 +28,7 @@ from stokehold._errors import StokeholdError
 from stokehold._events import Event
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
-from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
+from stokehold._options import DeployOptions, JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
 from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
 from stokehold._retry import Retry
 from stokehold._transfer import OnProgress
@@ -223,20 +223,23 @@ class AsyncClient:
         *,
         name: str | None = None,
         python: str | None = None,
-        vram_gib: float | None = None,
-        max_concurrency: int | None = None,
-        timeout_s: int | None = None,
-        max_attempts: int | None = None,
+        traffic_percent: int = 100,
         on_progress: OnProgress | None = None,
+        **options: Unpack[DeployOptions],
     ) -> Endpoint:
         """Deploys a folder or a `.py` file as the next version of its endpoint. `file.py:object` selects a handler.
 
-        The packages of the endpoint are those in `requirements.lock`, or those in `requirements.txt`, which uv resolves
-        for the Python version `python` (e.g. "3.11"; default: the running version). The other arguments override the
-        options of the handler.
+        The folder is packaged like `stoke deploy` does, with its `stoke.toml` or `cog.yaml`: both create the same
+        version. `options` are the members of `DeployOptions`; they override these files and the handler. The handler is
+        imported by the running Python, so what it imports must be installed.
+
+        name: the name of the endpoint; default: that in `stoke.toml`, of the handler, or of the folder or file.
+        python: the Python version of the endpoint, e.g. "3.11"; default: that in `stoke.toml`, else of `python3`.
+        traffic_percent: the percentage of new jobs for this version; the current version keeps the rest.
+        on_progress: called with `(sent_bytes, total_bytes)` during each upload.
         """
-        options = deploy_options(vram_gib, max_concurrency, timeout_s, max_attempts)
-        return await self._run(deploy(self._api, str(path), name, python, options, on_progress))
+        overlay = {**deploy_options(options), "name": name, "python": python}
+        return await self._run(deploy(self._api, str(path), overlay, traffic_percent, on_progress))
 
     async def endpoint(self, name: str) -> Endpoint:
         """Returns the version of an endpoint that new jobs run on."""

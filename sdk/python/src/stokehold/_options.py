@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from stokehold._models import JobRecord, JobState, Priority, encode_time
 from stokehold._references import Dependency, depends_on
+from stokehold.runner import JobRetry, Step
+
+EndpointKind = Literal["python", "cog", "runpod", "server", "command"]
+"""The kind of program that runs the jobs of an endpoint."""
 
 # The most jobs that one request retries or cancels.
 SELECTED_JOBS_MAX = 1_000
@@ -48,6 +52,58 @@ class JobOptions(TypedDict, total=False):
     depends_on: Sequence[Dependency] | None
     webhook: str | None
     webhook_events: Sequence[str] | None
+
+
+class DeployOptions(TypedDict, total=False):
+    """Options of a version of an endpoint. Each has the name, the bounds and the meaning that it has in `stoke.toml`.
+
+    An option that is missing or None has the value in `stoke.toml`, else that of `@endpoint`, else the default.
+    `env` is merged with the variables in `stoke.toml`; any other option replaces what is there. Paths are relative to
+    the folder.
+
+    kind: "python", "cog", "runpod", "server" or "command".
+    handler: the handler in the folder, e.g. "main.py:Greet", or "handler.py" for a RunPod script.
+    command: program and arguments of a server or a command.
+    server: `ready_path`, `path` and `port` of a server.
+    requirements: the name of a requirements file, or a list of requirements.
+    input_schema, output_schema: the names of JSON Schema files.
+    weights: files for the folder `STOKE_WEIGHTS`, each with `source` and optionally `path` and `sha256`.
+    secrets: the names of secrets that become environment variables.
+    """
+
+    kind: EndpointKind | None
+    handler: str | None
+    command: Sequence[str] | None
+    server: Mapping[str, Any] | None
+    requirements: str | Sequence[str] | None
+    input_schema: str | None
+    output_schema: str | None
+    vram_gib: float | None
+    vram_fraction: float | None
+    gpus: int | None
+    gpu_models: Sequence[str] | None
+    min_compute_capability: str | None
+    min_cuda: str | None
+    regions: Sequence[str] | None
+    min_trust: str | None
+    min_sandbox: str | None
+    max_concurrency: int | None
+    max_batch_size: int | None
+    max_wait_ms: float | None
+    keep_warm_s: int | None
+    min_warm: int | None
+    priority: Priority | None
+    timeout_s: int | None
+    max_attempts: int | None
+    retry: JobRetry | Mapping[str, Any] | None
+    warmup: Sequence[Mapping[str, Any]] | None
+    before: Sequence[Step | Mapping[str, Any]] | None
+    after: Sequence[Step | Mapping[str, Any]] | None
+    network: bool | None
+    weights: Sequence[Mapping[str, str]] | None
+    allow_pickle: bool | None
+    secrets: Sequence[str] | None
+    env: Mapping[str, str] | None
 
 
 class JobFilter(TypedDict, total=False):
@@ -102,14 +158,12 @@ def given(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value != {} and value != []}
 
 
-def deploy_options(
-    vram_gib: float | None, max_concurrency: int | None, timeout_s: int | None, max_attempts: int | None
-) -> dict[str, Any]:
-    """The given options of a deploy. Those that are not given have the values of the handler."""
-    options = {
-        "vram_gib": vram_gib,
-        "max_concurrency": max_concurrency,
-        "timeout_s": timeout_s,
-        "max_attempts": max_attempts,
-    }
-    return {name: value for name, value in options.items() if value is not None}
+def deploy_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options of a deploy, as members of `stoke.toml`."""
+    members = given(options, DeployOptions.__annotations__)
+    for steps in ("before", "after"):
+        if steps in members:
+            members[steps] = [step.to_json() if isinstance(step, Step) else dict(step) for step in members[steps]]
+    if isinstance(members.get("retry"), JobRetry):
+        members["retry"] = members["retry"].to_json()
+    return members

@@ -1,157 +1,203 @@
-"""Prepares a folder for a deploy: describes its handler, locks its requirements and packs its files. Blocks."""
+"""Prepares a folder for a deploy, with the compiled code of `stoke deploy`. Blocks."""
 
 from __future__ import annotations
 
-import gzip
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from stokehold._errors import DeployError
+from stokehold._transfer import CHUNK_BYTES
 
-# Workers download the package before the first job. Weights do not belong in it.
-PACKAGE_BYTES_MAX = 256 << 20
+if TYPE_CHECKING:
+    from stokehold import _wire
 
 # Importing the modules of a model can take long, and so can resolving its requirements.
-DESCRIBE_TIMEOUT_S = 120
-LOCK_TIMEOUT_S = 300
+DESCRIBE_TIMEOUT_S = 180
+LOCK_TIMEOUT_S = 600
 
-_SKIPPED = frozenset({"__pycache__", "node_modules"})
+# Time without any bytes from the server of a weights file.
+SILENCE_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+
+# Variables of the caller's own Python environment, which must not influence uv.
+_NOT_FOR_UV = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
+
+_log = logging.getLogger("stokehold")
 
 
 @dataclass(frozen=True)
-class Package:
+class Opened:
+    """A folder whose handler is described and whose requirements are locked."""
+
+    package: _wire.Package
+    description: str
+    lock: str
+    python: str
+
+
+@dataclass(frozen=True)
+class Packed:
     """The content of a deploy. `archive` is a temporary file that the caller removes."""
 
-    version: dict[str, Any]
+    body: dict[str, Any]
     archive: Path
+    weights: list[tuple[str, Path, str, int]]
+    """The weights on this machine: name, path, SHA-256, size in bytes."""
 
 
-def prepare(target: str, name: str | None, python: str | None, options: dict[str, Any]) -> Package:
-    """Prepares a folder or a `.py` file. `:object` after it selects one of several handlers."""
-    path, _, _ = target.partition(":") if not Path(target).exists() else (target, "", "")
-    source = Path(path)
-    if not source.exists():
-        raise DeployError(f"{source} does not exist; pass a folder or a .py file")
-    described = describe(target)
-    python = python or f"{sys.version_info.major}.{sys.version_info.minor}"
-    lock = requirements_lock(source, python)
-    version = {
-        "name": name or described["name"],
-        "entry": described["entry"],
-        "requirements_lock": lock,
-        "python": python if lock else "",
-        "input_schema": described["input_schema"],
-        "output_schema": described["output_schema"],
-        **{option: value for option, value in described["options"].items() if value is not None},
-        **options,
-    }
-    handle, archive = tempfile.mkstemp(prefix="stokehold-", suffix=".tar.gz")
+def prepare(target: str, overlay: Mapping[str, Any]) -> Opened:
+    """Opens a folder, a `.py` file or `file.py:object`. `overlay` overrides `stoke.toml`."""
+    package = open_package(target, overlay)
+    for note in package.notes:
+        _log.warning("%s", note)
+    with _deploy_errors():
+        locked = package.locked()
+    lock = resolve(package) if locked is None else locked
+    return Opened(package, describe(package), lock, _python(package, lock))
+
+
+def sources_to_sign(opened: Opened) -> list[str]:
+    """The sources of weights in buckets, for which `pack` needs a signed URL."""
+    with _deploy_errors():
+        return opened.package.sources_to_sign()
+
+
+def pack(opened: Opened, signed: Mapping[str, str], traffic_percent: int) -> Packed:
+    """Resolves the weights and packs the files. `signed` has a URL for each source in a bucket."""
+    package = opened.package
+    with _deploy_errors():
+        with _http() as http:
+            weights = package.pin(_sender(http), lambda note: _log.warning("%s", note), dict(signed))
+        note = package.pickle_note(weights)
+        if note is not None:
+            _log.warning("%s", note)
+        handle, name = tempfile.mkstemp(prefix="stokehold-", suffix=".tar.gz")
+        os.close(handle)
+        try:
+            archive = package.pack(weights, name)
+            body = package.request(opened.description, opened.python, opened.lock, weights, archive, traffic_percent)
+        except BaseException:
+            Path(name).unlink()
+            raise
+    return Packed(json.loads(body), Path(name), weights.files())
+
+
+def open_package(target: str, overlay: Mapping[str, Any]) -> _wire.Package:
     try:
-        with os.fdopen(handle, "wb") as file:
-            pack(source, file)
-    except BaseException:
-        Path(archive).unlink()
-        raise
-    return Package(version, Path(archive))
+        from stokehold import _wire
+    except ImportError as error:
+        raise DeployError(
+            "deploying requires the compiled part of stokehold, which this installation lacks; install a wheel with "
+            f"`pip install --force-reinstall --only-binary stokehold stokehold`, or use `stoke deploy`: {error}"
+        ) from error
+    with _deploy_errors():
+        return _wire.Package(target, json.dumps(overlay))
 
 
-def describe(target: str) -> dict[str, Any]:
+def describe(package: _wire.Package) -> str:
     """Describes the handler in a subprocess, because it imports the code of the model."""
-    command = [sys.executable, "-m", "stokehold.runner", "describe", target]
+    arguments = package.describe_arguments()
+    if arguments is None:
+        return package.description_of_program()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=False)
+        run = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, timeout=DESCRIBE_TIMEOUT_S, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise DeployError(
-            f"importing {target} took more than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
+            f"importing {package.handler} took more than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
         ) from None
-    try:
-        described: dict[str, Any] = json.loads(run.stdout)
-    except ValueError:
-        raise DeployError(
-            f"{target} cannot be described (exit code {run.returncode}): {run.stderr.strip()[-2000:]}"
-        ) from None
-    error = described.get("error")
-    if error is not None:
-        parts = [f"{target} cannot be deployed: {error['class']}: {error['message']}", error.get("traceback") or ""]
-        raise DeployError("\n".join(part for part in parts if part))
-    return described
+    with _deploy_errors():
+        return package.parse_description(run.stdout, run.stderr, f"exit status: {run.returncode}")
 
 
-def requirements_lock(source: Path, python: str) -> str:
-    """The locked requirements: `requirements.lock`, or `requirements.txt` resolved by uv; empty without either."""
-    folder = source if source.is_dir() else source.parent
-    lock, loose = folder / "requirements.lock", folder / "requirements.txt"
-    if lock.is_file():
-        return lock.read_text(encoding="utf-8")
-    if not loose.is_file():
-        return ""
+def resolve(package: _wire.Package) -> str:
+    """Locks the requirements with uv."""
     uv = os.environ.get("STOKE_UV") or shutil.which("uv")
     if uv is None:
         raise DeployError(
-            f"{loose} must be resolved to exact versions, which requires uv: run `pip install uv`, set STOKE_UV, "
-            f"or put the exact versions in {lock.name} in the same folder"
+            f"the requirements of {package.folder} must be resolved to exact versions, which requires uv: run "
+            "`pip install uv`, set STOKE_UV, or put the exact versions in requirements.lock in the same folder"
         )
-    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--universal", "--generate-hashes"]
-    command += ["--python-version", python, str(loose)]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=LOCK_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise DeployError(
-            f"uv did not resolve {loose} within {LOCK_TIMEOUT_S} s; check the connection to the package index"
-        ) from None
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_UV}
+    with _deploy_errors(), tempfile.TemporaryDirectory(prefix="stokehold-") as scratch:
+        lines, lines_file = package.lines_file(), None
+        if lines is not None:
+            lines_file = Path(scratch, "requirements.txt")
+            lines_file.write_text(lines, encoding="utf-8")
+        command = [uv, *package.uv_arguments(lines_file)]
+        try:
+            run = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                timeout=LOCK_TIMEOUT_S,
+                check=False,
+                cwd=package.folder,
+                env={**environment, "NO_COLOR": "1"},
+            )
+        except subprocess.TimeoutExpired:
+            raise DeployError(
+                f"uv did not resolve the requirements of {package.folder} within {LOCK_TIMEOUT_S} s; check the "
+                "connection to the package index"
+            ) from None
     if run.returncode != 0:
-        raise DeployError(f"uv cannot resolve {loose}:\n{run.stderr.strip()[-4000:]}")
+        raise DeployError(f"uv cannot resolve the requirements of {package.folder}:\n{run.stderr.strip()[-4000:]}")
     return run.stdout
 
 
-def pack(source: Path, file: IO[bytes]) -> None:
-    """Packs the files. The same files give the same bytes on every machine: sorted, without times and owners."""
-    files = [(source.name, source)] if source.is_file() else sorted(_files(source))
-    sizes = [(path.stat().st_size, name) for name, path in files]
-    total = sum(size for size, _ in sizes)
-    if total > PACKAGE_BYTES_MAX:
-        largest = ", ".join(f"{name} ({size >> 20} MiB)" for size, name in sorted(sizes, reverse=True)[:3])
-        raise DeployError(
-            f"{source} has {total >> 20} MiB, but a package can have at most {PACKAGE_BYTES_MAX >> 20} MiB; download "
-            f"weights in setup() and move data out of the folder. Largest files: {largest}"
-        )
-    with (
-        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for name, path in files:
-            entry = tarfile.TarInfo(name)
-            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-            with path.open("rb") as content:
-                entry.size = os.fstat(content.fileno()).st_size
-                tar.addfile(entry, content)
+def _python(package: _wire.Package, lock: str) -> str:
+    """The Python version of the endpoint: the set one, else that of the `python3` that uv locks for."""
+    if package.python is not None or not lock:
+        return package.python or ""
+    command = ["python3", "-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    return run.stdout.strip()
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Every file below `root`, except hidden files, caches and virtual environments. Links to files are followed."""
-    for folder, folders, names in os.walk(root):
-        here = Path(folder)
-        folders[:] = [name for name in folders if not _is_skipped(name) and not (here / name / "pyvenv.cfg").exists()]
-        for name in folders:
-            if (here / name).is_symlink():
-                raise DeployError(f"{here / name} is a link to a folder; replace it with the folder")
-        for name in names:
-            path = here / name
-            if _is_skipped(name) or name.endswith(".pyc"):
-                continue
-            if not path.is_file():
-                raise DeployError(f"{path} is a broken link or not a regular file; remove it from the folder")
-            yield path.relative_to(root).as_posix(), path
+@contextmanager
+def _deploy_errors() -> Iterator[None]:
+    from stokehold._wire import PackageError
+
+    try:
+        yield
+    except PackageError as error:
+        raise DeployError(str(error)) from None
 
 
-def _is_skipped(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED
+def _http() -> httpx.Client:
+    return httpx.Client(timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S))
+
+
+def _sender(http: httpx.Client) -> _wire.Send:
+    def send(
+        method: str, url: str, headers: Sequence[tuple[str, str]]
+    ) -> tuple[int, list[tuple[str, str]], Iterator[bytes]]:
+        # The hash is that of the file, so the bytes must not be compressed on the way.
+        request = http.build_request(method, url, headers=[*headers, ("accept-encoding", "identity")])
+        response = http.send(request, stream=True, follow_redirects=method == "GET")
+        return response.status_code, response.headers.multi_items(), _chunks(response)
+
+    return send
+
+
+def _chunks(response: httpx.Response) -> Iterator[bytes]:
+    with closing(response):
+        yield from response.iter_raw(CHUNK_BYTES)

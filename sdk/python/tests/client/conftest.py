@@ -50,7 +50,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.server.arrived.set()
         self.server.answer_for(request)(self)
 
-    do_GET = do_POST = do_PUT = do_DELETE = serve  # noqa: N815 (the base class's names)
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = serve  # noqa: N815 (the base class's names)
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)

@@ -16,7 +16,8 @@ from stokehold._config import load_settings
 PUBLIC = """
     ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt BadRequest Batch
     BatchCounts BatchOptions BatchRecord BatchState Cancelled Client Conflict ConnectionFailed Delivery DeliveryTry
-    Dependee DependencyFailed DeployError DoneEvent Endpoint Event Failure Feedback FeedbackStats Field FieldProblem
+    Dependee DependencyFailed DeployError DeployOptions DoneEvent Endpoint Event Failure Feedback FeedbackStats Field
+    FieldProblem
     FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed
     JobFilter JobPoisoned OutOfGpuMemory
     JobOptions JobRecord JobRejected JobRetry JobState Limits LogEvent NotFound NotRetryable NothingToRetry OutputEvent
