@@ -5,6 +5,7 @@ pub(crate) mod demands;
 pub(crate) mod deploy;
 pub(crate) mod needs;
 pub(crate) mod packages;
+mod request;
 pub(crate) mod requirements;
 pub(crate) mod routes;
 pub(crate) mod runner;

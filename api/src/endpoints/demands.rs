@@ -15,10 +15,12 @@ const NAME_MAX: usize = 64;
 pub(crate) struct DemandsView {
     /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
     /// applies to each.
+    #[schema(minimum = 1, maximum = 16)]
     #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
     /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
     /// At most 16.
+    #[schema(max_items = 16)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gpu_models: Vec<String>,
     /// The minimum CUDA compute capability, e.g. `8.0`.
@@ -28,6 +30,7 @@ pub(crate) struct DemandsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     min_cuda: Option<String>,
     /// One of these regions, as set on join tokens. At most 16.
+    #[schema(max_items = 16)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<String>,
     /// The minimum trust in the machine's owner. Default `datacenter`.

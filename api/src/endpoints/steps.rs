@@ -23,10 +23,13 @@ const THRESHOLDS_MAX: usize = 64;
 #[schema(as = RetryPolicy)]
 pub(super) struct RetryRequest {
     /// The longest wait before the first retry, seconds; it doubles with each retry. Default 1.
+    #[schema(minimum = 0, maximum = 86_400)]
     backoff_s: Option<f64>,
     /// The longest wait before any retry, seconds. Default 60.
+    #[schema(minimum = 0, maximum = 86_400)]
     backoff_max_s: Option<f64>,
     /// The random part of the wait, 0 to 1. Default 0.5.
+    #[schema(minimum = 0, maximum = 1)]
     jitter: Option<f64>,
     /// The job error codes that are retried. Default: all that may be.
     #[schema(value_type = Option<Vec<String>>)]
@@ -88,6 +91,7 @@ pub(super) struct StepRequest {
     #[serde(default)]
     thresholds: BTreeMap<String, f64>,
     /// The longest that one attempt of the step may run, seconds. Default: the deciding endpoint's.
+    #[schema(minimum = 1, maximum = 604_800)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout_s: Option<u64>,
 }

@@ -22,7 +22,7 @@ pub(crate) struct VersionView {
     name: String,
     /// 1, 2, 3, ...
     version: u32,
-    /// RFC 3339.
+    /// When it was deployed, RFC 3339.
     created_at: String,
     package_sha256: String,
     package_size_bytes: u64,

@@ -43,13 +43,13 @@ pub(crate) struct JobView<'a> {
     /// The job's priority.
     #[schema(value_type = PriorityWord)]
     priority: Priority,
-    /// RFC 3339.
+    /// When it was submitted, RFC 3339.
     created_at: String,
     /// When a scheduled job becomes ready, RFC 3339.
     run_after: Option<String>,
     /// When the job expires if it has not ended, RFC 3339.
     deadline_at: Option<String>,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     ended_at: Option<String>,
     /// The input as submitted; an input over 64 KiB is `{"$file": "<id>", "as": "input"}`, and GET /v1/files/<id>
     /// returns its address.

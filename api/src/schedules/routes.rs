@@ -105,7 +105,7 @@ pub(crate) struct ScheduleView {
     last_error: Option<String>,
     /// How many ticks have created a job.
     ticks: u64,
-    /// RFC 3339.
+    /// When it was created, RFC 3339.
     created_at: String,
     /// The job of each tick, as submitted.
     #[schema(value_type = serde_json::Value)]

@@ -32,15 +32,17 @@ pub(crate) struct WorkerList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Worker)]
 pub(crate) struct WorkerView {
+    /// Its id.
     id: String,
     /// The name that its operator gave it.
     name: String,
     /// Its release.
     release: String,
+    /// Whether it takes jobs.
     state: WorkerState,
-    /// RFC 3339.
+    /// When it joined, RFC 3339.
     joined_at: String,
-    /// RFC 3339.
+    /// When it last called the gateway, RFC 3339.
     seen_at: String,
     /// Attempts that it runs concurrently.
     slots: u32,

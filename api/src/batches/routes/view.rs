@@ -40,11 +40,11 @@ pub(crate) struct BatchView {
     metadata: BTreeMap<String, String>,
     /// The number of lines in each state.
     counts: BatchCounts,
-    /// RFC 3339.
+    /// When it was created, RFC 3339.
     created_at: String,
     /// When the first line could start, RFC 3339.
     started_at: Option<String>,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     ended_at: Option<String>,
     /// When lines that have not ended expire, RFC 3339.
     deadline_at: Option<String>,
@@ -168,9 +168,13 @@ pub(crate) struct BatchCounts {
     invalid: u64,
     /// Valid lines.
     accepted: u64,
+    /// Lines whose job succeeded.
     succeeded: u64,
+    /// Lines whose job failed.
     failed: u64,
+    /// Lines whose job was cancelled.
     cancelled: u64,
+    /// Lines whose job expired.
     expired: u64,
     /// Valid lines that have not ended.
     open: u64,

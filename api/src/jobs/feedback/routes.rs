@@ -59,14 +59,21 @@ pub(crate) struct FeedbackRequest {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Feedback)]
 pub(crate) struct FeedbackView {
+    /// The job that was rated.
     job_id: String,
+    /// The endpoint of the job.
     endpoint: String,
+    /// The version of the endpoint that the job ran on.
     version: u32,
+    /// Whether the result was useful.
     accepted: Option<bool>,
+    /// 1 to 5; 5 is best.
     score: Option<u8>,
+    /// Your own labels.
     labels: Vec<String>,
+    /// Your own words.
     comment: Option<String>,
-    /// RFC 3339.
+    /// When it was given, RFC 3339.
     at: String,
 }
 
@@ -95,8 +102,11 @@ pub(crate) struct VersionFeedback {
 /// One line of an export.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FeedbackLine {
+    /// The job that was rated.
     job_id: String,
+    /// The endpoint of the job.
     endpoint: String,
+    /// The version of the endpoint that the job ran on.
     version: u32,
     /// The job's input.
     #[schema(value_type = serde_json::Value)]
@@ -108,11 +118,15 @@ pub(crate) struct FeedbackLine {
     /// The address of a large result. Requires the same bearer token.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_url: Option<String>,
+    /// Whether the result was useful.
     accepted: Option<bool>,
+    /// 1 to 5; 5 is best.
     score: Option<u8>,
+    /// Your own labels.
     labels: Vec<String>,
+    /// Your own words.
     comment: Option<String>,
-    /// RFC 3339.
+    /// When it was given, RFC 3339.
     at: String,
 }
 

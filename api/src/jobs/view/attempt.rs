@@ -18,9 +18,9 @@ pub(crate) struct AttemptView<'a> {
     /// The outcome of the attempt, or that it is still running.
     #[schema(value_type = AttemptWord)]
     state: AttemptOutcome,
-    /// RFC 3339.
+    /// When it started, RFC 3339.
     started_at: String,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     ended_at: Option<String>,
     /// Where its time went.
     timing: TimingView,

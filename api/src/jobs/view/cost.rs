@@ -14,6 +14,7 @@ pub(crate) struct JobCostView {
     load_usd_micros: u64,
     /// Its part of the other costs of the instances: boot, idle, stopped, disk, traffic.
     overhead_usd_micros: u64,
+    /// The sum of these costs.
     total_usd_micros: u64,
     /// Whether a provider has not yet billed the final amount.
     is_estimate: bool,
