@@ -204,7 +204,7 @@ class JobCancelled(JobError):
 
 
 class JobExpired(JobError):
-    """The deadline of the job passed before it ended."""
+    """The job did not start within its queue timeout, or did not end before its deadline."""
 
 
 def job_error(job_id: str, state: str, failure: Failure | None) -> JobError:
@@ -212,7 +212,7 @@ def job_error(job_id: str, state: str, failure: Failure | None) -> JobError:
     if state == "cancelled":
         return JobCancelled(job_id, f"job {job_id} was cancelled", failure)
     if state == "expired":
-        return JobExpired(job_id, f"job {job_id} expired: its deadline passed before it ended", failure)
+        return JobExpired(job_id, f"job {job_id} expired: it did not start or end in time", failure)
     if failure is None:
         return JobFailed(job_id, f"job {job_id} failed", None)
     what = ": ".join(part for part in (failure.class_name, failure.message) if part)
