@@ -66,7 +66,7 @@ WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire crates/
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test sync-client it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -350,7 +350,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -361,6 +361,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	python3 tests/tidy
 	cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py --check
 	python3 crates/client/generate.py --check
+	cd sdk && $(TOOLS)/dev/bin/python -m generate --check
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
 
@@ -378,9 +379,13 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
 	BLESS=1 $(TEST) metrics_are_documented
 
-openapi: redis ## Rewrite api/openapi.json from the code, and from it the Rust models and the flags of `stoke submit`
+openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, and what `make models` writes
 	BLESS=1 $(TEST) -p stokehold-api openapi
+	@$(MAKE) models
+
+models: $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference, from api/openapi.json
 	python3 crates/client/generate.py
+	@cd sdk && $(TOOLS)/dev/bin/python -m generate
 
 # The asynchronous client is the source: _async_client.py gives _client.py, and so on.
 sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one

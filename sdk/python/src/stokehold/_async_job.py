@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from stokehold import _feedback
 from stokehold._api import job_path
 from stokehold._events import DoneEvent, Event
-from stokehold._feedback import Feedback
+from stokehold._feedback import Feedback, Rating
 from stokehold._models import NO_OWNER, FileInfo, JobRecord
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from stokehold._async_client import AsyncClient
 
 
@@ -64,20 +66,12 @@ class AsyncJob(JobRecord):
         """
         return await self._client.retry(self.id, same_version=same_version)
 
-    async def feedback(
-        self,
-        *,
-        accepted: bool | None = None,
-        score: int | None = None,
-        labels: Sequence[str] | None = None,
-        comment: str | None = None,
-    ) -> Feedback:
-        """Rates the result of the job. A second rating replaces the first. At least one argument is required.
+    async def feedback(self, **rating: Unpack[Rating]) -> Feedback:
+        """Rates the result of the job. A second rating replaces the first.
 
-        `score` is from 1 to 5, `labels` are 1 to 20 strings, and `comment` has at most 2,000 characters.
+        `rating` are the members of `Rating`, at least one.
         """
-        plan = _feedback.give(self._client._api, job_path(self.id), accepted, score, labels, comment)
-        return await self._client._run(plan)
+        return await self._client._run(_feedback.give(self._client._api, job_path(self.id), rating))
 
     async def events(self) -> AsyncIterator[Event]:
         """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection."""

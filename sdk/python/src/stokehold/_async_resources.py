@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stokehold import _batches, _feedback, _schedules, _webhooks
 from stokehold._api import job_path
 from stokehold._batches import BatchOptions, BatchRecord, BatchState, Lines
-from stokehold._feedback import Feedback, FeedbackStats
+from stokehold._feedback import Feedback, FeedbackStats, Rating
 from stokehold._models import FileInfo, JobRecord
 from stokehold._options import JobOptions, list_query
 from stokehold._pipeline import Plans, Unsent
 from stokehold._progress import progress_for
-from stokehold._schedules import Missed, ScheduleRecord
+from stokehold._schedules import ScheduleOptions, ScheduleRecord
 from stokehold._transfer import OnProgress
 from stokehold._webhooks import Delivery, DeliveryState, WebhookSecret
 
@@ -141,28 +141,18 @@ class AsyncSchedules:
         cron: str,
         endpoint: str,
         input: Any = None,  # noqa: A002 (the API's word)
-        name: str | None = None,
-        time_zone: str | None = None,
-        missed: Missed | None = None,
-        grace_s: int | None = None,
-        paused: bool | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[ScheduleOptions],
     ) -> AsyncSchedule:
         """Creates a schedule, which submits a job at each time that matches `cron`.
 
-        `options` are the members of `JobOptions`; they apply to every job.
+        `options` are the members of `ScheduleTiming`, and those of `JobOptions`, which apply to every job.
 
         cron: five fields, or six with seconds first.
-        time_zone: e.g. "Europe/Paris"; default "UTC".
-        missed: what to do about times at which no job could be submitted: "skip", "run_once" (default) or "run_all". A
-            time is missed if it is more than `grace_s` seconds (default 60) ago.
         idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
             schedule.
         """
-        timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
-        timing.update(grace_s=grace_s, paused=paused)
-        plan = _schedules.create(self._client._api, timing, endpoint, input, options, idempotency_key)
+        plan = _schedules.create(self._client._api, cron, endpoint, input, options, idempotency_key)
         return AsyncSchedule(self._client, await self._client._run(plan))
 
     async def retrieve(self, schedule_id: str) -> AsyncSchedule:
@@ -265,18 +255,9 @@ class AsyncFeedbackRoutes:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def give(
-        self,
-        job_id: str,
-        *,
-        accepted: bool | None = None,
-        score: int | None = None,
-        labels: Sequence[str] | None = None,
-        comment: str | None = None,
-    ) -> Feedback:
+    async def give(self, job_id: str, **rating: Unpack[Rating]) -> Feedback:
         """Rates the result of a job; see `AsyncJob.feedback`."""
-        path = job_path(job_id)
-        return await self._client._run(_feedback.give(self._client._api, path, accepted, score, labels, comment))
+        return await self._client._run(_feedback.give(self._client._api, job_path(job_id), rating))
 
     async def stats(self, endpoint: str | None = None) -> builtins.list[FeedbackStats]:
         """Returns the ratings of each version, of one endpoint or of all."""

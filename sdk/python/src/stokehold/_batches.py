@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Literal
 from urllib.parse import quote
 
 from stokehold._calls import POLL_S, encode_json, with_query
+from stokehold._generated.batches import BatchCountsFields, BatchEstimate, BatchFields, BatchState, InvalidLine
+from stokehold._generated.options import BatchOptions
 from stokehold._lines import Line, LineReader, Lines, spool
-from stokehold._models import FileInfo, Priority, decode_time
+from stokehold._models import FileInfo
 from stokehold._options import given
 from stokehold._request import Plan, Work
 from stokehold._transfer import Body, OnProgress
@@ -18,9 +18,7 @@ from stokehold._transfer import Body, OnProgress
 if TYPE_CHECKING:
     from stokehold._api import Api
 
-__all__ = ["BatchCounts", "BatchOptions", "BatchRecord", "BatchState", "InvalidLine", "Line", "Lines"]
-
-BatchState = Literal["validating", "running", "finalizing", "completed", "failed", "cancelled", "expired"]
+__all__ = ["BatchCounts", "BatchEstimate", "BatchOptions", "BatchRecord", "BatchState", "InvalidLine", "Line", "Lines"]
 
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "expired"})
 
@@ -30,89 +28,19 @@ PROGRESS_POLL_S = 1
 PATH = "/v1/batches"
 
 
-class BatchOptions(TypedDict, total=False):
-    """How a batch is run. An option that is missing or None has the default of the API.
-
-    version: the version of the endpoint that the lines run on; default: the current version.
-    format: "stokehold" lines are `{"custom_id", "input", "endpoint", "metadata"}`, of which only `input` is required;
-        "openai" lines are those of OpenAI's batches. Default "auto": detected from the first line.
-    priority: the priority of the jobs; default "batch".
-    on_invalid: "fail" (default) runs no job if a line is invalid; "skip" runs the valid lines.
-    deadline_s: seconds within which all jobs must have ended; the rest expire. 1 to 2,592,000, default none.
-    timeout_s, max_attempts: of each job; default: those of the endpoint.
-    budget_usd_micros: the most that all lines together may cost, in micro-dollars (millionths of a dollar); default no
-        limit.
-    at_budget: what to do when the budget is used up: "drain" (default) cancels jobs that have not started; "stop" also
-        cancels running jobs.
-    metadata: strings of your own, to find the batch by.
-    webhook: an https URL that receives a signed request (see `verify_webhook`) when the batch has ended.
-    """
-
-    version: int | None
-    format: Literal["auto", "stokehold", "openai"] | None
-    priority: Priority | None
-    on_invalid: Literal["fail", "skip"] | None
-    deadline_s: int | None
-    timeout_s: int | None
-    max_attempts: int | None
-    budget_usd_micros: int | None
-    at_budget: Literal["drain", "stop"] | None
-    metadata: Mapping[str, str] | None
-    webhook: str | None
-    webhook_events: Sequence[str] | None
-
-
-@dataclass(frozen=True)
-class BatchCounts:
+class BatchCounts(BatchCountsFields):
     """The number of lines by state: `total - invalid = accepted = succeeded + failed + cancelled + expired + open`."""
-
-    total: int = 0
-    invalid: int = 0
-    accepted: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    expired: int = 0
-    open: int = 0
-    running: int = 0
 
     @property
     def ended(self) -> int:
         """The number of lines whose jobs have ended, in any state."""
         return self.succeeded + self.failed + self.cancelled + self.expired
 
-    @classmethod
-    def decode(cls, raw: Mapping[str, Any] | None) -> BatchCounts:
-        return cls(**{name: int((raw or {}).get(name) or 0) for name in cls.__dataclass_fields__})
 
-
-class InvalidLine(NamedTuple):
-    """An invalid line: its number, from 1, and what is wrong with it."""
-
-    line: int
-    message: str
-
-
-class BatchRecord:
+class BatchRecord(BatchFields):
     """A batch in the state that the API last returned. Members are decoded when they are read."""
 
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self.raw = raw
-
-    @property
-    def id(self) -> str:
-        return str(self.raw["id"])
-
-    @property
-    def endpoint(self) -> str:
-        return str(self.raw.get("endpoint") or "")
-
-    @property
-    def state(self) -> BatchState:
-        state: BatchState = self.raw["state"]
-        return state
+    __slots__ = ()
 
     @property
     def is_terminal(self) -> bool:
@@ -121,62 +49,8 @@ class BatchRecord:
 
     @property
     def counts(self) -> BatchCounts:
+        """The number of lines in each state."""
         return BatchCounts.decode(self.raw.get("counts"))
-
-    @property
-    def priority(self) -> Priority:
-        priority: Priority = self.raw.get("priority") or "batch"
-        return priority
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return dict(self.raw.get("metadata") or {})
-
-    @property
-    def invalid_lines(self) -> list[InvalidLine]:
-        """The first 20 invalid lines; `errors()` returns all of them."""
-        return [InvalidLine(raw["line"], raw["message"]) for raw in self.raw.get("errors") or ()]
-
-    @property
-    def created_at(self) -> datetime | None:
-        return decode_time(self.raw.get("created_at"))
-
-    @property
-    def started_at(self) -> datetime | None:
-        return decode_time(self.raw.get("started_at"))
-
-    @property
-    def ended_at(self) -> datetime | None:
-        return decode_time(self.raw.get("ended_at"))
-
-    @property
-    def deadline_at(self) -> datetime | None:
-        return decode_time(self.raw.get("deadline_at"))
-
-    @property
-    def eta_at(self) -> datetime | None:
-        """The estimated end, at the current rate; None if it is not known."""
-        return decode_time(self.raw.get("eta_at"))
-
-    @property
-    def rate_per_s(self) -> float | None:
-        """The current rate, in jobs that end per second."""
-        return self.raw.get("rate_per_s")
-
-    @property
-    def spent_usd_micros(self) -> int:
-        """The cost so far of running and loading, in micro-dollars."""
-        return int(self.raw.get("spent_usd_micros") or 0)
-
-    @property
-    def stop_reason(self) -> Literal["cancelled", "expired", "budget"] | None:
-        """Why the batch stopped early; None while it runs and if it ran to its end."""
-        return self.raw.get("stop_reason")
-
-    @property
-    def retry_of(self) -> str | None:
-        """The id of the batch whose failed lines this batch retries."""
-        return self.raw.get("retry_of")
 
 
 def create(

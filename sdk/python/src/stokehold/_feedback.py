@@ -3,86 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stokehold._calls import with_query
+from stokehold._generated.feedback import Feedback, FeedbackStats
+from stokehold._generated.options import Rating
 from stokehold._lines import LineReader
-from stokehold._models import decode_time
+from stokehold._options import present
 from stokehold._request import Plan
 
 if TYPE_CHECKING:
     from stokehold._api import Api
 
-
-@dataclass(frozen=True)
-class Feedback:
-    """The rating of the result of a job. `score` is from 1 to 5."""
-
-    job_id: str
-    endpoint: str
-    version: int | None
-    accepted: bool | None
-    score: int | None
-    labels: tuple[str, ...]
-    comment: str | None
-    at: datetime | None
-
-    @classmethod
-    def decode(cls, raw: Mapping[str, Any]) -> Feedback:
-        return cls(
-            job_id=raw["job_id"],
-            endpoint=raw.get("endpoint") or "",
-            version=raw.get("version"),
-            accepted=raw.get("accepted"),
-            score=raw.get("score"),
-            labels=tuple(raw.get("labels") or ()),
-            comment=raw.get("comment"),
-            at=decode_time(raw.get("at")),
-        )
+__all__ = ["Feedback", "FeedbackStats", "Rating"]
 
 
-@dataclass(frozen=True)
-class FeedbackStats:
-    """The ratings of a version of an endpoint.
-
-    `success_rate` is the share, from 0 to 1, of accepted results among those that were accepted or not. `mean_score` is
-    from 1 to 5.
-    """
-
-    endpoint: str
-    version: int
-    rated: int
-    accepted: int
-    success_rate: float | None
-    mean_score: float | None
-
-    @classmethod
-    def decode(cls, raw: Mapping[str, Any]) -> FeedbackStats:
-        return cls(
-            endpoint=raw["endpoint"],
-            version=raw["version"],
-            rated=raw.get("rated") or 0,
-            accepted=raw.get("accepted") or 0,
-            success_rate=raw.get("success_rate"),
-            mean_score=raw.get("mean_score"),
-        )
-
-
-def give(
-    api: Api,
-    path: str,
-    accepted: bool | None,
-    score: int | None,
-    labels: Sequence[str] | None,
-    comment: str | None,
-) -> Plan[Feedback]:
-    given = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
-    body = {name: value for name, value in {**given, "comment": comment}.items() if value is not None}
+def give(api: Api, path: str, rating: Mapping[str, Any]) -> Plan[Feedback]:
+    body = present(rating, Rating.__annotations__)
     if not body:
-        raise ValueError("no feedback given; pass at least one of accepted, score, labels and comment")
+        raise ValueError(f"no feedback given; pass at least one of {', '.join(Rating.__annotations__)}")
+    if "labels" in body:
+        body["labels"] = list(body["labels"])
     return Feedback.decode((yield from api.post_json(f"{path}/feedback", body)))
 
 

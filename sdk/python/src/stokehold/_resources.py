@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stokehold import _batches, _feedback, _schedules, _webhooks
 from stokehold._api import job_path
 from stokehold._batches import BatchOptions, BatchRecord, BatchState, Lines
-from stokehold._feedback import Feedback, FeedbackStats
+from stokehold._feedback import Feedback, FeedbackStats, Rating
 from stokehold._models import FileInfo, JobRecord
 from stokehold._options import JobOptions, list_query
 from stokehold._pipeline import Plans, Unsent
 from stokehold._progress import progress_for
-from stokehold._schedules import Missed, ScheduleRecord
+from stokehold._schedules import ScheduleOptions, ScheduleRecord
 from stokehold._transfer import OnProgress
 from stokehold._webhooks import Delivery, DeliveryState, WebhookSecret
 
@@ -142,28 +142,18 @@ class Schedules:
         cron: str,
         endpoint: str,
         input: Any = None,  # noqa: A002 (the API's word)
-        name: str | None = None,
-        time_zone: str | None = None,
-        missed: Missed | None = None,
-        grace_s: int | None = None,
-        paused: bool | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Creates a schedule, which submits a job at each time that matches `cron`.
 
-        `options` are the members of `JobOptions`; they apply to every job.
+        `options` are the members of `ScheduleTiming`, and those of `JobOptions`, which apply to every job.
 
         cron: five fields, or six with seconds first.
-        time_zone: e.g. "Europe/Paris"; default "UTC".
-        missed: what to do about times at which no job could be submitted: "skip", "run_once" (default) or "run_all". A
-            time is missed if it is more than `grace_s` seconds (default 60) ago.
         idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
             schedule.
         """
-        timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
-        timing.update(grace_s=grace_s, paused=paused)
-        plan = _schedules.create(self._client._api, timing, endpoint, input, options, idempotency_key)
+        plan = _schedules.create(self._client._api, cron, endpoint, input, options, idempotency_key)
         return Schedule(self._client, self._client._run(plan))
 
     def retrieve(self, schedule_id: str) -> Schedule:
@@ -262,18 +252,9 @@ class FeedbackRoutes:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def give(
-        self,
-        job_id: str,
-        *,
-        accepted: bool | None = None,
-        score: int | None = None,
-        labels: Sequence[str] | None = None,
-        comment: str | None = None,
-    ) -> Feedback:
+    def give(self, job_id: str, **rating: Unpack[Rating]) -> Feedback:
         """Rates the result of a job; see `Job.feedback`."""
-        path = job_path(job_id)
-        return self._client._run(_feedback.give(self._client._api, path, accepted, score, labels, comment))
+        return self._client._run(_feedback.give(self._client._api, job_path(job_id), rating))
 
     def stats(self, endpoint: str | None = None) -> builtins.list[FeedbackStats]:
         """Returns the ratings of each version, of one endpoint or of all."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from stokehold._files import InputEncoder
-from stokehold._models import decode_time
+from stokehold._generated.options import JobOptions, ScheduleTiming
+from stokehold._generated.schedules import ScheduleFields
 from stokehold._options import given, job_options
 from stokehold._request import Plan
 
 if TYPE_CHECKING:
     from stokehold._api import Api
-
-Missed = Literal["skip", "run_once", "run_all"]
 
 PATH = "/v1/schedules"
 
@@ -23,70 +21,10 @@ PATH = "/v1/schedules"
 _NOT_SCHEDULED = ("run_after", "depends_on")
 
 
-class ScheduleRecord:
+class ScheduleRecord(ScheduleFields):
     """A schedule in the state that the API last returned. Members are decoded when they are read."""
 
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self.raw = raw
-
-    @property
-    def id(self) -> str:
-        return str(self.raw["id"])
-
-    @property
-    def name(self) -> str | None:
-        return self.raw.get("name")
-
-    @property
-    def cron(self) -> str:
-        return str(self.raw["cron"])
-
-    @property
-    def time_zone(self) -> str:
-        return str(self.raw.get("time_zone") or "UTC")
-
-    @property
-    def missed(self) -> Missed:
-        """What happens to runs that are more than `grace_s` late, e.g. after an outage."""
-        missed: Missed = self.raw.get("missed") or "run_once"
-        return missed
-
-    @property
-    def grace_s(self) -> int:
-        return int(self.raw.get("grace_s") or 0)
-
-    @property
-    def is_paused(self) -> bool:
-        return bool(self.raw.get("paused"))
-
-    @property
-    def created_at(self) -> datetime | None:
-        return decode_time(self.raw.get("created_at"))
-
-    @property
-    def next_at(self) -> datetime | None:
-        """The time of its next job; None while it is paused."""
-        return decode_time(self.raw.get("next_at"))
-
-    @property
-    def last_at(self) -> datetime | None:
-        return decode_time(self.raw.get("last_at"))
-
-    @property
-    def last_job_id(self) -> str | None:
-        return self.raw.get("last_job_id")
-
-    @property
-    def last_error(self) -> str | None:
-        """Why its last job could not be submitted, as `code: what to change`; None if it was submitted."""
-        return self.raw.get("last_error")
-
-    @property
-    def ticks(self) -> int:
-        """The number of jobs that it has submitted."""
-        return int(self.raw.get("ticks") or 0)
+    __slots__ = ()
 
     @property
     def job(self) -> dict[str, Any]:
@@ -94,19 +32,25 @@ class ScheduleRecord:
         return dict(self.raw.get("job") or {})
 
 
+class ScheduleOptions(JobOptions, ScheduleTiming, total=False):
+    """When a schedule submits its job, and how the job is run."""
+
+
 def create(
     api: Api,
-    timing: Mapping[str, Any],
+    cron: str,
     endpoint: str,
     value: Any,
     options: Mapping[str, Any],
     idempotency_key: str | None,
 ) -> Plan[ScheduleRecord]:
+    timing = {name: option for name, option in options.items() if name in ScheduleTiming.__annotations__}
+    of_job = {name: option for name, option in options.items() if name not in timing}
     for name in _NOT_SCHEDULED:
-        if options.get(name) is not None:
+        if of_job.get(name) is not None:
             raise TypeError(f"{name} applies to a single job; a schedule submits many, so leave it out")
-    job = {"endpoint": endpoint, "input": value, **job_options(options)}
-    body = yield from api.encode({**given(timing, timing), "job": job}, InputEncoder())
+    job = {"endpoint": endpoint, "input": value, **job_options(of_job)}
+    body = yield from api.encode({"cron": cron, **given(timing, timing), "job": job}, InputEncoder())
     reply = yield from api.post(PATH, body, idempotency_key)
     return ScheduleRecord(reply.json())
 

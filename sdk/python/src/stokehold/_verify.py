@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from stokehold._errors import WebhookVerificationError
-from stokehold._models import decode_time
+from stokehold._read import decode_time
 
 _PREFIX = "whsec_"
 _VERSION = "v1"

@@ -14,12 +14,14 @@ from stokehold import (
     Client,
     ConnectionFailed,
     Dependee,
+    JobCost,
     NotRetryable,
     QuotaExceeded,
     Retried,
     Retry,
     StepRun,
     Timing,
+    Waiting,
 )
 from stokehold._lines import LineReader
 from stokehold._request import Call
@@ -82,7 +84,7 @@ def test_every_option_of_a_job_is_sent_as_it_is_named(api: Server, client: Clien
     assert api.requests[-1].json() == {"endpoint": "echo", "input": None, **options}
     client.submit("echo", None, **dict.fromkeys(options))  # type: ignore[arg-type]
     assert api.requests[-1].json() == {"endpoint": "echo", "input": None}
-    with pytest.raises(TypeError, match=r"'dead_line_s'; the arguments are version, .*deadline_s"):
+    with pytest.raises(TypeError, match=r"'dead_line_s'; the arguments are .*deadline_s"):
         client.submit("echo", dead_line_s=1)  # type: ignore[call-arg]
 
 
@@ -111,6 +113,9 @@ def test_a_job_tells_what_it_belongs_to(api: Server, client: Client) -> None:
         webhook="https://example.com",
         webhook_events=["job.completed"],
         steps=[step],
+        step_of="whole",
+        waiting={"reason": "busy", "message": "all workers are busy"},
+        cost={"run_usd_micros": 9, "total_usd_micros": 11, "is_estimate": True},
         cost_usd_micros=1234,
     )
     api.on(f"GET /v1/jobs/{JOB_ID}", ok(told), ok(job()))
@@ -125,7 +130,10 @@ def test_a_job_tells_what_it_belongs_to(api: Server, client: Client) -> None:
             "safe", "before", "prompt-check", "j", "succeeded", "reject", "no", {"violence": 0.9}, Timing(run_ms=3), 12
         )
     ]
+    assert (found.step_of, found.waiting) == ("whole", Waiting("busy", "all workers are busy"))
+    assert found.cost == JobCost(9, 0, 0, 11, is_estimate=True)
     plain = client.get(JOB_ID)
+    assert (plain.step_of, plain.waiting, plain.cost) == (None, None, None)
     assert (plain.steps, plain.depends_on, plain.batch_id, plain.cost_usd_micros) == ([], [], None, None)
 
 
@@ -164,7 +172,7 @@ def test_many_are_done_again_until_none_is_left(api: Server, client: Client) -> 
     client.retry_jobs(batch="batch_1", limit=3, same_version=True)
     assert api.requests[-1].json()["same_version"] is True
     assert [request.json()["limit"] for request in api.requests[4:]] == [3]
-    with pytest.raises(ValueError, match="no jobs selected; pass at least one of state, endpoint"):
+    with pytest.raises(ValueError, match="no jobs selected; pass at least one of batch, endpoint"):
         client.retry_jobs()
 
 
@@ -178,7 +186,7 @@ def test_many_are_cancelled_until_none_is_left(api: Server, client: Client) -> N
     assert client.cancel_jobs(schedule="sch_1", priority="batch", limit=1200) == 1200
     assert [request.json()["limit"] for request in api.requests] == [1000, 200]
     assert client.cancel_jobs(state="queued") == 0
-    with pytest.raises(ValueError, match="no jobs selected; pass at least one of state, endpoint"):
+    with pytest.raises(ValueError, match="no jobs selected; pass at least one of batch, endpoint"):
         client.cancel_jobs(limit=3)
 
 

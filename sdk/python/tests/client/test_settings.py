@@ -14,16 +14,17 @@ from stokehold import Client
 from stokehold._config import load_settings
 
 PUBLIC = """
-    ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt BadRequest Batch
-    BatchCounts BatchOptions BatchRecord BatchState Cancelled Client Conflict ConnectionFailed Delivery DeliveryTry
-    Dependee DependencyFailed DeployError DeployOptions DoneEvent Endpoint Event Failure Feedback FeedbackStats Field
-    FieldProblem
-    FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed
-    JobFilter JobPoisoned OutOfGpuMemory
-    JobOptions JobRecord JobRejected JobRetry JobState Limits LogEvent NotFound NotRetryable NothingToRetry OutputEvent
-    PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Reference Reject Retried Retry
-    Schedule ScheduleRecord ServerError StateEvent Step StepRun StokeholdError TimedOut Timing Unauthorized Unavailable
-    WaitTimeout WebhookEvent WebhookSecret WebhookVerificationError Worker allow current_job endpoint progress reject
+    ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt AttemptState
+    BadRequest Batch BatchCounts BatchEstimate BatchOptions BatchRecord BatchState BudgetUsage Cancelled Client
+    Conflict ConnectionFailed Delivery DeliveryTry Dependee DependencyFailed DeployError DeployOptions DoneEvent
+    Endpoint EndpointDemands EndpointLimits EndpointRetry EndpointRunner EndpointStep EndpointWeight Event Failure
+    Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job
+    JobCancelled JobCost JobError JobExpired JobFailed JobFilter JobOptions JobPoisoned JobRecord JobRejected
+    JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry OutOfGpuMemory
+    OutputEvent PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Rating Reference
+    Reject Retried Retry Schedule ScheduleOptions ScheduleRecord ServerError StateEvent Step StepRun StokeholdError
+    TenantLimits TimedOut Timing Unauthorized Unavailable Usage WaitTimeout Waiting WaitingReason WebhookEvent
+    WebhookSecret WebhookVerificationError Worker WorkerGpu WorkerHost allow current_job endpoint progress reject
     rewrite verify_webhook
 """
 

@@ -1,0 +1,64 @@
+"""Writes the models of both SDKs and the reference pages: `python3 -m generate`, in the folder `sdk`.
+
+`--check` writes nothing and fails if a file is stale. Needs ruff, which formats the Python files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from generate import shapes
+from generate.python import Python
+from generate.schema import Document
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "api/openapi.json"
+PYTHON = ROOT / "sdk/python/src/stokehold"
+
+
+def generate(document: Document) -> dict[Path, str]:
+    """The generated files and their texts."""
+    shapes.check(document)
+    texts = {}
+    for module, text in Python(document, "stokehold._generated").modules().items():
+        path = PYTHON / "_generated" / f"{module}.py"
+        texts[path] = formatted(path, text)
+    return texts
+
+
+def formatted(path: Path, text: str) -> str:
+    """Python as ruff formats it, with sorted imports and without those that are not used."""
+    text = ruff(["check", "--fix", "--select", "I,F401"], path, text)
+    return ruff(["format"], path, text)
+
+
+def ruff(arguments: list[str], path: Path, text: str) -> str:
+    """Runs ruff on `text` with the settings that apply to `path`."""
+    command = [sys.executable, "-m", "ruff", *arguments, "--quiet", "--stdin-filename", str(path), "-"]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, check=True, encoding="utf-8").stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Generate the models of the SDKs and the reference pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a generated file is stale")
+    check = parser.parse_args().check
+    document = Document(json.loads(SOURCE.read_text(encoding="utf-8")))
+    stale = []
+    for path, text in generate(document).items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if check:
+            stale.append(f"{path.relative_to(ROOT)} does not match api/openapi.json: run `make models`")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        sys.exit("\n".join(stale))
+
+
+if __name__ == "__main__":
+    main()

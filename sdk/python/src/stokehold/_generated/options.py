@@ -1,0 +1,211 @@
+# Generated from api/openapi.json by `make models`; do not edit.
+"""The options of the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from stokehold._generated.batches import (
+    AtBudget,
+    LineFormat,
+    OnInvalid,
+)
+from stokehold._generated.jobs import (
+    JobState,
+    Priority,
+)
+from stokehold._generated.schedules import Missed
+
+if TYPE_CHECKING:
+    from stokehold._references import Dependency
+    from stokehold.runner.policy import JobRetry, Step
+
+
+class JobOptions(TypedDict, total=False):
+    """How a job is run.
+
+    An option that is missing has the default of the endpoint or of the API.
+
+    concurrency_key: At most `concurrency_max` of your jobs with the same key run concurrently. 1 to 255 characters.
+    concurrency_max: The limit for `concurrency_key`. 1 to 10,000. Default 1.
+    deadline_s: The job expires if it has not ended this many seconds after the submit. 1 to 2,592,000.
+    depends_on: The jobs to wait for: up to 100.
+    max_attempts: How many attempts may fail because of the handler. 1 to 100. Default: the endpoint's.
+    metadata: Your own labels, up to 32, to list jobs by.
+    priority: The job's priority. Default: the endpoint's, else `standard`.
+    queue_timeout_s: The job expires if it has not started this many seconds after the submit. 1 to 2,592,000.
+    retention_s: How many seconds after its end the job stays in the queue's memory before it moves to the archive. 60
+        to 2,592,000. Default: the server's.
+    run_after: The job does not start before this time.
+    timeout_s: The longest that one attempt may run, seconds. 1 to 604,800. Default: the endpoint's.
+    version: The endpoint's version; default: the current one. At least 1.
+    webhook: An https URL that receives events of the job.
+    webhook_events: The events to send. Default `["job.completed"]`.
+    """
+
+    concurrency_key: str | None
+    concurrency_max: int | None
+    deadline_s: int | None
+    depends_on: Sequence[Dependency] | None
+    max_attempts: int | None
+    metadata: Mapping[str, str] | None
+    priority: Priority | None
+    queue_timeout_s: int | None
+    retention_s: int | None
+    run_after: datetime | None
+    timeout_s: int | None
+    version: int | None
+    webhook: str | None
+    webhook_events: Sequence[str] | None
+
+
+class JobFilter(TypedDict, total=False):
+    """Selects the jobs that match every given member.
+
+    batch: Only lines of this batch.
+    endpoint: Only jobs of this endpoint.
+    error_code: Only jobs that failed with this error code.
+    metadata: Only jobs with all of these labels.
+    priority: Only jobs of this priority.
+    schedule: Only jobs of this schedule.
+    state: Only jobs in this state.
+    """
+
+    batch: str | None
+    endpoint: str | None
+    error_code: str | None
+    metadata: Mapping[str, str] | None
+    priority: Priority | None
+    schedule: str | None
+    state: JobState | None
+
+
+class BatchOptions(TypedDict, total=False):
+    """How a batch is run.
+
+    An option that is missing has the default of the endpoint or of the API.
+
+    at_budget: What happens when the budget is reached: lines that have not started are cancelled (`drain`, the
+        default), or running lines as well (`stop`).
+    budget_usd_micros: The budget of all lines together, micro-dollars. Lines that are already running when it is
+        reached add to the cost. At least 1.
+    deadline_s: Seconds until the batch must have ended; lines that are left then expire. 1 to 2,592,000.
+    format: The format of the lines. Default `auto`: detected per line.
+    max_attempts: How many attempts of a line may fail because of the handler. 1 to 100. Default: the endpoint's.
+    metadata: Your own labels for the batch as a whole: up to 32.
+    on_invalid: What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`).
+    priority: The priority of the jobs. Default `batch`.
+    timeout_s: The longest that one attempt of a line may run, seconds. 1 to 604,800. Default: the endpoint's.
+    version: The version of `endpoint`. At least 1. Default: the version that is current while the batch validates.
+    webhook: An https URL that receives an event when the batch ends.
+    webhook_events: The events to send. `batch.completed` is the only one and the default.
+    """
+
+    at_budget: AtBudget | None
+    budget_usd_micros: int | None
+    deadline_s: int | None
+    format: LineFormat | None
+    max_attempts: int | None
+    metadata: Mapping[str, str] | None
+    on_invalid: OnInvalid | None
+    priority: Priority | None
+    timeout_s: int | None
+    version: int | None
+    webhook: str | None
+    webhook_events: Sequence[str] | None
+
+
+class ScheduleTiming(TypedDict, total=False):
+    """When a schedule submits its job.
+
+    An option that is missing has the default of the endpoint or of the API.
+
+    grace_s: Seconds after which a tick counts as missed; 1 to 604800, default 60.
+    missed: What to do with missed ticks: those later than `grace_s`. Default `run_once`.
+    name: Your own name for the schedule, up to 255 characters. Names need not be unique.
+    paused: Create the schedule paused.
+    time_zone: The IANA time zone, e.g. `Europe/Berlin`. Default `UTC`.
+    """
+
+    grace_s: int | None
+    missed: Missed | None
+    name: str | None
+    paused: bool | None
+    time_zone: str | None
+
+
+class Rating(TypedDict, total=False):
+    """A rating of a result.
+
+    At least one member is required.
+
+    accepted: Whether the result was useful.
+    comment: At most 2,000 characters.
+    labels: 1 to 20 labels of 1 to 100 characters each.
+    score: 1 to 5; 5 is best.
+    """
+
+    accepted: bool | None
+    comment: str | None
+    labels: Sequence[str] | None
+    score: int | None
+
+
+class DeployOptions(TypedDict, total=False):
+    """How the jobs of an endpoint are run.
+
+    Options that are given replace those of the handler.
+
+    after: Up to 8 endpoints that must allow an output before it is returned.
+    allow_pickle: Whether weights may contain pickles, which run code when they are loaded. They are scanned, and loaded
+        without network on workers with a sandbox. Default False.
+    before: Up to 8 endpoints that must allow an input before it runs.
+    demands: Other requirements for workers.
+    env: Environment variables of the runners: up to 64, each at most 4 KiB.
+    keep_warm_s: How long the model stays loaded after its last job although others need the memory, 0 to 86,400
+        seconds. Default 0.
+    max_attempts: The number of attempts of jobs that set none. 1 to 100. Default 3.
+    max_batch_size: Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers written for
+        batches. Default 1.
+    max_concurrency: Jobs that one runner runs concurrently; more than 1 only for async handlers. 1 to 1,000. Default 1.
+    max_wait_ms: How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0.
+    min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
+    network: Whether runners have network access. Default False: only loopback, on workers that can enforce it.
+    priority: The priority of jobs that set none. Default `standard`.
+    retry: When and after which errors jobs are retried.
+    secrets: Names of secrets that runners receive as environment variables: up to 32. They must exist.
+    timeout_s: The longest run of jobs that set none, seconds. 1 to 604,800. Default 600.
+    traffic_percent: The share of new jobs for this version, 0 to 100 percent; the current version gets the rest.
+        Default 100: this version becomes the current one. The first version always gets all jobs.
+    vram_fraction: The share of the memory that the model takes on any GPU, more than 0 and at most 1, for engines that
+        fill the memory they are given; `vram_gib` is then the minimum. The memory of such an endpoint is never learned.
+        Default: the model takes what it needs.
+    vram_gib: The VRAM needed on one GPU, GiB, 0 to 384; 0 runs on the CPU.
+    warmup: Up to 8 inputs that a worker runs once before the first job; the GPU memory they use replaces `vram_gib` on
+        that worker.
+    weights: Files that runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
+    """
+
+    after: Sequence[Step | Mapping[str, Any]] | None
+    allow_pickle: bool | None
+    before: Sequence[Step | Mapping[str, Any]] | None
+    demands: Mapping[str, Any] | None
+    env: Mapping[str, str] | None
+    keep_warm_s: int | None
+    max_attempts: int | None
+    max_batch_size: int | None
+    max_concurrency: int | None
+    max_wait_ms: float | None
+    min_warm: int | None
+    network: bool | None
+    priority: Priority | None
+    retry: JobRetry | Mapping[str, Any] | None
+    secrets: Sequence[str] | None
+    timeout_s: int | None
+    traffic_percent: int | None
+    vram_fraction: float | None
+    vram_gib: float | None
+    warmup: Sequence[Any] | None
+    weights: Sequence[Mapping[str, Any]] | None
