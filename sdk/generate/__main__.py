@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from generate import shapes
+from generate import decorator, shapes
 from generate.python import Python
 from generate.schema import Document
 
@@ -24,7 +24,8 @@ def generate(document: Document) -> dict[Path, str]:
     """The generated files and their texts."""
     shapes.check(document)
     texts = {}
-    for module, text in Python(document, "stokehold._generated").modules().items():
+    python = Python(document, "stokehold._generated")
+    for module, text in {**python.modules(), "decorator": decorator.module(document, python)}.items():
         path = PYTHON / "_generated" / f"{module}.py"
         texts[path] = formatted(path, text)
     return texts

@@ -123,7 +123,7 @@ class Python:
             times = {one.name: replace(one, type=Type("string")) for one in found.fields if one.type.kind == "time"}
             lines = [f"{one.name}: {self._optional(times.get(one.name, one), 'list')}" for one in found.fields]
             head = f"class {shape.python}(TypedDict, total=False):"
-            return _block(head, [docstring(found.doc, members_doc(found.fields)), "", *lines])
+            return block(head, [docstring(found.doc, members_doc(found.fields)), "", *lines])
         names = {one.name: shape.rename.get(one.name, one.name) for one in found.fields}
         doc = docstring(found.doc, members_doc(found.fields, names))
         lines = [self._member(shape, one, names[one.name]) for one in found.fields]
@@ -137,7 +137,7 @@ class Python:
         decode += ["    return cls(", *(f"    {line}" for line in reads), "    )"]
         head = f"class {shape.python}(NamedTuple):" if shape.form == "tuple" else f"class {shape.python}:"
         mark = [] if shape.form == "tuple" else ["@dataclass(frozen=True)"]
-        return "\n".join([*mark, _block(head, [doc, "", *lines, "", *decode])])
+        return "\n".join([*mark, block(head, [doc, "", *lines, "", *decode])])
 
     def _member(self, shape: Shape, one: Field, name: str) -> str:
         default = ""
@@ -220,7 +220,7 @@ class Python:
                 lines += [f"    return {annotation}({code})" if bare else f"    return {code}", ""]
         doc = f"{found.doc.rstrip('.')}, with the members of the API. Members are decoded when they are read."
         head = [docstring(doc, ""), "", '__slots__ = ("raw",)', "", "def __init__(self, raw: dict[str, Any]) -> None:"]
-        return _block(f"class {shape.python}:", [*head, "    self.raw = raw", "", *lines[:-1]])
+        return block(f"class {shape.python}:", [*head, "    self.raw = raw", "", *lines[:-1]])
 
     def _doc_of(self, shape: Shape, one: Field) -> str:
         doc = one.doc
@@ -234,7 +234,7 @@ class Python:
         found = options.read(self._document, *options.python_skip)
         lines = [f"{one.name}: {self.option(one)} | None" for one in found.fields]
         doc = docstring(options.doc, members_doc(found.fields))
-        return _block(f"class {options.python}(TypedDict, total=False):", [doc, "", *lines])
+        return block(f"class {options.python}(TypedDict, total=False):", [doc, "", *lines])
 
     def option(self, one: Field) -> str:
         """The annotation of an option, which can be an object of the SDK where the API has JSON."""
@@ -299,7 +299,7 @@ def docstring(text: str, members: str, indent: int = 4) -> str:
     return '"""' + "\n".join(parts) + '\n"""'
 
 
-def _block(head: str, lines: Iterable[str]) -> str:
+def block(head: str, lines: Iterable[str]) -> str:
     """A head and its indented lines, each of which may have several."""
     body = "\n".join(lines)
     return head + "\n" + textwrap.indent(body, "    ")

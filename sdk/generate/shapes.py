@@ -266,6 +266,9 @@ OPTIONS = (
     Options("Limits", _LIMITS, typescript="TenantLimitsOptions", takes_null=True),
 )
 
+# The members whose default is in the description only, as a number that `@endpoint` has too.
+NUMBERED_DEFAULTS = frozenset({"gpus"})
+
 # The options of `@endpoint`: those of a deploy that are not in `stoke.toml`, and the requirements for workers.
 DECORATOR_SKIP = (*PACKAGED, "name", "demands", "traffic_percent", "env", "weights", "allow_pickle")
 

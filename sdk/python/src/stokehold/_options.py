@@ -9,6 +9,7 @@ from stokehold._generated.options import DeployOptions, JobFilter, JobOptions
 from stokehold._models import JobRecord
 from stokehold._read import encode_time
 from stokehold._references import depends_on
+from stokehold.runner.policy import json_of
 
 # The most jobs that one request retries or cancels.
 SELECTED_JOBS_MAX = 1_000
@@ -61,11 +62,4 @@ def present(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
 def deploy_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The given options of a deploy. Those that are not given have the values of the handler."""
     members = present(options, DeployOptions.__annotations__)
-    return {name: to_json(value) for name, value in members.items()}
-
-
-def to_json(value: Any) -> Any:
-    """The JSON of an option: of a `Step`, a `JobRetry`, or lists of them."""
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    return value.to_json() if hasattr(value, "to_json") else value
+    return {name: json_of(value) for name, value in members.items()}

@@ -213,8 +213,8 @@ def test_a_handler_that_cannot_take_a_batch_is_told_why(package: Package, handle
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_batch_size": 0}, "max_batch_size=0: use a whole number of at least 1"),
-        ({"max_batch_size": 257}, "max_batch_size=257: use at most 256"),
+        ({"max_batch_size": 0}, "max_batch_size=0: use a whole number from 1 to 256"),
+        ({"max_batch_size": 257}, "max_batch_size=257: use a whole number from 1 to 256"),
         ({"max_batch_size": 2, "max_wait_ms": -1}, "max_wait_ms=-1: use a number from 0 to 10000"),
         ({"max_wait_ms": 5}, "it requires a max_batch_size above 1"),
         ({"max_batch_size": 2, "max_concurrency": 2}, "use only one of them"),

@@ -88,16 +88,19 @@ def test_the_decorator_keeps_them() -> None:
         ({"before": Step("a")}, "before=.*: use a list"),
         ({"before": "a"}, "before='a': use a list"),
         ({"after": ["a"]}, r"after: 'a' is not a Step; use Step\('a'\)"),
-        ({"before": [Step(f"a{n}") for n in range(9)]}, "before has 9 steps; use at most 8"),
+        ({"before": [Step(f"a{n}") for n in range(9)]}, "before has 9 items; use at most 8"),
         ({"after": [Step("a"), Step("b", name="a")]}, "after has two steps named 'a'; set a different name="),
         ({"retry": {"backoff_s": 1}}, r"retry=.*: use JobRetry\("),
         ({"retry": 3}, "retry=3: use JobRetry"),
         ({"warmup": {"prompt": "a"}}, "warmup=.*: use a list of inputs"),
         ({"gpu_models": "A100"}, "gpu_models='A100': use a list of names"),
         ({"regions": [""]}, "regions: '' is not a name"),
-        ({"regions": ["eu"] * 17}, "regions has 17 names; use at most 16"),
+        ({"regions": ["eu"] * 17}, "regions has 17 items; use at most 16"),
         ({"min_cuda": "12"}, "min_cuda='12': use a string of two numbers"),
         ({"min_cuda": 12.4}, "min_cuda=12.4: use a string of two numbers"),
+        ({"secrets": ["A"] * 33}, "secrets has 33 items; use at most 32"),
+        ({"vram_gib": -1}, "vram_gib=-1: use a number from 0 to 384"),
+        ({"max_concurrency": True}, "max_concurrency=True: use a whole number from 1 to 1000"),
         ({"secrets": ["a-b"]}, "secrets: 'a-b' cannot be an environment variable"),
         ({"priority": "now"}, "priority='now': use interactive, standard, batch"),
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
@@ -111,7 +114,7 @@ def test_the_decorator_keeps_them() -> None:
         ({"keep_warm_s": -1}, "keep_warm_s=-1: use a whole number from 0 to 86400"),
         ({"min_warm": 1.5}, r"min_warm=1\.5: use a whole number from 0 to 1000"),
         ({"warmup": [1]}, r"warmup\[0\]=1: use a mapping"),
-        ({"warmup": [{}] * 9}, "warmup has 9 inputs; use at most 8"),
+        ({"warmup": [{}] * 9}, "warmup has 9 items; use at most 8"),
         ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be encoded as JSON"),
         ({"warmup": [{}, {"x": "a" * 70_000}]}, r"warmup\[1\] has 700.. bytes as JSON"),
     ],
@@ -143,7 +146,7 @@ def test_a_wrong_step_says_what_to_write(arguments: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"backoff_s": -1}, "backoff_s=-1: use a number of seconds"),
+        ({"backoff_s": -1}, "backoff_s=-1: use a number from 0 to 86400"),
         ({"backoff_s": "1"}, "backoff_s='1'"),
         ({"backoff_max_s": float("inf")}, "backoff_max_s=inf"),
         ({"backoff_s": 5, "backoff_max_s": 1}, "backoff_s=5 is more than backoff_max_s=1"),
@@ -170,7 +173,7 @@ def test_decisions_are_what_the_api_reads() -> None:
 
 def test_an_unknown_option_names_those_that_there_are() -> None:
     with pytest.raises(
-        TypeError, match=r"^@endpoint has no option colour; the options are name, vram_gib, .*, priority$"
+        TypeError, match=r"^@endpoint has no option colour; the options are name, .*, vram_gib, warmup$"
     ):
         endpoint(colour=1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"has no option vram_gb \(did you mean vram_gib\?\)"):

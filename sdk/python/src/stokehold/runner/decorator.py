@@ -3,104 +3,80 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Callable, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
+from stokehold._generated.decorator import DEMANDS, ENDPOINT_BOUNDS, OptionsFields
+from stokehold.runner.bounds import check_all
 from stokehold.runner.policy import (
-    GPUS_MAX,
-    KEEP_WARM_MAX_S,
-    MIN_WARM_MAX,
     NAME,
-    PRIORITIES,
-    SANDBOXES,
-    TRUSTS,
     JobRetry,
-    Step,
-    check_at_most,
     check_batching,
-    check_one_of,
     check_version,
     checked_names,
     checked_steps,
     checked_variables,
     checked_warmup,
-    is_count,
+    json_of,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from stokehold._generated.decorator import EndpointOptions
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__stokehold_endpoint__"
 
+# The options that a description always has. An older API rejects some of the others.
+_ALWAYS = ("vram_gib", "max_concurrency", "timeout_s", "max_attempts")
+
 
 @dataclass(frozen=True)
-class Options:
+class Options(OptionsFields):
     """The options of an endpoint."""
-
-    name: str | None = None
-    vram_gib: float = 0
-    vram_fraction: float | None = None
-    max_concurrency: int = 1
-    timeout_s: int = 600
-    max_attempts: int = 3
-    before: Sequence[Step] = ()
-    after: Sequence[Step] = ()
-    retry: JobRetry | None = None
-    warmup: Sequence[Mapping[str, Any]] = ()
-    max_batch_size: int = 1
-    max_wait_ms: float = 0
-    keep_warm_s: int = 0
-    min_warm: int = 0
-    gpus: int = 1
-    gpu_models: Sequence[str] = ()
-    min_compute_capability: str | None = None
-    min_cuda: str | None = None
-    regions: Sequence[str] = ()
-    min_trust: str | None = None
-    min_sandbox: str | None = None
-    network: bool = False
-    secrets: Sequence[str] = ()
-    priority: str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
             raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, and do not start with -")
-        if self.vram_gib < 0:
-            raise ValueError(f"vram_gib={self.vram_gib}: use 0 or more; 0 is for a model without a GPU")
-        if self.vram_fraction is not None:
-            is_number = isinstance(self.vram_fraction, (int, float)) and not isinstance(self.vram_fraction, bool)
-            if not is_number or not 0 < self.vram_fraction <= 1:
-                raise ValueError(f"vram_fraction={self.vram_fraction!r}: use a number above 0, and at most 1")
-            if self.vram_gib == 0:
-                raise ValueError("vram_fraction requires vram_gib, the least GPU memory that the model runs with")
-        for option in ("max_concurrency", "timeout_s", "max_attempts", "max_batch_size"):
-            value = getattr(self, option)
-            if not is_count(value):
-                raise ValueError(f"{option}={value!r}: use a whole number of at least 1")
+        check_all(ENDPOINT_BOUNDS, self)
+        if self.vram_fraction is not None and self.vram_gib == 0:
+            raise ValueError("vram_fraction requires vram_gib, the least GPU memory that the model runs with")
         check_batching(self.max_batch_size, self.max_wait_ms, self.max_concurrency)
-        for option in ("before", "after"):
-            object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
         if self.retry is not None and not isinstance(self.retry, JobRetry):
             raise ValueError(f"retry={self.retry!r}: use JobRetry(backoff_s=..., on=[...])")
-        for option in ("gpu_models", "regions"):
-            object.__setattr__(self, option, checked_names(option, getattr(self, option)))
         for option in ("min_compute_capability", "min_cuda"):
             check_version(option, getattr(self, option))
-        check_one_of("min_trust", self.min_trust, TRUSTS)
-        check_one_of("min_sandbox", self.min_sandbox, SANDBOXES)
-        check_one_of("priority", self.priority, PRIORITIES)
         if not isinstance(self.network, bool):
             raise ValueError(f"network={self.network!r}: use True or False")
-        object.__setattr__(self, "secrets", checked_variables("secrets", self.secrets))
-        check_at_most("gpus", self.gpus, 1, GPUS_MAX)
-        check_at_most("keep_warm_s", self.keep_warm_s, 0, KEEP_WARM_MAX_S)
-        check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
+        for check, options in _CHECKED.items():
+            for option in options:
+                object.__setattr__(self, option, check(option, getattr(self, option)))
         if self.vram_gib == 0 and (self.gpus > 1 or self.gpu_models or self.min_compute_capability is not None):
             raise ValueError(
                 "gpus, gpu_models and min_compute_capability require vram_gib, the GPU memory needed of each GPU"
             )
-        object.__setattr__(self, "warmup", checked_warmup(self.warmup))
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of a deploy, without the name and without options that have their default."""
+        found: dict[str, Any] = {}
+        demands: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "name" and (value != field.default or field.name in _ALWAYS):
+                (demands if field.name in DEMANDS else found)[field.name] = json_of(value)
+        return {**found, "demands": demands} if demands else found
+
+
+# The checks of lists, each of which returns a tuple.
+_CHECKED: dict[Callable[[str, Any], tuple[Any, ...]], tuple[str, ...]] = {
+    checked_steps: ("before", "after"),
+    checked_names: ("gpu_models", "regions"),
+    checked_variables: ("secrets",),
+    checked_warmup: ("warmup",),
+}
 
 
 @overload
@@ -108,70 +84,22 @@ def endpoint(target: T, /) -> T: ...
 
 
 @overload
-def endpoint(
-    *,
-    name: str | None = None,
-    vram_gib: float = 0,
-    vram_fraction: float | None = None,
-    max_concurrency: int = 1,
-    timeout_s: int = 600,
-    max_attempts: int = 3,
-    before: Sequence[Step] = (),
-    after: Sequence[Step] = (),
-    retry: JobRetry | None = None,
-    warmup: Sequence[Mapping[str, Any]] = (),
-    max_batch_size: int = 1,
-    max_wait_ms: float = 0,
-    keep_warm_s: int = 0,
-    min_warm: int = 0,
-    gpus: int = 1,
-    gpu_models: Sequence[str] = (),
-    min_compute_capability: str | None = None,
-    min_cuda: str | None = None,
-    regions: Sequence[str] = (),
-    min_trust: str | None = None,
-    min_sandbox: str | None = None,
-    network: bool = False,
-    secrets: Sequence[str] = (),
-    priority: str | None = None,
-) -> Callable[[T], T]: ...
+def endpoint(**options: Unpack[EndpointOptions]) -> Callable[[T], T]: ...
 
 
 def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]:
     """Marks a function, or a class with `predict()`, as the handler of an endpoint. The object stays callable.
 
-    name: the name of the endpoint; default: the name of the object, in lower case and with `-` for `_`.
-    vram_gib: the GPU memory that the model needs on one GPU, in GiB; 0 runs without a GPU.
-    vram_fraction: the share of the memory of a GPU, above 0 and at most 1, to reserve on any GPU, for engines that use
-        all memory they are given. `vram_gib` is then the least that the model runs with. The handler finds its
-        reservation in `STOKE_VRAM_MIB` and, as a share of the GPU, in `STOKE_VRAM_FRACTION`. Default: none, `vram_gib`
-        is reserved.
-    max_concurrency: the number of jobs that one process runs at once; more than 1 is useful for async handlers only.
-    timeout_s, max_attempts: the defaults of its jobs; 600 seconds and 3.
-    before, after: up to 8 steps each that check the input or the output of every job, in order, and can reject or
-        change it.
-    retry: when failed jobs are retried; default: that of the API.
-    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job, e.g. to compile on first use.
-        The peak of the GPU memory used by them replaces `vram_gib`, so include the largest shapes.
-    max_batch_size: the number of jobs that one call of the handler takes, at most 256. Above 1, each argument is a list
-        with one item per job, and the handler returns a list with one result per job. An exception in that list fails
-        its job only. If the call raises, each half of the batch is called again, so that only the faulty jobs fail.
-    max_wait_ms: how long the first job of a batch can wait for others, at most 10,000; 0 does not wait.
-    keep_warm_s: how long the model stays loaded after its last job even if others need its GPU memory, at most 86,400.
-    min_warm: the number of workers that keep the model loaded without jobs.
-    gpus: the number of GPUs of one machine, at most 16. Several GPUs are reserved exclusively; `vram_gib` applies to
-        each.
-    gpu_models: the allowed GPUs, e.g. "RTX 4090" or "A100": words that appear in the name reported by the driver.
-    min_compute_capability, min_cuda: the minimum versions, e.g. "8.0" and "12.4". CUDA is the version that the driver
-        supports.
-    regions: the allowed regions, as named in the join tokens of the operator.
-    min_trust: the least trusted machines that may run the jobs: "owned" (of the operator), "datacenter" (the default)
-        or "community" (of anyone).
-    min_sandbox: the least sandbox level of the worker: "L0" (the default, any worker), "L1" or "L2".
-    network: whether the handler has the network access of its worker. By default it has access to the loopback
-        interface only, on workers that can enforce this.
-    priority: the default priority of its jobs: "interactive", "standard" (the default) or "batch".
-    secrets: the names of secrets to put in `os.environ`, e.g. "HF_TOKEN"; set them with `stoke secret set`.
+    `options` are the members of `EndpointOptions`. The name of the endpoint is by default the name of the object, in
+    lower case and with `-` for `_`. The values of `secrets` are in `os.environ`.
+
+    With a `max_batch_size` above 1, each argument is a list with one item per job, and the handler returns a list with
+    one result per job. An exception in that list fails its job only. If the call raises, each half of the batch is
+    called again, so that only the faulty jobs fail.
+
+    With a `vram_fraction`, the handler finds its reservation in `STOKE_VRAM_MIB` and, as a share of the GPU, in
+    `STOKE_VRAM_FRACTION`. The peak of the GPU memory that `warmup` uses replaces `vram_gib`, so include the largest
+    shapes.
 
     Raises `ValueError` for an invalid option.
     """

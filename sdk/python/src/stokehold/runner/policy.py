@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
-STEPS_MAX = 8
-WARMUPS_MAX = 8
+from stokehold._generated.decorator import RETRY_BOUNDS, STEP_BOUNDS, RetryFields, StepFields
+from stokehold.runner.bounds import check_all, is_number, is_whole
+
 WARMUP_BYTES_MAX = 64 * 1024
-NAMES_MAX = 16
-TRUSTS = ("community", "datacenter", "owned")
-SANDBOXES = ("L0", "L1", "L2")
-PRIORITIES = ("interactive", "standard", "batch")
-BATCH_SIZE_MAX = 256
-BATCH_WAIT_MS_MAX = 10_000
-GPUS_MAX = 16
-KEEP_WARM_MAX_S = 86_400
-MIN_WARM_MAX = 1_000
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -29,21 +20,12 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(StepFields):
     """An endpoint that checks the input of a job before it runs, or its output after: `Step("prompt-check")`.
 
-    endpoint: the name of the endpoint. Its handler returns `allow`, `reject`, `rewrite`, or scores.
-    name: the name of the step in the job; default: the name of the endpoint.
-    version: the version of the endpoint; default: the one that is current when the job runs.
-    thresholds: for each label, the score from 0 to 1 above which the job is rejected, if the step returns scores.
-    timeout_s: the timeout of the step in seconds; default: that of the endpoint.
+    The options are the members of `StepFields`. The handler of the endpoint returns `allow`, `reject`, `rewrite`, or
+    scores.
     """
-
-    endpoint: str
-    name: str | None = None
-    version: int | None = None
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    timeout_s: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.endpoint, str) or not NAME.fullmatch(self.endpoint):
@@ -51,10 +33,9 @@ class Step:
         where = f"Step({self.endpoint!r})"
         if self.name is not None and not NAME.fullmatch(self.name):
             raise ValueError(f"{where} name={self.name!r}: use 1 to 63 of a-z, 0-9 and -, and do not start with -")
-        for option in ("version", "timeout_s"):
-            value = getattr(self, option)
-            if value is not None and not is_count(value):
-                raise ValueError(f"{where} {option}={value!r}: use a whole number of at least 1")
+        if self.version is not None and not (is_whole(self.version) and self.version >= 1):
+            raise ValueError(f"{where} version={self.version!r}: use a whole number of at least 1")
+        check_all(STEP_BOUNDS, self, f"{where} ")
         for label, threshold in self.thresholds.items():
             if not isinstance(label, str) or not is_share(threshold):
                 raise ValueError(
@@ -63,42 +44,21 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of a deploy, without options that are not given."""
-        return _given(
-            {
-                "name": self.name,
-                "endpoint": self.endpoint,
-                "version": self.version,
-                "thresholds": dict(self.thresholds) or None,
-                "timeout_s": self.timeout_s,
-            }
-        )
+        return _given(self)
 
 
 @dataclass(frozen=True)
-class JobRetry:
+class JobRetry(RetryFields):
     """When a failed job is retried. The number of attempts is `max_attempts` of `@endpoint`.
 
-    backoff_s: seconds before the first retry, doubled for each further one; default 1.
-    backoff_max_s: the longest pause in seconds; default 60.
-    jitter: the random share of each pause, from 0 to 1, so that jobs that failed together are retried at different
-        times; default 0.5.
-    on: the error codes to retry, e.g. "timeout" or "handler_error"; default: every code that can be retried.
+    The options are the members of `RetryFields`. The random part of a wait makes jobs that failed together retry at
+    different times.
     """
 
-    backoff_s: float | None = None
-    backoff_max_s: float | None = None
-    jitter: float | None = None
-    on: Sequence[str] | None = None
-
     def __post_init__(self) -> None:
-        for option in ("backoff_s", "backoff_max_s"):
-            value = getattr(self, option)
-            if value is not None and not (is_number(value) and value >= 0):
-                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds, 0 or more")
+        check_all(RETRY_BOUNDS, self, "JobRetry ")
         if self.backoff_s is not None and self.backoff_max_s is not None and self.backoff_s > self.backoff_max_s:
             raise ValueError(f"JobRetry backoff_s={self.backoff_s!r} is more than backoff_max_s={self.backoff_max_s!r}")
-        if self.jitter is not None and not is_share(self.jitter):
-            raise ValueError(f"JobRetry jitter={self.jitter!r}: use a number from 0 to 1")
         if isinstance(self.on, str):
             raise ValueError(f'JobRetry on={self.on!r}: use a list of error codes, e.g. ["timeout"]')
         if self.on is not None and not self.on:
@@ -111,14 +71,7 @@ class JobRetry:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of a deploy, without options that are not given."""
-        return _given(
-            {
-                "backoff_s": self.backoff_s,
-                "backoff_max_s": self.backoff_max_s,
-                "jitter": self.jitter,
-                "on": None if self.on is None else list(self.on),
-            }
-        )
+        return _given(self)
 
 
 def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
@@ -128,8 +81,6 @@ def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
     for step in steps:
         if not isinstance(step, Step):
             raise ValueError(f"{option}: {step!r} is not a Step; use Step({step!r})")
-    if len(steps) > STEPS_MAX:
-        raise ValueError(f"{option} has {len(steps)} steps; use at most {STEPS_MAX}")
     names = [step.name or step.endpoint for step in steps]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -137,12 +88,10 @@ def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
+def checked_warmup(option: str, inputs: Any) -> tuple[dict[str, Any], ...]:
     """Checks the inputs of `warmup`."""
     if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, Sequence):
         raise ValueError(f'warmup={inputs!r}: use a list of inputs, e.g. [{{"prompt": "warm up"}}]')
-    if len(inputs) > WARMUPS_MAX:
-        raise ValueError(f"warmup has {len(inputs)} inputs; use at most {WARMUPS_MAX}")
     for number, one in enumerate(inputs):
         if not isinstance(one, Mapping):
             raise ValueError(f"warmup[{number}]={one!r}: use a mapping from arguments to values")
@@ -155,12 +104,8 @@ def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
     return tuple(dict(one) for one in inputs)
 
 
-def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) -> None:
+def check_batching(max_batch_size: int, max_wait_ms: float, max_concurrency: int) -> None:
     """Checks the options of a batched handler."""
-    if max_batch_size > BATCH_SIZE_MAX:
-        raise ValueError(f"max_batch_size={max_batch_size!r}: use at most {BATCH_SIZE_MAX}")
-    if not is_number(max_wait_ms) or not 0 <= max_wait_ms <= BATCH_WAIT_MS_MAX:
-        raise ValueError(f"max_wait_ms={max_wait_ms!r}: use a number from 0 to {BATCH_WAIT_MS_MAX}")
     if max_wait_ms and max_batch_size == 1:
         raise ValueError(f"max_wait_ms={max_wait_ms!r}: it requires a max_batch_size above 1")
     if max_batch_size > 1 and max_concurrency > 1:
@@ -171,8 +116,6 @@ def checked_names(option: str, names: Any) -> tuple[str, ...]:
     """Checks the names of `gpu_models` or `regions`."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"{option}={names!r}: use a list of names")
-    if len(names) > NAMES_MAX:
-        raise ValueError(f"{option} has {len(names)} names; use at most {NAMES_MAX}")
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{option}: {name!r} is not a name")
@@ -192,30 +135,22 @@ def check_version(option: str, version: Any) -> None:
         raise ValueError(f'{option}={version!r}: use a string of two numbers, e.g. "8.0"')
 
 
-def check_one_of(option: str, value: Any, words: Sequence[str]) -> None:
-    if value is not None and value not in words:
-        raise ValueError(f"{option}={value!r}: use {', '.join(words)}")
-
-
-def check_at_most(option: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{option}={value!r}: use a whole number from {least} to {most}")
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def is_share(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
 
 
-def is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _given(options: Step | JobRetry) -> dict[str, Any]:
+    members = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: json_of(value) for name, value in members.items() if value is not None and value != {}}
 
 
-def _given(members: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
+def json_of(value: Any) -> Any:
+    """The JSON of an option: of a `Step`, a `JobRetry`, a mapping, or a list of them."""
+    if isinstance(value, (list, tuple)):
+        return [json_of(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.to_json() if isinstance(value, (Step, JobRetry)) else value
 
 
 for _public in (Step, JobRetry):

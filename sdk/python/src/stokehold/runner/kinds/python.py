@@ -45,13 +45,7 @@ def describe(where: str) -> dict[str, Any]:
         "name": options.name or default_name(target.value),
         "entry": target.entry,
         "kind": "python",
-        "options": {
-            "vram_gib": options.vram_gib,
-            "max_concurrency": options.max_concurrency,
-            "timeout_s": options.timeout_s,
-            "max_attempts": options.max_attempts,
-            **_policy(options),
-        },
+        "options": options.to_json(),
         "input_schema": inputs.schema,
         "output_schema": output_schema,
     }
@@ -139,39 +133,3 @@ def _only_endpoint(module: ModuleType, path: Path) -> str:
 def _listed(names: Iterable[str]) -> str:
     text = ", ".join(names)
     return f"several endpoints ({text})" if text else "no @endpoint"
-
-
-def _policy(options: Options) -> dict[str, Any]:
-    """The options that are set. The others are left out, so that an older API accepts the description."""
-    found: dict[str, Any] = {}
-    if options.before:
-        found["before"] = [step.to_json() for step in options.before]
-    if options.after:
-        found["after"] = [step.to_json() for step in options.after]
-    if options.retry is not None:
-        found["retry"] = options.retry.to_json()
-    demands: dict[str, Any] = {"gpus": options.gpus} if options.gpus > 1 else {}
-    demands |= {
-        name: list(value) if isinstance(value, tuple) else value
-        for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust", "min_sandbox")
-        if (value := getattr(options, name))
-    }
-    if demands:
-        found["demands"] = demands
-    if options.max_batch_size > 1:
-        found["max_batch_size"] = options.max_batch_size
-        found["max_wait_ms"] = options.max_wait_ms
-    if options.vram_fraction is not None:
-        found["vram_fraction"] = options.vram_fraction
-    for name in ("keep_warm_s", "min_warm"):
-        if value := getattr(options, name):
-            found[name] = value
-    if options.network:
-        found["network"] = True
-    if options.priority is not None:
-        found["priority"] = options.priority
-    if options.secrets:
-        found["secrets"] = list(options.secrets)
-    if options.warmup:
-        found["warmup"] = list(options.warmup)
-    return found
