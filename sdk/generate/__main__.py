@@ -11,13 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from generate import decorator, shapes
+from generate import decorator, reference, shapes
 from generate.python import Python
 from generate.schema import Document
+from generate.typescript import TypeScript
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "api/openapi.json"
 PYTHON = ROOT / "sdk/python/src/stokehold"
+REFERENCE = ROOT / "docs/reference"
+TYPESCRIPT = ROOT / "sdk/js/src/generated"
 
 
 def generate(document: Document) -> dict[Path, str]:
@@ -28,6 +31,10 @@ def generate(document: Document) -> dict[Path, str]:
     for module, text in {**python.modules(), "decorator": decorator.module(document, python)}.items():
         path = PYTHON / "_generated" / f"{module}.py"
         texts[path] = formatted(path, text)
+    for module, text in TypeScript(document).modules().items():
+        texts[TYPESCRIPT / f"{module}.ts"] = text
+    for page, text in reference.pages(document).items():
+        texts[REFERENCE / f"{page}.md"] = text
     return texts
 
 

@@ -10,8 +10,9 @@ from typing import Any
 _PREFIX = "#/components/schemas/"
 
 # A default in a description, e.g. "Default 600." or "default: the current one."
-_DEFAULT = re.compile(r"\b[Dd]efault:? (`[^`]*`|[^.;:,]+)")
-_DEFAULT_SENTENCE = re.compile(r"(?:^| )Default:? (`[^`]*`|[^.;:]+)\.$")
+_VALUE = r"(`[^`]*`(?=[.;:])|(?:[^.;:]|\.(?=\d))+)"
+_DEFAULT = re.compile(rf"\b[Dd]efault:? {_VALUE}")
+_DEFAULT_SENTENCE = re.compile(rf"(?:^| )Default:? {_VALUE}\.$")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,10 @@ class Field:
 
     def default_text(self) -> str:
         """The default as the schema or the description gives it, or an empty text."""
-        if self.default is not None:
+        if isinstance(self.default, bool):
             return f"`{str(self.default).lower()}`"
+        if isinstance(self.default, (int, float)):
+            return number(self.default)
         found = _DEFAULT.search(self.doc)
         return "" if found is None else found[1].strip()
 

@@ -22,11 +22,12 @@ WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("StepRun", "stage"): ("before", "after"),
     ("StepRun", "decision"): ("allow", "reject", "rewrite"),
 }
-# The same for the items of lists, by the name of the words in TypeScript.
-HOOK_EVENTS = {
-    ("Job", "webhook_events"): "JobHookEvent",
-    ("SubmitRequest", "webhook_events"): "JobHookEvent",
-    ("BatchRequest", "webhook_events"): '"batch.completed"',
+# The same for the items of lists. In Python they are plain text.
+JOB_EVENTS = Type("words", "JobHookEvent", ("job.started", "job.output", "job.progress", "job.completed"))
+ITEMS: Mapping[tuple[str, str], Type] = {
+    ("Job", "webhook_events"): JOB_EVENTS,
+    ("SubmitRequest", "webhook_events"): JOB_EVENTS,
+    ("BatchRequest", "webhook_events"): Type("words", words=("batch.completed",)),
 }
 
 
@@ -170,7 +171,7 @@ WEBHOOKS = (
 )
 FEEDBACK = (
     _same("Feedback"),
-    Shape("FeedbackLine", typescript="FeedbackExample", leaves_out=("*",)),
+    Shape("FeedbackLine", typescript="FeedbackExample", leaves_out=("result", "result_url")),
     Shape("VersionFeedback", "FeedbackStats", "FeedbackStats"),
 )
 LIMITS = (
@@ -282,6 +283,12 @@ def decorator_fields(document: Document) -> tuple[Field, ...]:
 def python_shape(schema: str) -> Shape | None:
     """The shape of a schema in Python."""
     return next((shape for shape in all_shapes() if shape.schema == schema and shape.python), None)
+
+
+def with_items(schema: str, one: Field) -> Field:
+    """A list with the words that its items can be."""
+    item = ITEMS.get((schema, one.name))
+    return one if item is None else replace(one, type=Type("list", item=item))
 
 
 def typescript_shape(schema: str) -> Shape | None:

@@ -1,5 +1,6 @@
 // The client: its settings, and a method for each call.
 
+import type { Endpoint } from "./generated/endpoints.js";
 import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
 import { env } from "./internal/env.js";
 import { Http } from "./internal/http.js";
@@ -10,7 +11,6 @@ import {
   listEndpoints,
   listVersions,
   setTraffic,
-  type Endpoint,
   type Traffic,
 } from "./resources/endpoints.js";
 import { upload, type FileRef, type UploadOptions } from "./resources/files.js";

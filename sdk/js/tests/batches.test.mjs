@@ -14,8 +14,8 @@ const COUNTS = { total: 4, invalid: 0, accepted: 4, succeeded: 0, failed: 0, can
 const batch = (state = "running", counts = {}) => ({
   id: "batch_1", endpoint: "embed", version: null, state, priority: "batch", on_invalid: "fail", format: "stokehold", metadata: {},
   counts: { ...COUNTS, ...counts }, created_at: "2026-11-21T05:50:00Z", started_at: null, ended_at: null, deadline_at: null,
-  eta_at: null, rate_per_s: null, errors: [], retry_of: null, results_url: null, errors_url: null, webhook: null,
-  budget_usd_micros: null, at_budget: null, spent_usd_micros: 0, budget_state: null, estimate: null, estimate_unknown: null,
+  eta_at: null, rate_per_s: null, errors: [], retry_of: null, results_url: "/v1/batches/batch_1/results", errors_url: "/v1/batches/batch_1/errors",
+  webhook: null, budget_usd_micros: null, at_budget: null, spent_usd_micros: 0, budget_state: null, estimate: null, estimate_unknown: null,
   estimate_error_pct: null, stop_reason: null,
 });
 

@@ -33,7 +33,7 @@
 //
 // If a signal is aborted, the call throws the reason of the signal, like `fetch`.
 
-import type { Failure, JobRecord } from "../resources/record.js";
+import type { Failure, JobRecord } from "../generated/jobs.js";
 
 /** The base class of all errors of the client. */
 export class StokeholdError extends Error {

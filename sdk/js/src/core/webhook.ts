@@ -1,8 +1,8 @@
 // Verifies that a request to your webhook is from your Stokehold: Standard Webhooks, symmetric signatures (`v1`).
 
+import type { Batch } from "../generated/batches.js";
+import type { JobHookEvent, JobRecord } from "../generated/jobs.js";
 import { hmacSha256 } from "../internal/crypto.js";
-import type { Batch } from "../resources/batch_record.js";
-import type { JobHookEvent, JobRecord } from "../resources/record.js";
 import { WebhookVerificationError } from "./error.js";
 
 /**

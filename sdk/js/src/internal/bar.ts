@@ -1,6 +1,6 @@
 // The progress bar of a batch: one line of a terminal.
 
-import type { Batch } from "../resources/batch_record.js";
+import type { Batch } from "../generated/batches.js";
 
 interface Terminal {
   isTTY?: boolean;

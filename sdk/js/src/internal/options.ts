@@ -12,3 +12,12 @@ export type Id = string | { readonly id: string };
 export function part(id: Id): string {
   return encodeURIComponent(typeof id === "string" ? id : id.id);
 }
+
+/** The given options, under their names in the API. */
+export function named(names: Readonly<Record<string, string>>, options: object): Record<string, unknown> {
+  const given = Object.entries(options).flatMap(([key, value]) => {
+    const name = names[key];
+    return name === undefined || value === undefined ? [] : [[name, value] as const];
+  });
+  return Object.fromEntries(given);
+}

@@ -4,14 +4,16 @@ import type { Http } from "./http.js";
 
 type Page<K extends string, R> = { [key in K]: R[] } & { next_cursor: string | null };
 
-/** Builds a query. Undefined members are left out; `metadata` becomes `metadata.K=V`. */
-export function query(
-  members: Record<string, string | number | undefined>,
-  metadata: Record<string, string> = {},
-): URLSearchParams {
+/** Builds a query. Undefined members are left out, lists are joined, and `metadata` becomes `metadata.K=V`. */
+export function query(members: Readonly<Record<string, unknown>>): URLSearchParams {
   const all = new URLSearchParams();
-  for (const [name, value] of Object.entries(members)) if (value !== undefined) all.set(name, String(value));
-  for (const [name, value] of Object.entries(metadata)) all.set(`metadata.${name}`, value);
+  for (const [name, value] of Object.entries(members)) {
+    if (name === "metadata" && typeof value === "object" && value !== null) {
+      for (const [key, text] of Object.entries(value)) all.set(`metadata.${key}`, String(text));
+    } else if (value !== undefined) {
+      all.set(name, Array.isArray(value) ? value.join(",") : String(value));
+    }
+  }
   return all;
 }
 

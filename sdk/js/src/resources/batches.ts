@@ -1,5 +1,8 @@
 // Batches: many jobs from one file of lines.
 
+import type { Batch, BatchState } from "../generated/batches.js";
+import type { BatchOptions } from "../generated/options.js";
+import { BATCH_OPTIONS } from "../generated/values.js";
 import { untilEnd } from "../core/poll.js";
 import { Bar } from "../internal/bar.js";
 import { uuid } from "../internal/crypto.js";
@@ -7,12 +10,11 @@ import { hasProcess } from "../internal/env.js";
 import type { Http } from "../internal/http.js";
 import { jsonl } from "../internal/jsonl.js";
 import { LinesBody, type LineSource } from "../internal/lines.js";
-import { part, type CallOptions, type Id } from "../internal/options.js";
+import { named, part, type CallOptions, type Id } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
 import { FileRef, hydrate, InputEncoder } from "./files.js";
 import type { WaitOptions } from "./job.js";
-import type { Batch, BatchError, BatchLine, BatchResult, BatchState } from "./batch_record.js";
-import type { Priority } from "./record.js";
+import type { BatchError, BatchLine, BatchResult } from "./batch_record.js";
 
 /** Lines: objects, strings of one line of JSON each, or bytes of JSON Lines. A single string contains all lines. */
 export type BatchLines =
@@ -32,35 +34,8 @@ export type BatchSource =
   | { inputKey: string; lines?: never; inputFile?: never };
 
 export type CreateBatchOptions = BatchSource &
+  BatchOptions &
   CallOptions & {
-    /** The endpoint that the lines run on. Leave it out if every line has its own. */
-    endpoint?: string;
-    /** The version of the endpoint that the lines run on. Default: the current version. */
-    version?: number;
-    /** The format of the lines. Default `auto`: detected from the first line. */
-    format?: "auto" | "stokehold" | "openai";
-    /** The priority of the jobs. Default `batch`. */
-    priority?: Priority;
-    /** `fail` (default) runs no job if a line is invalid; `skip` runs the valid lines. */
-    onInvalid?: "fail" | "skip";
-    /** Seconds within which all jobs must have ended; the rest expire. 1 to 2,592,000, default none. */
-    deadlineS?: number;
-    /** Seconds that one attempt may run. Default: those of the endpoint. */
-    timeoutS?: number;
-    /** The number of attempts of each job that may fail because of the handler. Default: that of the endpoint. */
-    maxAttempts?: number;
-    /** The most that all lines together may cost, in micro-dollars (millionths of a dollar). Default no limit. */
-    budgetUsdMicros?: number;
-    /**
-     * What to do when the budget is used up: `drain` (default) cancels jobs that have not started; `stop` also cancels
-     * running jobs.
-     */
-    atBudget?: "drain" | "stop";
-    /** Strings of your own, to find the batch by. */
-    metadata?: Record<string, string>;
-    /** An https URL that receives a signed request (see `verifyWebhook`) when the batch has ended. */
-    webhook?: string;
-    webhookEvents?: readonly "batch.completed"[];
     /** A second call with the same key and the same arguments, within 24 hours, returns the same batch. */
     idempotencyKey?: string;
   };
@@ -103,18 +78,17 @@ export class Batches {
    * and the same lines.
    */
   async create(options: CreateBatchOptions): Promise<Batch> {
-    const { lines, inputFile, inputKey, metadata, signal, idempotencyKey } = options;
-    const said = asked(options);
+    const { lines, inputFile, inputKey, signal, idempotencyKey } = options;
+    const given = named(BATCH_OPTIONS, options);
     if (lines === undefined) {
-      const from = { input_file: fileId(inputFile), input_key: inputKey };
-      const body = { ...said, ...from, metadata, webhook_events: options.webhookEvents };
+      const body = { ...given, input_file: fileId(inputFile), input_key: inputKey };
       return this.#http.post("/v1/batches", JSON.stringify(body), { signal }, idempotencyKey);
     }
     const encoder = new InputEncoder(this.#http, signal);
     const source = new LinesBody(lines as LineSource, (line) => encoder.encode(line));
     const body = hasProcess() ? source : await source.blob();
     const holdS = ACCEPT_S + (body instanceof Blob ? Math.ceil(body.size / BLOB_BYTES_PER_S) : 0);
-    const path = `/v1/batches?${query({ ...said, webhook_events: options.webhookEvents?.join(",") }, metadata)}`;
+    const path = `/v1/batches?${query(given)}`;
     const headers = { "content-type": "application/jsonl" };
     return this.#http.post(path, body, { signal, headers, holdS }, idempotencyKey ?? (await uuid()));
   }
@@ -186,22 +160,6 @@ export class Batches {
 /** Whether the batch has ended. An ended batch never changes its state. */
 function hasEnded({ state }: Batch): boolean {
   return state === "completed" || state === "failed" || state === "cancelled" || state === "expired";
-}
-
-function asked(options: CreateBatchOptions): Record<string, string | number | undefined> {
-  return {
-    endpoint: options.endpoint,
-    version: options.version,
-    format: options.format,
-    priority: options.priority,
-    on_invalid: options.onInvalid,
-    deadline_s: options.deadlineS,
-    timeout_s: options.timeoutS,
-    max_attempts: options.maxAttempts,
-    budget_usd_micros: options.budgetUsdMicros,
-    at_budget: options.atBudget,
-    webhook: options.webhook,
-  };
 }
 
 function fileId(file: string | FileRef | undefined): string | undefined {

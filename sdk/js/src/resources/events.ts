@@ -1,5 +1,6 @@
 // The event stream of a job, resumed after a lost connection.
 
+import type { JobRecord, JobState } from "../generated/jobs.js";
 import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
 import { retryDelayMs } from "../core/retry.js";
 import { transportError, type Http } from "../internal/http.js";
@@ -8,7 +9,6 @@ import { pause, Silence } from "../internal/signal.js";
 import { SseParser, type Message } from "../internal/sse.js";
 import { textOf } from "../internal/text.js";
 import { hydrate } from "./files.js";
-import type { JobRecord, JobState } from "./record.js";
 
 /**
  * An event of a job.

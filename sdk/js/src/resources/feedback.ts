@@ -1,51 +1,12 @@
 // Feedback: ratings of results.
 
+import type { Feedback, FeedbackExample, FeedbackStats } from "../generated/feedback.js";
+import type { Rating } from "../generated/options.js";
+import { RATING } from "../generated/values.js";
 import type { Http } from "../internal/http.js";
 import { jsonl } from "../internal/jsonl.js";
-import { part, type CallOptions } from "../internal/options.js";
+import { named, part, type CallOptions } from "../internal/options.js";
 import { query } from "../internal/page.js";
-
-/** A rating of a result. At least one member is required. */
-export interface Rating {
-  accepted?: boolean;
-  /** From 1 to 5. */
-  score?: number;
-  /** 1 to 20 strings. */
-  labels?: readonly string[];
-  /** At most 2,000 characters. */
-  comment?: string;
-}
-
-/** The rating of the result of a job. `score` is from 1 to 5. Members have the names of the API. */
-export interface Feedback {
-  job_id: string;
-  endpoint: string;
-  version: number;
-  accepted: boolean | null;
-  score: number | null;
-  labels: string[];
-  comment: string | null;
-  at: string;
-}
-
-/** The ratings of a version of an endpoint. */
-export interface FeedbackStats {
-  endpoint: string;
-  version: number;
-  rated: number;
-  accepted: number;
-  /** The share, from 0 to 1, of accepted results among those that were accepted or not; null if there are none. */
-  success_rate: number | null;
-  /** From 1 to 5; null if there is no score. */
-  mean_score: number | null;
-}
-
-/** A rated job with its input and its result. A job with a large result has `result_url` instead. */
-export interface FeedbackExample extends Feedback {
-  input: unknown;
-  result?: unknown;
-  result_url?: string;
-}
 
 export interface FeedbackExportOptions extends CallOptions {
   endpoint?: string;
@@ -81,7 +42,6 @@ export class FeedbackResource {
 }
 
 export async function rateJob(http: Http, id: string, rating: Rating, { signal }: CallOptions): Promise<Feedback> {
-  const { accepted, score, labels, comment } = rating;
-  const body = JSON.stringify({ accepted, score, labels, comment });
+  const body = JSON.stringify(named(RATING, rating));
   return http.post<Feedback>(`/v1/jobs/${part(id)}/feedback`, body, { signal });
 }

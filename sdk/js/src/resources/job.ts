@@ -1,22 +1,16 @@
 // A job: its state, result, events, retry and rating.
 
+import type { Feedback } from "../generated/feedback.js";
+import type { Attempt, Failure, JobRecord, JobState, JobStep, Progress, Timing } from "../generated/jobs.js";
+import type { Rating } from "../generated/options.js";
 import { jobError } from "../core/error.js";
 import { untilEnd } from "../core/poll.js";
 import type { Http } from "../internal/http.js";
 import { part, type CallOptions } from "../internal/options.js";
 import { follow, type JobEvent } from "./events.js";
-import { rateJob, type Feedback, type Rating } from "./feedback.js";
+import { rateJob } from "./feedback.js";
 import { hydrate } from "./files.js";
-import {
-  isTerminal,
-  type Attempt,
-  type Failure,
-  type JobRecord,
-  type JobState,
-  type JobStep,
-  type Progress,
-  type Timing,
-} from "./record.js";
+import { isTerminal } from "./record.js";
 
 export interface WaitOptions extends CallOptions {
   /** Seconds after which the call throws `WaitTimeout`; the job or batch continues. Default: no limit. */

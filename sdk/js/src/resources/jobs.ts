@@ -1,26 +1,15 @@
 // Jobs: submit, find, retry and cancel, one or many at a time.
 
+import type { Feedback } from "../generated/feedback.js";
+import type { JobRecord, RetriedJob } from "../generated/jobs.js";
+import type { JobFilter, Rating } from "../generated/options.js";
+import { JOB_FILTER } from "../generated/values.js";
 import type { Http } from "../internal/http.js";
-import type { CallOptions } from "../internal/options.js";
+import { named, type CallOptions } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
 import { cancelJob, Job, jobPath, retryJob } from "./job.js";
-import { rateJob, type Feedback, type Rating } from "./feedback.js";
-import type { JobRecord, JobState, Priority } from "./record.js";
+import { rateJob } from "./feedback.js";
 import { submit, submitMany, type SubmitManyOptions, type SubmitOptions } from "./submit.js";
-
-/** Selects the jobs that match every given member. */
-export interface JobFilter {
-  state?: JobState;
-  endpoint?: string;
-  /** The id of a batch. */
-  batch?: string;
-  /** The id of a schedule. */
-  schedule?: string;
-  priority?: Priority;
-  /** The error code of a failed job, e.g. "timeout". */
-  errorCode?: string;
-  metadata?: Record<string, string>;
-}
 
 export interface ListOptions extends JobFilter, CallOptions {
   /** The number of jobs in a page, 1 to 100. Default 100. */
@@ -32,12 +21,6 @@ export interface DeadLettersOptions extends CallOptions {
   errorCode?: string;
   /** The number of jobs in a page, 1 to 100. Default 100. */
   pageSize?: number;
-}
-
-/** A job that was retried, and its new job. Members have the names of the API. */
-export interface RetriedJob {
-  id: string;
-  new_id: string;
 }
 
 /** The most jobs that one request retries or cancels. */
@@ -74,8 +57,8 @@ export class Jobs {
 
   /** Lists jobs, newest first, fetched page by page. */
   async *list(options: ListOptions = {}): AsyncGenerator<Job, void, void> {
-    const { metadata, pageSize = 100, signal, ...filter } = options;
-    yield* this.#list("/v1/jobs", query({ limit: pageSize, ...asked(filter) }, metadata), signal);
+    const { pageSize = 100, signal } = options;
+    yield* this.#list("/v1/jobs", query({ limit: pageSize, ...named(JOB_FILTER, options) }), signal);
   }
 
   /** Lists jobs that failed or expired and have not been retried, newest first, fetched page by page. */
@@ -150,12 +133,7 @@ export class Jobs {
 
   /** Sends one request. Each has its own idempotency key, because the same filter selects other jobs the next time. */
   #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined, options = {}): Promise<T> {
-    const body = { filter: { ...asked(filter), metadata: filter.metadata }, limit: MANY_MAX, ...options };
+    const body = { filter: named(JOB_FILTER, filter), limit: MANY_MAX, ...options };
     return this.#http.post<T>(`/v1/jobs/${verb}`, JSON.stringify(body), { signal });
   }
-}
-
-function asked(filter: JobFilter): Record<string, string | undefined> {
-  const { state, endpoint, batch, schedule, priority, errorCode } = filter;
-  return { state, endpoint, batch, schedule, priority, error_code: errorCode };
 }

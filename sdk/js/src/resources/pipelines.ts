@@ -1,5 +1,6 @@
 // Pipelines: jobs that use each other's results, sent as one request.
 
+import type { JobOptions } from "../generated/options.js";
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
 import type { CallOptions } from "../internal/options.js";
@@ -13,7 +14,6 @@ import {
   request,
   sendBulk,
   type Dependency,
-  type JobOptions,
   type SubmitManyOptions,
 } from "./submit.js";
 

@@ -1,13 +1,13 @@
 // Schedules: jobs submitted at set times.
 
+import type { JobOptions, ScheduleTiming } from "../generated/options.js";
+import type { Schedule } from "../generated/schedules.js";
+import { SCHEDULE_TIMING } from "../generated/values.js";
 import type { Http } from "../internal/http.js";
-import { part, type CallOptions, type Id } from "../internal/options.js";
+import { named, part, type CallOptions, type Id } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
 import { InputEncoder } from "./files.js";
-import { request, type JobOptions } from "./submit.js";
-
-/** What to do about missed times: submit no job, one job for all of them, or a job for each. */
-export type Missed = "skip" | "run_once" | "run_all";
+import { request } from "./submit.js";
 
 /** The job that a schedule submits. */
 export interface ScheduledJob extends JobOptions {
@@ -16,41 +16,11 @@ export interface ScheduledJob extends JobOptions {
   input?: unknown;
 }
 
-export interface CreateScheduleOptions extends CallOptions {
-  name?: string;
+/** `cron` and `job` are required. */
+export interface CreateScheduleOptions extends ScheduleTiming, CallOptions {
   /** Five fields (minute, hour, day, month, weekday), or six with seconds first. */
   cron: string;
-  /** The IANA name, e.g. "Europe/Paris". Default `UTC`. */
-  timeZone?: string;
-  /** What to do about times at which no job could be submitted. Default `run_once`. */
-  missed?: Missed;
-  /** A time is missed if it is more than this many seconds ago. Default 60. */
-  graceS?: number;
-  /** Whether the schedule starts paused. */
-  paused?: boolean;
   job: ScheduledJob;
-}
-
-/** A schedule, as the API returns it. Members have the names of the API. */
-export interface Schedule {
-  id: string;
-  name: string | null;
-  cron: string;
-  time_zone: string;
-  missed: Missed;
-  grace_s: number;
-  paused: boolean;
-  /** The time of its next job; null while it is paused. */
-  next_at: string | null;
-  last_at: string | null;
-  last_job_id: string | null;
-  /** Why its last job could not be submitted, as `code: what to change`; null if it was submitted. */
-  last_error: string | null;
-  /** The number of jobs that it has submitted. */
-  ticks: number;
-  created_at: string;
-  /** The job that it submits: endpoint, input and options. */
-  job: Record<string, unknown>;
 }
 
 export interface ListSchedulesOptions extends CallOptions {
@@ -69,16 +39,8 @@ export class Schedules {
 
   /** Creates a schedule, which submits a job at each time that matches `cron`. */
   async create({ job, signal, ...options }: CreateScheduleOptions): Promise<Schedule> {
-    const { endpoint, input, ...said } = job;
-    const body = {
-      name: options.name,
-      cron: options.cron,
-      time_zone: options.timeZone,
-      missed: options.missed,
-      grace_s: options.graceS,
-      paused: options.paused,
-      job: request(endpoint, input, said),
-    };
+    const { endpoint, input, ...jobOptions } = job;
+    const body = { ...named(SCHEDULE_TIMING, options), job: request(endpoint, input, jobOptions) };
     return this.#http.post("/v1/schedules", await new InputEncoder(this.#http, signal).encode(body), { signal });
   }
 

@@ -1,46 +1,19 @@
 // Submits one job or many.
 
+import type { JobDependency, JobRecord } from "../generated/jobs.js";
+import type { JobOptions } from "../generated/options.js";
+import { JOB_OPTIONS } from "../generated/values.js";
 import { PartlySubmitted } from "../core/error.js";
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
-import type { CallOptions, Id } from "../internal/options.js";
+import { named, type CallOptions, type Id } from "../internal/options.js";
 import { callHeaders } from "../internal/trace.js";
 import { InputEncoder } from "./files.js";
 import { Job } from "./job.js";
-import { acceptedRecord, type JobDependency, type JobHookEvent, type JobRecord, type Priority } from "./record.js";
+import { acceptedRecord } from "./record.js";
 
 /** A job to depend on. It must succeed first, or with `on: "completion"` only end. */
 export type Dependency = Id | { job: Id; on?: JobDependency["on"] };
-
-/** How a job is run. An option that is missing has the default of the endpoint or of the API. */
-export interface JobOptions {
-  /** The version of the endpoint. Default: the one that is current when the job is submitted. */
-  version?: number;
-  /** Default `standard`. */
-  priority?: Priority;
-  /** Seconds that one attempt may run. Default: those of the endpoint. */
-  timeoutS?: number;
-  /** Seconds after submit by which the job must have started, or it expires. 1 to 2,592,000, default none. */
-  queueTimeoutS?: number;
-  /** Seconds after submit by which the job must have ended, or it expires. 1 to 2,592,000, default none. */
-  deadlineS?: number;
-  /**
-   * Seconds for which the record of the job stays quick to read after its end. 60 to 2,592,000, default that of the
-   * API.
-   */
-  retentionS?: number;
-  /** The number of attempts that may fail because of the handler. Default: that of the endpoint. */
-  maxAttempts?: number;
-  /** At most `concurrencyMax` (1 to 10,000, default 1) of the jobs with this key run at once. */
-  concurrencyKey?: string;
-  concurrencyMax?: number;
-  /** Strings of your own, to find the job by. */
-  metadata?: Record<string, string>;
-  /** An https URL that receives the events of the job, signed (see `verifyWebhook`). */
-  webhook?: string;
-  /** The events to send. Default: `["job.completed"]`. */
-  webhookEvents?: readonly JobHookEvent[];
-}
 
 export interface SubmitManyOptions extends JobOptions, CallOptions {
   /** The earliest time to start at. */
@@ -114,7 +87,7 @@ export async function sendBulk(
 export function accepted(http: Http, id: string, endpoint: string, options: SubmitManyOptions): Job {
   const { priority, runAfter, dependsOn = [] } = options;
   const startsAt = runAfter?.toISOString() ?? null;
-  return new Job(http, acceptedRecord(id, endpoint, { priority, runAfter: startsAt, dependsOn: dependsOn.map(named) }));
+  return new Job(http, acceptedRecord(id, endpoint, { priority, runAfter: startsAt, dependsOn: dependsOn.map(dependency) }));
 }
 
 /** The body of a submit. */
@@ -122,27 +95,16 @@ export function request(endpoint: string, input: unknown, options: SubmitManyOpt
   return {
     endpoint,
     input: input ?? null,
-    version: options.version,
-    priority: options.priority,
-    timeout_s: options.timeoutS,
-    queue_timeout_s: options.queueTimeoutS,
-    deadline_s: options.deadlineS,
-    retention_s: options.retentionS,
-    max_attempts: options.maxAttempts,
+    ...named(JOB_OPTIONS, options),
     run_after: options.runAfter?.toISOString(),
-    concurrency_key: options.concurrencyKey,
-    concurrency_max: options.concurrencyMax,
-    depends_on: options.dependsOn?.map(named),
-    metadata: options.metadata,
-    webhook: options.webhook,
-    webhook_events: options.webhookEvents,
+    depends_on: options.dependsOn?.map(dependency),
   };
 }
 
-function named(dependency: Dependency): JobDependency {
-  if (typeof dependency === "string") return { job: dependency, on: "success" };
-  if ("id" in dependency) return { job: dependency.id, on: "success" };
-  const { job, on = "success" } = dependency;
+function dependency(given: Dependency): JobDependency {
+  if (typeof given === "string") return { job: given, on: "success" };
+  if ("id" in given) return { job: given.id, on: "success" };
+  const { job, on = "success" } = given;
   return { job: typeof job === "string" ? job : job.id, on };
 }
 

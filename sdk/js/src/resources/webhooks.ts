@@ -1,41 +1,9 @@
 // Webhooks: the signing secret and the deliveries. See also `verifyWebhook`.
 
+import type { Delivery, DeliveryState, WebhookSecret } from "../generated/webhooks.js";
 import type { Http } from "../internal/http.js";
 import { part, type CallOptions, type Id } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
-
-/** The secret that signs deliveries. Members have the names of the API. */
-export interface WebhookSecret {
-  secret: string;
-  /** The previous secret. Until `previous_until`, deliveries are also signed with it; null if there is none. */
-  previous: string | null;
-  previous_until: string | null;
-}
-
-/** A request to a webhook. */
-export interface DeliveryTry {
-  at: string;
-  /** The status of the response; null if there was none. */
-  status: number | null;
-  error: string | null;
-  duration_ms: number;
-}
-
-/** `exhausted`: every try failed. `disabled`: the receiver responded with 410. */
-export type DeliveryState = "pending" | "delivered" | "exhausted" | "disabled";
-
-/** A message to a webhook. `id` is its `webhook-id`, which is the same for every try and replay. */
-export interface Delivery {
-  id: string;
-  event: string;
-  url: string;
-  job_id: string | null;
-  batch_id: string | null;
-  state: DeliveryState;
-  created_at: string;
-  next_try_at: string | null;
-  tries: DeliveryTry[];
-}
 
 export interface DeliveriesOptions extends CallOptions {
   /** The id of a job. */

@@ -1,0 +1,177 @@
+// Generated from api/openapi.json by `make models`; do not edit.
+// The options of the calls.
+
+import type { AtBudget, LineFormat, OnInvalid } from "./batches.js";
+import type { JobHookEvent, JobState, Priority } from "./jobs.js";
+import type { Missed } from "./schedules.js";
+
+/** How a job is run. An option that is missing has the default of the endpoint or of the API. */
+export interface JobOptions {
+  /** At most `concurrency_max` of your jobs with the same key run concurrently. 1 to 255 characters. */
+  concurrencyKey?: string;
+  /** The limit for `concurrency_key`. 1 to 10,000. Default 1. */
+  concurrencyMax?: number;
+  /** The job expires if it has not ended this many seconds after the submit. 1 to 2,592,000. */
+  deadlineS?: number;
+  /** How many attempts may fail because of the handler. 1 to 100. Default: the endpoint's. */
+  maxAttempts?: number;
+  /** Your own labels, up to 32, to list jobs by. */
+  metadata?: Record<string, string>;
+  /** The job's priority. Default: the endpoint's, else `standard`. */
+  priority?: Priority;
+  /** The job expires if it has not started this many seconds after the submit. 1 to 2,592,000. */
+  queueTimeoutS?: number;
+  /**
+   * How many seconds after its end the job stays in the queue's memory before it moves to the archive. 60 to 2,592,000.
+   * Default: the server's.
+   */
+  retentionS?: number;
+  /** The longest that one attempt may run, seconds. 1 to 604,800. Default: the endpoint's. */
+  timeoutS?: number;
+  /** The endpoint's version; default: the current one. At least 1. */
+  version?: number;
+  /** An https URL that receives events of the job. */
+  webhook?: string;
+  /** The events to send. Default `["job.completed"]`. */
+  webhookEvents?: readonly JobHookEvent[];
+}
+
+/** Selects the jobs that match every given member. */
+export interface JobFilter {
+  /** Only lines of this batch. */
+  batch?: string;
+  /** Only jobs of this endpoint. */
+  endpoint?: string;
+  /** Only jobs that failed with this error code. */
+  errorCode?: string;
+  /** Only jobs with all of these labels. */
+  metadata?: Record<string, string>;
+  /** Only jobs of this priority. */
+  priority?: Priority;
+  /** Only jobs of this schedule. */
+  schedule?: string;
+  /** Only jobs in this state. */
+  state?: JobState;
+}
+
+/** How a batch is run. An option that is missing has the default of the endpoint or of the API. */
+export interface BatchOptions {
+  /**
+   * What happens when the budget is reached: lines that have not started are cancelled (`drain`, the default), or
+   * running lines as well (`stop`).
+   */
+  atBudget?: AtBudget;
+  /**
+   * The budget of all lines together, micro-dollars. Lines that are already running when it is reached add to the cost.
+   * At least 1.
+   */
+  budgetUsdMicros?: number;
+  /** Seconds until the batch must have ended; lines that are left then expire. 1 to 2,592,000. */
+  deadlineS?: number;
+  /** The endpoint of lines that name none. */
+  endpoint?: string;
+  /** The format of the lines. Default `auto`: detected per line. */
+  format?: LineFormat;
+  /** How many attempts of a line may fail because of the handler. 1 to 100. Default: the endpoint's. */
+  maxAttempts?: number;
+  /** Your own labels for the batch as a whole: up to 32. */
+  metadata?: Record<string, string>;
+  /** What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`). */
+  onInvalid?: OnInvalid;
+  /** The priority of the jobs. Default `batch`. */
+  priority?: Priority;
+  /** The longest that one attempt of a line may run, seconds. 1 to 604,800. Default: the endpoint's. */
+  timeoutS?: number;
+  /** The version of `endpoint`. At least 1. Default: the version that is current while the batch validates. */
+  version?: number;
+  /** An https URL that receives an event when the batch ends. */
+  webhook?: string;
+  /** The events to send. `batch.completed` is the only one and the default. */
+  webhookEvents?: readonly "batch.completed"[];
+}
+
+/** When a schedule submits its job. An option that is missing has the default of the endpoint or of the API. */
+export interface ScheduleTiming {
+  /** Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second. */
+  cron?: string;
+  /** Seconds after which a tick counts as missed; 1 to 604800, default 60. */
+  graceS?: number;
+  /** What to do with missed ticks: those later than `grace_s`. Default `run_once`. */
+  missed?: Missed;
+  /** Your own name for the schedule, up to 255 characters. Names need not be unique. */
+  name?: string;
+  /** Create the schedule paused. */
+  paused?: boolean;
+  /** The IANA time zone, e.g. `Europe/Berlin`. Default `UTC`. */
+  timeZone?: string;
+}
+
+/** A rating of a result. At least one member is required. */
+export interface Rating {
+  /** Whether the result was useful. */
+  accepted?: boolean;
+  /** At most 2,000 characters. */
+  comment?: string;
+  /** 1 to 20 labels of 1 to 100 characters each. */
+  labels?: readonly string[];
+  /** 1 to 5; 5 is best. */
+  score?: number;
+}
+
+/** Limits to set. A member that is missing or null means no limit. */
+export interface LimitsOptions {
+  /**
+   * What happens when the budget is reached. With `drain`, the default, nothing more starts before midnight; with
+   * `stop`, running jobs also return to the front of their queue and start again after midnight.
+   */
+  atBudget?: AtBudget | null;
+  /**
+   * The daily budget (UTC) for running and loading, micro-dollars. Jobs that are already running when it is reached add
+   * to the cost.
+   */
+  budgetUsdMicrosPerDay?: number | null;
+  /** Jobs that have not ended; a submit beyond this is refused with `quota_exceeded`. */
+  maxOpen?: number | null;
+  /** Jobs that run concurrently; 0 stops every start. */
+  maxRunning?: number | null;
+  /** Starts per minute; the burst is one second's worth, at least one. */
+  startsPerMinute?: number | null;
+}
+
+/** Limits to set. A member that is missing or null means no limit. */
+export interface TenantLimitsOptions {
+  /**
+   * What happens when the budget is reached. With `drain`, the default, nothing more starts before midnight; with
+   * `stop`, running jobs also return to the front of their queue and start again after midnight.
+   */
+  atBudget?: AtBudget | null;
+  /**
+   * The daily budget (UTC) for running and loading, micro-dollars. Jobs that are already running when it is reached add
+   * to the cost.
+   */
+  budgetUsdMicrosPerDay?: number | null;
+  /**
+   * Bytes of the queue's memory for the tenant's jobs, including ended ones until they move to the archive; a submit
+   * beyond this is refused with `quota_exceeded`, and lines of batches wait. Absent: no limit until 60 % of the memory
+   * is in use, then a fifth of it. Tenants only.
+   */
+  maxMemoryBytes?: number | null;
+  /** Jobs that have not ended; a submit beyond this is refused with `quota_exceeded`. */
+  maxOpen?: number | null;
+  /** Jobs that run concurrently; 0 stops every start. */
+  maxRunning?: number | null;
+  /**
+   * Bytes of uploaded files, packages and weights; an upload beyond this is refused with `storage_exceeded`. Tenants
+   * only.
+   */
+  maxStorageBytes?: number | null;
+  /**
+   * Requests per minute to each replica of the API; the burst is ten seconds' worth. Requests beyond this are refused
+   * with `rate_limited`. Tenants only.
+   */
+  requestsPerMinute?: number | null;
+  /** Starts per minute; the burst is one second's worth, at least one. */
+  startsPerMinute?: number | null;
+  /** The share of the machines relative to other tenants, 0.01 to 1,000; default 1. Tenants only. */
+  weight?: number | null;
+}
