@@ -328,7 +328,7 @@ def main() -> None:
         elif not path.exists() or path.read_text(encoding="utf-8") != source:
             stale.append(str(path.relative_to(ROOT)))
     if stale:
-        raise SystemExit(f"out of date with api/openapi.json: {', '.join(stale)}; run python3 crates/client/generate.py")
+        raise SystemExit(f"out of date with api/openapi.json: {', '.join(stale)}; run `make models`")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 """
 HEADER = "# Generated from api/openapi.json by `make models`; do not edit."
 
-_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "time": "datetime", "any": "Any"}
+_PLAIN = {
+    "string": "str",
+    "strings": "str | Sequence[str]",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "time": "datetime",
+    "any": "Any",
+}
 _EMPTY = {"string": '""', "integer": "0", "number": "0.0"}
 
 # What the SDK takes for objects of the API.

@@ -19,7 +19,8 @@ _DEFAULT_SENTENCE = re.compile(rf"(?:^| )Default:? {_VALUE}\.$")
 class Type:
     """The type of a value.
 
-    kind: string, time, integer, number, boolean, any, words (one of `words`), list or map (of `item`), or object.
+    kind: string, strings (one or a list), time, integer, number, boolean, any, words (one of `words`), list or map
+        (of `item`), or object.
     ref: the name of the schema of an object, or of words that have a name.
     """
 

@@ -203,6 +203,9 @@ class Options:
     skip: members that are arguments of their own, or that the SDK sets.
     python_skip, typescript_skip: the same in one SDK.
     takes_null: whether the options of TypeScript can be null.
+    except_described: leaves out members whose description contains this text.
+    flat: a schema whose members are options too.
+    more: options that the API does not have.
     """
 
     schema: str
@@ -214,17 +217,42 @@ class Options:
     typescript_skip: tuple[str, ...] = ()
     takes_null: bool = False
     except_described: str = ""
+    flat: str = ""
+    more: tuple[Field, ...] = ()
 
-    def read(self, document: Document, *more: str) -> Object:
-        whole = document.object(self.schema).without(*self.skip, *more)
-        fields = (one for one in whole.fields if not self.except_described or self.except_described not in one.doc)
-        return replace(whole, fields=tuple(fields))
+    def read(self, document: Document, *skip: str) -> Object:
+        whole = document.object(self.schema).without(*self.skip, *skip)
+        fields = (*self.more, *whole.fields, *(document.object(self.flat).fields if self.flat else ()))
+        if self.except_described:
+            fields = tuple(one for one in fields if self.except_described not in one.doc)
+        return replace(whole, fields=fields)
 
 
 # What the SDK takes from the folder that is deployed.
 PACKAGED = (
     *("package_sha256", "package_size_bytes", "entry", "requirements_lock", "python", "runner"),
     *("input_schema", "output_schema"),
+)
+
+
+def _of_folder(name: str, type_: Type, doc: str) -> Field:
+    return Field(name, type_, doc, is_required=False, is_nullable=True)
+
+
+# The members of `stoke.toml` that a deploy turns into those of `PACKAGED`.
+FOLDER = (
+    _of_folder("kind", Type("words", words=("python", "cog", "runpod", "server", "command")), "What runs the jobs."),
+    _of_folder("handler", Type("string"), "The handler in the folder, e.g. `main.py:Greet`, or a script of RunPod."),
+    _of_folder("command", Type("list", item=Type("string")), "Program and arguments of a server or a command."),
+    _of_folder("server", Type("map", item=Type("any")), "`ready_path`, `path` and `port` of a server."),
+    _of_folder("requirements", Type("strings"), "The name of a requirements file, or a list of requirements."),
+    _of_folder("input_schema", Type("string"), "The name of the JSON Schema file of the input."),
+    _of_folder("output_schema", Type("string"), "The name of the JSON Schema file of the result."),
+    _of_folder(
+        "weights",
+        Type("list", item=Type("map", item=Type("string"))),
+        "Files for the folder `STOKE_WEIGHTS`, each with `source` and optionally `path` and `sha256`.",
+    ),
 )
 
 _MISSING = "An option that is missing has the default of the endpoint or of the API."
@@ -259,9 +287,13 @@ OPTIONS = (
     Options("FeedbackRequest", "A rating of a result. At least one member is required.", "Rating", "Rating"),
     Options(
         "DeployRequest",
-        "How the jobs of an endpoint are run. Options that are given replace those of the handler.",
+        "Options of a version of an endpoint, as in `stoke.toml`. An option that is missing or None has the value in "
+        "`stoke.toml`, else that of `@endpoint`, else the default. `env` is merged with that in `stoke.toml`; any "
+        "other option replaces what is there. Paths are relative to the folder.",
         "DeployOptions",
-        skip=("name", *PACKAGED),
+        skip=("name", "demands", "weights", "traffic_percent", *PACKAGED),
+        flat="Demands",
+        more=FOLDER,
     ),
     Options("Limits", _LIMITS, typescript="LimitsOptions", takes_null=True, except_described="enants only"),
     Options("Limits", _LIMITS, typescript="TenantLimitsOptions", takes_null=True),

@@ -9,7 +9,6 @@ use super::request::{self, DeployRequest};
 use super::view::VersionView;
 use super::{packages, traffic, weights};
 use crate::error::{Code, Problem, ProblemBody};
-use crate::names;
 use crate::secrets::routes as secrets;
 use crate::server::json::Json;
 use crate::state::App;

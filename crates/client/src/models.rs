@@ -28,11 +28,11 @@ pub struct Attempt {
     pub attempt: u32,
     /// The cost; null if the worker's price is not known.
     pub cost_usd_micros: Option<u64>,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     pub ended_at: Option<String>,
     /// Why it failed.
     pub error: Option<JobError>,
-    /// RFC 3339.
+    /// When it started, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub started_at: String,
     /// The outcome of the attempt, or that it is still running.
@@ -75,12 +75,12 @@ pub struct Batch {
     /// The number of lines in each state.
     #[serde(default, deserialize_with = "or_empty")]
     pub counts: BatchCounts,
-    /// RFC 3339.
+    /// When it was created, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
     /// When lines that have not ended expire, RFC 3339.
     pub deadline_at: Option<String>,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     pub ended_at: Option<String>,
     /// The endpoint of lines that name none.
     pub endpoint: Option<String>,
@@ -146,13 +146,13 @@ pub struct BatchCounts {
     /// Valid lines.
     #[serde(default, deserialize_with = "or_empty")]
     pub accepted: u64,
-    /// As in the document.
+    /// Lines whose job was cancelled.
     #[serde(default, deserialize_with = "or_empty")]
     pub cancelled: u64,
-    /// As in the document.
+    /// Lines whose job expired.
     #[serde(default, deserialize_with = "or_empty")]
     pub expired: u64,
-    /// As in the document.
+    /// Lines whose job failed.
     #[serde(default, deserialize_with = "or_empty")]
     pub failed: u64,
     /// Invalid lines.
@@ -164,7 +164,7 @@ pub struct BatchCounts {
     /// Open lines that are running now.
     #[serde(default, deserialize_with = "or_empty")]
     pub running: u64,
-    /// As in the document.
+    /// Lines whose job succeeded.
     #[serde(default, deserialize_with = "or_empty")]
     pub succeeded: u64,
     /// Lines read so far; grows while the batch validates.
@@ -447,7 +447,7 @@ pub struct EndpointVersion {
     pub allow_pickle: Option<bool>,
     /// As in the document.
     pub before: Option<Vec<Step>>,
-    /// RFC 3339.
+    /// When it was deployed, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
     /// As in the document.
@@ -724,7 +724,7 @@ pub struct Job {
     pub cost: Option<JobCost>,
     /// The cost so far, including its steps; null if the workers' prices are not known.
     pub cost_usd_micros: Option<u64>,
-    /// RFC 3339.
+    /// When it was submitted, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
     /// The line's `custom_id`.
@@ -734,7 +734,7 @@ pub struct Job {
     /// The jobs that it waits for or has waited for.
     #[serde(default, deserialize_with = "or_empty")]
     pub depends_on: Vec<Dependency>,
-    /// RFC 3339, once it has ended.
+    /// When it ended, RFC 3339; null until then.
     pub ended_at: Option<String>,
     /// The endpoint it runs on.
     #[serde(default, deserialize_with = "or_empty")]
@@ -811,7 +811,7 @@ pub struct JobCost {
     /// The cost of its runs, at the instances' prices.
     #[serde(default, deserialize_with = "or_empty")]
     pub run_usd_micros: u64,
-    /// As in the document.
+    /// The sum of these costs.
     #[serde(default, deserialize_with = "or_empty")]
     pub total_usd_micros: u64,
 }
@@ -1375,7 +1375,7 @@ impl Response for Savings {
 /// A schedule.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Schedule {
-    /// RFC 3339.
+    /// When it was created, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
     /// The cron expression.
@@ -1919,9 +1919,9 @@ pub struct Worker {
     /// As in the document.
     #[serde(default, deserialize_with = "or_empty")]
     pub host: Host,
-    /// As in the document.
+    /// Its id.
     pub id: String,
-    /// RFC 3339.
+    /// When it joined, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub joined_at: String,
     /// Loaded endpoint versions, as `name@version`.
@@ -1944,13 +1944,13 @@ pub struct Worker {
     pub running: u32,
     /// The sandbox level that the worker reports: `L0` none, `L1` system calls and files, `L2` also namespaces.
     pub sandbox: Option<String>,
-    /// RFC 3339.
+    /// When it last called the gateway, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub seen_at: String,
     /// Attempts that it runs concurrently.
     #[serde(default, deserialize_with = "or_empty")]
     pub slots: u32,
-    /// As in the document.
+    /// Whether it takes jobs.
     #[serde(default, deserialize_with = "or_empty")]
     pub state: WorkerState,
     /// The owner of the machine, as set on its join token.

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from stokehold._generated.batches import (
     AtBudget,
     LineFormat,
     OnInvalid,
+)
+from stokehold._generated.endpoints import (
+    SandboxLevel,
+    Trust,
 )
 from stokehold._generated.jobs import (
     JobState,
@@ -154,15 +158,23 @@ class Rating(TypedDict, total=False):
 
 
 class DeployOptions(TypedDict, total=False):
-    """How the jobs of an endpoint are run.
+    """Options of a version of an endpoint, as in `stoke.toml`.
 
-    Options that are given replace those of the handler.
+    An option that is missing or None has the value in `stoke.toml`, else that of `@endpoint`, else the default. `env`
+    is merged with that in `stoke.toml`; any other option replaces what is there. Paths are relative to the folder.
 
+    kind: What runs the jobs.
+    handler: The handler in the folder, e.g. `main.py:Greet`, or a script of RunPod.
+    command: Program and arguments of a server or a command.
+    server: `ready_path`, `path` and `port` of a server.
+    requirements: The name of a requirements file, or a list of requirements.
+    input_schema: The name of the JSON Schema file of the input.
+    output_schema: The name of the JSON Schema file of the result.
+    weights: Files for the folder `STOKE_WEIGHTS`, each with `source` and optionally `path` and `sha256`.
     after: Up to 8 endpoints that must allow an output before it is returned.
     allow_pickle: Whether weights may contain pickles, which run code when they are loaded. They are scanned, and loaded
         without network on workers with a sandbox. Default False.
     before: Up to 8 endpoints that must allow an input before it runs.
-    demands: Other requirements for workers.
     env: Environment variables of the runners: up to 64, each at most 4 KiB.
     keep_warm_s: How long the model stays loaded after its last job although others need the memory, 0 to 86,400
         seconds. Default 0.
@@ -177,21 +189,34 @@ class DeployOptions(TypedDict, total=False):
     retry: When and after which errors jobs are retried.
     secrets: Names of secrets that runners receive as environment variables: up to 32. They must exist.
     timeout_s: The longest run of jobs that set none, seconds. 1 to 604,800. Default 600.
-    traffic_percent: The share of new jobs for this version, 0 to 100 percent; the current version gets the rest.
-        Default 100: this version becomes the current one. The first version always gets all jobs.
     vram_fraction: The share of the memory that the model takes on any GPU, more than 0 and at most 1, for engines that
         fill the memory they are given; `vram_gib` is then the minimum. The memory of such an endpoint is never learned.
         Default: the model takes what it needs.
     vram_gib: The VRAM needed on one GPU, GiB, 0 to 384; 0 runs on the CPU.
     warmup: Up to 8 inputs that a worker runs once before the first job; the GPU memory they use replaces `vram_gib` on
         that worker.
-    weights: Files that runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
+    gpu_models: One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver
+        reports. At most 16.
+    gpus: The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
+        applies to each.
+    min_compute_capability: The minimum CUDA compute capability, e.g. `8.0`.
+    min_cuda: The minimum CUDA version that the driver supports, e.g. `12.4`.
+    min_sandbox: The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
+    min_trust: The minimum trust in the machine's owner. Default `datacenter`.
+    regions: One of these regions, as set on join tokens. At most 16.
     """
 
+    kind: Literal["python", "cog", "runpod", "server", "command"] | None
+    handler: str | None
+    command: Sequence[str] | None
+    server: Mapping[str, Any] | None
+    requirements: str | Sequence[str] | None
+    input_schema: str | None
+    output_schema: str | None
+    weights: Sequence[Mapping[str, str]] | None
     after: Sequence[Step | Mapping[str, Any]] | None
     allow_pickle: bool | None
     before: Sequence[Step | Mapping[str, Any]] | None
-    demands: Mapping[str, Any] | None
     env: Mapping[str, str] | None
     keep_warm_s: int | None
     max_attempts: int | None
@@ -204,8 +229,13 @@ class DeployOptions(TypedDict, total=False):
     retry: JobRetry | Mapping[str, Any] | None
     secrets: Sequence[str] | None
     timeout_s: int | None
-    traffic_percent: int | None
     vram_fraction: float | None
     vram_gib: float | None
     warmup: Sequence[Any] | None
-    weights: Sequence[Mapping[str, Any]] | None
+    gpu_models: Sequence[str] | None
+    gpus: int | None
+    min_compute_capability: str | None
+    min_cuda: str | None
+    min_sandbox: SandboxLevel | None
+    min_trust: Trust | None
+    regions: Sequence[str] | None
