@@ -1,4 +1,17 @@
 //! Runs one attempt, from its lease to its report.
+//!
+//! The guards of an attempt, in the order in which it acquires them:
+//!
+//! ```text
+//! Claim              GPUs that were reserved for it        until its model is ready
+//! LeaseSlot          its slot, or part of one              until it ends, or its result is being stored
+//! ModelGuard         prevents the model's eviction         until the run has ended
+//! Turn               the right to send one run             until the run has ended
+//! Ready              claims of its GPUs wait for it        until the run has ended
+//! Inputs, RunFolder  files of the run                      until the result is stored
+//! Awaited            the run counts as waited for          while the runner has the run
+//! SemaphorePermit    limits the results being stored       until the result is stored
+//! ```
 
 mod execute;
 mod place;

@@ -4,9 +4,10 @@ mod token;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,15 +105,11 @@ impl Gateway {
         Ok(Self { http, base, join_token, rejoin, reached, join, resume: Mutex::default(), token: WorkerToken::none() })
     }
 
-    fn resume(&self) -> MutexGuard<'_, Option<String>> {
-        self.resume.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Joins and stores the worker's token. Concurrent calls never carry a join token. Retried if the outcome is
     /// unknown, because after a lost reply the worker would never ask for jobs.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
         let mut outcome = Err(Error::Unauthorized);
-        let request = JoinRequest { resume: self.resume().clone(), ..self.join.clone() };
+        let request = JoinRequest { resume: self.resume.lock().clone(), ..self.join.clone() };
         for token in [self.rejoin.token(), Some(self.join_token.clone())].into_iter().flatten() {
             outcome = self.repeated(&Call::post("join", &request), &token).await;
             // A used rejoin token must not prevent a join with the other token.
@@ -121,7 +118,7 @@ impl Gateway {
             }
         }
         let reply: JoinReply = outcome?;
-        self.resume().clone_from(&reply.resume);
+        self.resume.lock().clone_from(&reply.resume);
         self.token.replace(Secret::new(reply.token.clone()));
         if let Some(token) = &reply.rejoin_token {
             self.rejoin.keep(Secret::new(token.clone())).await;

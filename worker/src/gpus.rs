@@ -6,13 +6,14 @@ pub(crate) mod nvml;
 mod probe;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
 use stokehold_supervise::guard_blocking;
 use stokehold_vram::{Ledger, Verdict};
@@ -161,7 +162,7 @@ impl Gpus {
         if self.0.nvml.is_none() {
             return Ok(());
         }
-        let Some(nudged) = self.0.nudged.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let Some(nudged) = self.0.nudged.lock().take() else { return Ok(()) };
         let gpus = self.clone();
         let look_on = move || {
             while !gpus.0.stopped.load(Ordering::Relaxed) {
@@ -209,7 +210,7 @@ impl Gpus {
     /// Reads every GPU once.
     fn look(&self) {
         let Some(nvml) = &self.0.nvml else { return };
-        self.lock().looking_since.get_or_insert_with(Instant::now);
+        self.0.known.lock().looking_since.get_or_insert_with(Instant::now);
         for (place, gpu) in self.0.gpus.iter().enumerate() {
             let look = nvml::look(nvml, gpu.index);
             let Verdict { short_mib, stuck_mib } = look.as_ref().map_or_else(
@@ -228,7 +229,7 @@ impl Gpus {
                 state.short_mib = short_mib;
             });
         }
-        self.lock().looking_since = None;
+        self.0.known.lock().looking_since = None;
         self.0.looks.send_modify(|looks| *looks += 1);
     }
 
@@ -248,7 +249,7 @@ impl Gpus {
     /// Why a GPU is faulty; `None` if it is not.
     pub(crate) fn fault(&self, index: u32) -> Option<String> {
         let place = self.0.gpus.iter().position(|gpu| gpu.index == index)?;
-        match self.lock().states.get(place)?.health.verdict() {
+        match self.0.known.lock().states.get(place)?.health.verdict() {
             (GpuHealth::Fenced, why) => why.map(str::to_owned),
             (GpuHealth::Well | GpuHealth::Hot, _) => None,
         }
@@ -256,12 +257,12 @@ impl Gpus {
 
     /// Whether any GPU is faulty, so that its models must stop.
     pub(crate) fn any_faulty(&self) -> bool {
-        self.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
+        self.0.known.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
     }
 
     /// Updates the state of a GPU, and publishes what follows from it.
     fn update(&self, place: usize, change: impl FnOnce(&mut GpuState)) {
-        let (Some(gpu), mut known) = (self.0.gpus.get(place), self.lock()) else { return };
+        let (Some(gpu), mut known) = (self.0.gpus.get(place), self.0.known.lock()) else { return };
         let Some(state) = known.states.get_mut(place) else { return };
         let (before, was_open) = (state.health.verdict().0, state.is_open());
         change(state);
@@ -319,7 +320,7 @@ impl Gpus {
             changed.mark_unchanged();
             let places = self.places(gpus);
             let is_tried =
-                places.iter().any(|place| self.lock().states.get(*place).is_some_and(|state| state.probes > 0));
+                places.iter().any(|place| self.0.known.lock().states.get(*place).is_some_and(|state| state.probes > 0));
             if !is_tried || changed.changed().await.is_err() {
                 return was;
             }
@@ -339,7 +340,7 @@ impl Gpus {
     /// The readings of all GPUs, for the heartbeat.
     pub(crate) fn readings(&self) -> Vec<GpuReading> {
         self.give_up_hung();
-        let known = self.lock();
+        let known = self.0.known.lock();
         let reading = |(gpu, state): (&Gpu, &GpuState)| {
             let line = self.0.ledger.line(gpu.index)?;
             let (health, why) = state.health.verdict();
@@ -363,22 +364,18 @@ impl Gpus {
 
     /// The GPUs that are short of memory, with the number of missing MiB.
     pub(crate) fn short(&self) -> Vec<(u32, u64)> {
-        let known = self.lock();
+        let known = self.0.known.lock();
         let gpus = self.0.gpus.iter().zip(&known.states).filter(|(_, state)| state.short_mib > 0);
         gpus.map(|(gpu, state)| (gpu.index, state.short_mib)).collect()
     }
 
     /// Marks all GPUs as faulty if the driver hangs.
     fn give_up_hung(&self) {
-        let hangs = self.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
+        let hangs = self.0.known.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
             let why = format!("NVML has not responded for {} s", LOOK_MAX.as_secs());
             self.update(place, |state| state.health.mark_faulty(why));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

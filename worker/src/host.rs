@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
+use parking_lot::Mutex;
 use stokehold_queue::gateway::HostStatus;
 
 use crate::environment::Environments;
@@ -36,7 +37,7 @@ impl Host {
 
     /// The last reading. Starts a new one on another thread if it is outdated, because a disk may hang.
     pub(crate) fn status(&self) -> HostStatus {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if !known.is_looking && known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             known.is_looking = true;
             known.looked = Some(Instant::now());
@@ -44,16 +45,12 @@ impl Host {
             let (environments, weights) = (known.environments.clone(), known.weights.clone());
             tokio::task::spawn_blocking(move || {
                 let status = look(&data_dir, &environments, &weights);
-                let mut known = this.lock();
+                let mut known = this.0.lock();
                 known.status = status;
                 known.is_looking = false;
             });
         }
         known.status.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The leases of this worker, and the heartbeat that extends them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -32,38 +32,38 @@ impl Leases {
     /// Adds a lease. The returned token is cancelled when the lease is lost.
     pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
         let lost = CancellationToken::new();
-        self.lock().insert(lease, Held { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
+        self.held.lock().insert(lease, Held { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
         lost
     }
 
     /// Marks the attempt as ended. The lease is kept until the gateway has its report.
     pub(crate) fn ended(&self, lease: &LeaseRef) {
-        if let Some(held) = self.lock().get_mut(lease) {
+        if let Some(held) = self.held.lock().get_mut(lease) {
             held.is_running = false;
         }
     }
 
     /// Removes a lease whose end or release the gateway has accepted.
     pub(crate) fn forget(&self, lease: &LeaseRef) {
-        self.lock().remove(lease);
+        self.held.lock().remove(lease);
     }
 
     /// Whether the lease is still held.
     pub(crate) fn holds(&self, lease: &LeaseRef) -> bool {
-        self.lock().contains_key(lease)
+        self.held.lock().contains_key(lease)
     }
 
     /// Number of leases with a running attempt.
     pub(crate) fn running(&self) -> usize {
-        self.lock().values().filter(|held| held.is_running).count()
+        self.held.lock().values().filter(|held| held.is_running).count()
     }
 
     fn refs(&self) -> Vec<LeaseRef> {
-        self.lock().keys().cloned().collect()
+        self.held.lock().keys().cloned().collect()
     }
 
     fn lose(&self, lease: &LeaseRef, why: &str) {
-        let Some(held) = self.lock().remove(lease) else { return };
+        let Some(held) = self.held.lock().remove(lease) else { return };
         // The lease of a reported result may be gone before the response arrives.
         if held.is_running {
             tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost; stopping its attempt");
@@ -73,20 +73,20 @@ impl Leases {
 
     /// Records that the gateway extended the lease in a request made at `asked`.
     fn confirm(&self, lease: &LeaseRef, asked: Instant) {
-        if let Some(held) = self.lock().get_mut(lease) {
+        if let Some(held) = self.held.lock().get_mut(lease) {
             held.confirmed = held.confirmed.max(asked);
         }
     }
 
     /// The earliest confirmation of all leases; `None` if there are none.
     fn oldest(&self) -> Option<Instant> {
-        self.lock().values().map(|held| held.confirmed).min()
+        self.held.lock().values().map(|held| held.confirmed).min()
     }
 
     /// Loses the leases that were last confirmed at least `age` ago.
     fn lose_older_than(&self, age: Duration) {
         let silent: Vec<LeaseRef> = {
-            let held = self.lock();
+            let held = self.held.lock();
             held.iter().filter(|(_, held)| held.confirmed.elapsed() >= age).map(|(lease, _)| lease.clone()).collect()
         };
         if !silent.is_empty() {
@@ -98,10 +98,6 @@ impl Leases {
         for lease in silent {
             self.lose(&lease, "no response from the gateway");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseRef, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,9 +2,10 @@
 //! with long jobs leases only what it can run, since waiting jobs could run elsewhere. Jobs that share a process or a
 //! batched call share a slot: each counts as a part of one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Maximum amount of work leased ahead: a round trip to a distant gateway.
@@ -57,14 +58,14 @@ impl Load {
 
     /// Counts a granted lease until the returned value is dropped.
     pub(crate) fn open(self: &Arc<Self>) -> LeaseSlot {
-        self.lock().taken += SLOT;
+        self.state.lock().taken += SLOT;
         LeaseSlot { load: Arc::clone(self), takes: SLOT }
     }
 
     /// Records the duration of a run, or its share of a batched call. The first short run replaces the average: an
     /// average that starts at a second would take a hundred jobs to fall.
     pub(crate) fn ran(&self, took: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let took = took.as_secs_f64();
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
         state.runs = state.runs.saturating_add(1);
@@ -72,7 +73,7 @@ impl Load {
 
     /// Maximum number of leases to hold.
     pub(crate) fn capacity(&self) -> u32 {
-        self.slots + self.ahead(&self.lock())
+        self.slots + self.ahead(&self.state.lock())
     }
 
     fn ahead(&self, state: &State) -> u32 {
@@ -86,14 +87,14 @@ impl Load {
 
     /// Number of slots in use, rounded up.
     pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
+        u32::try_from(self.state.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
     }
 
     /// Maximum number of leases to request now. 0 until half of the leases held ahead are free, so that reports and
     /// leases travel in batches while each finished slot finds its next job here. With batched calls, 0 until half of
     /// everything is free, so that the first job to end is not replaced alone.
     pub(crate) fn want(&self) -> u32 {
-        let state = self.lock();
+        let state = self.state.lock();
         let (slots, part) = (u64::from(self.slots) * SLOT, SLOT / u64::from(state.batch));
         let ahead_jobs = u64::from(self.ahead(&state));
         let capacity = slots + ahead_jobs * part;
@@ -106,10 +107,6 @@ impl Load {
     /// Completes when a running attempt frees its slot or a part of it.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -124,7 +121,7 @@ impl LeaseSlot {
     /// Handles a job that has waited too long: stops leasing ahead. `true` if this lease exceeds the slots and must be
     /// released; it no longer counts.
     pub(crate) fn is_too_many(&mut self) -> bool {
-        let mut state = self.load.lock();
+        let mut state = self.load.state.lock();
         (state.run_s, state.runs) = (1.0, 0);
         if state.taken <= u64::from(self.load.slots) * SLOT {
             return false;
@@ -136,7 +133,7 @@ impl LeaseSlot {
 
     /// Records that `jobs` jobs share a slot. `is_call`: whether they share a batched call.
     pub(crate) fn shares(&mut self, jobs: u32, is_call: bool) {
-        let mut state = self.load.lock();
+        let mut state = self.load.state.lock();
         (state.batch, state.is_call) = (jobs.max(1), is_call);
         let part = SLOT / u64::from(jobs.max(1));
         let spare = self.takes.saturating_sub(part);
@@ -157,7 +154,7 @@ impl LeaseSlot {
     fn close(&mut self) {
         let takes = std::mem::take(&mut self.takes);
         if takes > 0 {
-            let mut state = self.load.lock();
+            let mut state = self.load.state.lock();
             state.taken = state.taken.saturating_sub(takes);
         }
     }

@@ -1,9 +1,10 @@
 //! Sends the messages of running jobs to the gateway in batches, without slowing down the run.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -70,7 +71,7 @@ impl Messages {
             Recipient::Local(sender) => return sender.send(message).is_ok(),
             Recipient::Discard => return true,
         };
-        let mut way = lock(&self.way);
+        let mut way = self.way.lock();
         let (pending, _) = way.get_or_insert_with(|| {
             let pending = Arc::new(Pending::default());
             (Arc::clone(&pending), tokio::spawn(forward(Arc::clone(gateway), lease.clone(), pending)))
@@ -80,15 +81,15 @@ impl Messages {
 
     /// Records an output that is not sent as a message, so that readers can detect that it is missing.
     pub(crate) fn leave_out(&self, index: u64) {
-        if let Some((pending, _)) = &*lock(&self.way) {
-            let mut waiting = lock(&pending.waiting);
+        if let Some((pending, _)) = &*self.way.lock() {
+            let mut waiting = pending.waiting.lock();
             waiting.outputs = waiting.outputs.max(index + 1);
         }
     }
 
     /// Waits until all messages are sent, up to a timeout. No message may be added afterwards.
     pub(crate) async fn flush(&self) {
-        let Some((pending, task)) = lock(&self.way).take() else { return };
+        let Some((pending, task)) = self.way.lock().take() else { return };
         pending.close();
         let abort = task.abort_handle();
         if timeout(LAST_CALL, task).await.is_err() {
@@ -100,7 +101,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        if let Some((pending, _)) = &*lock(&self.way) {
+        if let Some((pending, _)) = &*self.way.lock() {
             pending.close();
         }
     }
@@ -126,7 +127,7 @@ struct Waiting {
 
 impl Pending {
     fn put(&self, message: JobMessage) -> bool {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let size = size(&message);
         if let JobMessage::Output { index, .. } = &message {
             waiting.outputs = waiting.outputs.max(index + 1);
@@ -160,7 +161,7 @@ impl Pending {
     }
 
     fn close(&self) {
-        lock(&self.waiting).closed = true;
+        self.waiting.lock().closed = true;
         self.bell.notify_one();
     }
 
@@ -169,7 +170,7 @@ impl Pending {
         loop {
             let rung = self.bell.notified();
             {
-                let waiting = lock(&self.waiting);
+                let waiting = self.waiting.lock();
                 if !waiting.messages.is_empty() {
                     break;
                 }
@@ -180,7 +181,7 @@ impl Pending {
             rung.await;
         }
         let is_more = || {
-            let waiting = lock(&self.waiting);
+            let waiting = self.waiting.lock();
             !waiting.closed && waiting.messages.len() < BATCH && waiting.bytes < BATCH_BYTES
         };
         let linger = sleep(LINGER);
@@ -191,7 +192,7 @@ impl Pending {
                 () = self.bell.notified() => {}
             }
         }
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(message) = waiting.messages.pop_front() else { break };
@@ -204,7 +205,7 @@ impl Pending {
 
     /// After the last message, a message with the number of outputs, if any, so that readers can detect missing ones.
     fn end(&self) -> Option<JobMessage> {
-        let waiting = lock(&self.waiting);
+        let waiting = self.waiting.lock();
         let is_over = waiting.closed && waiting.messages.is_empty() && waiting.outputs > 0;
         is_over.then_some(JobMessage::Outputs { index: waiting.outputs, values: Vec::new() })
     }
@@ -217,11 +218,6 @@ fn size(message: &JobMessage) -> usize {
         JobMessage::Output { value, .. } => value.get().len(),
         JobMessage::Outputs { values, .. } => values.iter().map(|value| value.get().len()).sum(),
     }
-}
-
-/// The data is consistent at every unlock, so a panic elsewhere does not corrupt it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) {

@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
@@ -153,7 +154,7 @@ impl Packages {
     pub(crate) async fn get(&self, tenant: &str, sha256: &str, size_bytes: u64, url: &str) -> Result<Package, Error> {
         let name = Name::new(tenant, sha256).ok_or_else(|| Error::Name(sha256.chars().take(80).collect()))?;
         let _turn = self.turns.take(name.as_str(), || ()).await;
-        if let Some(why) = self.known_bad().get(&name) {
+        if let Some(why) = self.bad.lock().get(&name) {
             return Err(Error::Bad(why.clone()));
         }
         let lock_file = self.store.lock_file(&name);
@@ -166,7 +167,7 @@ impl Packages {
             // The lock is held until the work on disk is done, even if the caller is cancelled.
             if let Err(error) = self.make(&name, sha256, size_bytes, url, Arc::new(exclusive)).await {
                 if error.is_of_the_bytes() {
-                    let mut bad = self.known_bad();
+                    let mut bad = self.bad.lock();
                     if bad.len() >= BAD_KNOWN {
                         bad.clear();
                     }
@@ -176,10 +177,6 @@ impl Packages {
             }
             // If another process deletes it between the two locks, it is downloaded again.
         }
-    }
-
-    fn known_bad(&self) -> std::sync::MutexGuard<'_, HashMap<Name, String>> {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Downloads and publishes a package; leaves nothing behind on failure.

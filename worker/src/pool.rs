@@ -1,4 +1,18 @@
 //! The models of this worker: their specifications, their turns, and their loaded runners.
+//!
+//! Lock order: a task that holds one of these locks takes only locks below it.
+//!
+//! ```text
+//! Model::loaded      asynchronous; held while a model is loaded or evicted
+//! Pool::endpoints
+//! Endpoint::models
+//! Model::on
+//! the ledger         a leaf: it calls nothing of this module
+//! ```
+//!
+//! A task that holds another lock, or the `loaded` of another model, only tries to lock `loaded`; a model that is being
+//! loaded holds its lock and counts as loaded. Each of the other locks guards one value: under it, a task takes no lock
+//! except the ledger's.
 
 mod ahead;
 mod endpoint;
@@ -12,9 +26,10 @@ mod warmup;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{Gpu, LeaseRef, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
@@ -119,7 +134,7 @@ impl Pool {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let mut tasks = lock(&self.loads);
+        let mut tasks = self.loads.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task.in_current_span())
     }
@@ -138,7 +153,7 @@ impl Pool {
     /// The endpoint version; fetches its specification the first time.
     async fn endpoint(&self, which: &ModelRef) -> Result<Arc<Endpoint>, JobError> {
         let cell = {
-            let mut endpoints = lock(&self.endpoints);
+            let mut endpoints = self.endpoints.lock();
             if endpoints.len() >= ENDPOINTS_KNOWN && !endpoints.contains_key(which) {
                 endpoints.retain(|_, cell| cell.get().is_none_or(|endpoint| !is_forgotten(endpoint)));
             }
@@ -182,12 +197,12 @@ impl Pool {
     }
 
     fn known_endpoints(&self) -> Vec<Arc<Endpoint>> {
-        lock(&self.endpoints).values().filter_map(|cell| cell.get().cloned()).collect()
+        self.endpoints.lock().values().filter_map(|cell| cell.get().cloned()).collect()
     }
 
     /// Stops every runner.
     pub(crate) async fn stop(&self) {
-        let mut loads = std::mem::take(&mut *lock(&self.loads));
+        let mut loads = std::mem::take(&mut *self.loads.lock());
         loads.shutdown().await;
         let stops = self.known().into_iter().map(|model| async move {
             if let Some(loaded) = model.loaded.lock().await.take() {
@@ -205,8 +220,4 @@ fn is_forgotten(endpoint: &Endpoint) -> bool {
         endpoint.forget();
     }
     is_idle
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,10 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::secret::Secret;
+use parking_lot::Mutex;
 
 const FILE: &str = "rejoin_token";
 
@@ -33,21 +34,17 @@ impl Rejoin {
 
     /// The token, if any.
     pub(crate) fn token(&self) -> Option<Secret> {
-        self.lock().clone()
+        self.0.token.lock().clone()
     }
 
     /// Stores the next token. If writing fails, only the next process cannot rejoin, not this one.
     pub(crate) async fn keep(&self, token: Secret) {
-        *self.lock() = Some(token.clone());
+        *self.0.token.lock() = Some(token.clone());
         let folder = self.0.folder.clone();
         let written = tokio::task::spawn_blocking(move || write(&folder, &token)).await.map_err(io::Error::other);
         if let Err(error) = written.and_then(|written| written) {
             tracing::error!(%error, "cannot save the rejoin token");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Secret>> {
-        self.0.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

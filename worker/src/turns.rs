@@ -3,11 +3,12 @@
 //! of one process share a slot.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::load::ahead;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Maximum amount of work in a runner's inbox: it can neither move to another worker nor be preempted.
@@ -127,7 +128,7 @@ impl Turns {
     /// Waits for a turn, in order of arrival, and for a slot if the process has none.
     pub(crate) async fn take(self: &Arc<Self>) -> Option<Turn> {
         let waiting = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.waiting.is_empty() && state.taken < self.open(&state) {
                 state.taken += 1;
                 None
@@ -162,7 +163,7 @@ impl Turns {
 
     /// Lets a turn through if its process has a slot.
     fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.held.extend(slot);
         let passes = state.held.len() >= Self::slots_of(state.passed + 1);
         state.passed += usize::from(passes);
@@ -176,14 +177,14 @@ impl Turns {
 
     /// Records the duration of a run, or its share of a batched call. The first short run replaces the average.
     pub(crate) fn ran(&self, took: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let took = took.as_secs_f64();
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
     }
 
     /// Maximum number of runs, including those leased ahead.
     pub(crate) fn capacity(&self) -> usize {
-        self.max * self.batch + ahead(self.lock().run_s, 1) as usize
+        self.max * self.batch + ahead(self.state.lock().run_s, 1) as usize
     }
 
     /// Number of turns available now.
@@ -198,7 +199,7 @@ impl Turns {
     }
 
     fn give_back(self: &Arc<Self>, passed: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.taken -= 1;
         state.passed -= usize::from(passed);
         let spare = if state.held.len() > Self::slots_of(state.taken) { state.held.pop() } else { None };
@@ -217,10 +218,6 @@ impl Turns {
             // A cancelled waiter drops its turn, which gives it back.
             let _ = waiting.send(Turn { turns: Arc::clone(self), passed: false });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -266,7 +263,7 @@ mod tests {
         assert_eq!(slots.free.available_permits(), 0);
         drop(taken);
         assert_eq!(slots.free.available_permits(), 1);
-        assert_eq!(turns.lock().taken, 0);
+        assert_eq!(turns.state.lock().taken, 0);
     }
 
     #[tokio::test]

@@ -5,9 +5,10 @@ mod report;
 mod serve;
 mod start;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{ExtendReply, GpuHealth, HoldCard, JoinReply, ModelRef, Offer, WorkerStatus};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, mpsc, watch};
@@ -126,7 +127,7 @@ impl Worker {
         if self.gpus.list().is_empty() {
             return None;
         }
-        let mut asked = lock(&self.asked);
+        let mut asked = self.asked.lock();
         let before = asked.as_mut()?;
         let offer = self.attempts.pool.offer();
         if !offer.exceeds(before) {
@@ -139,7 +140,7 @@ impl Worker {
     /// Whether the waiting lease call offers room on a GPU that is now hot or faulty. Smaller changes do not justify
     /// cancelling the call: a response in transit would be lost with its leases.
     fn offers_closed(&self) -> bool {
-        let asked = lock(&self.asked);
+        let asked = self.asked.lock();
         let Some(before) = asked.as_ref() else { return false };
         let closed: Vec<u32> = {
             let readings = self.gpus.readings();
@@ -151,9 +152,4 @@ impl Worker {
 
 async fn pause() {
     sleep(PAUSE.first()).await;
-}
-
-/// The data is consistent at every unlock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::process::Command;
 
 use super::{Error, child};
@@ -48,13 +49,13 @@ impl Interpreters {
     /// it is missing or too old.
     pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
         check_version(version)?;
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).cloned();
+        let known = self.0.lock().get(version).cloned();
         if let Some(known) = known.filter(|known| known.program.exists()) {
             return Ok(known);
         }
         let found =
             Arc::new(if version.is_empty() { any(uv).await? } else { probe(uv.find_python(version).await?).await? });
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(version.to_owned(), Arc::clone(&found));
+        self.0.lock().insert(version.to_owned(), Arc::clone(&found));
         Ok(found)
     }
 }

@@ -1,8 +1,9 @@
 //! Mutual exclusion by key, within this process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Turns by key. A key uses memory only while a turn is held or awaited.
@@ -13,7 +14,7 @@ impl Turns {
     /// Waits for the turn of a key; calls `waiting` first if it is taken. Dropping the guard ends the turn.
     pub(crate) async fn take(&self, key: &str, waiting: impl FnOnce()) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.0.lock();
             turns.retain(|_, turn| turn.strong_count() > 0);
             let known = turns.get(key).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {

@@ -2,14 +2,14 @@
 //! model takes to load, additional models are loaded, as far as there are free slots and memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{ModelRef, RunnerSpec};
 use tokio::sync::Notify;
 
-use super::lock;
 use super::model::{Growing, Model, ModelGuard};
 use crate::gpus::Gpus;
 use crate::latency::Latency;
@@ -94,7 +94,7 @@ impl Endpoint {
 
     /// Records a measured memory need on this GPU model. Returns whether it exceeds the known one.
     pub(super) fn learn(&self, gpu: &str, need_mib: u64) -> bool {
-        let mut learned = lock(&self.learned_mib);
+        let mut learned = self.learned_mib.lock();
         let known = learned.entry(gpu.to_owned()).or_default();
         let is_more = *known < need_mib;
         *known = need_mib.max(*known);
@@ -106,8 +106,8 @@ impl Endpoint {
         if self.forgotten_ms.fetch_max(at_ms, Ordering::SeqCst) >= at_ms {
             return;
         }
-        lock(&self.learned_mib).clear();
-        lock(&self.reported_mib).clear();
+        self.learned_mib.lock().clear();
+        self.reported_mib.lock().clear();
         for ticket in self.models().iter().filter_map(|model| model.ticket()) {
             self.gpus.ledger().forget_peak(ticket);
         }
@@ -120,19 +120,19 @@ impl Endpoint {
 
     /// Its models.
     pub(super) fn models(&self) -> Vec<Arc<Model>> {
-        lock(&self.models).clone()
+        self.models.lock().clone()
     }
 
     /// Removes its models.
     pub(super) fn forget(&self) {
-        lock(&self.models).clear();
+        self.models.lock().clear();
     }
 
     /// A model for one more job: preferably one that can start it at once, of these one whose next batched call waits
     /// for more jobs; else the ready or loading one with the fewest jobs, else a new one. Never one on a GPU that
     /// accepts no runs, or an additional one that is not ready.
     pub(super) fn model(self: &Arc<Self>) -> ModelGuard {
-        let mut models = lock(&self.models);
+        let mut models = self.models.lock();
         models.retain(|model| model.users() > 0 || model.is_loaded());
         let usable = models.iter().filter(|model| model.may_begin() && !model.is_growing());
         let model = match usable
@@ -144,7 +144,7 @@ impl Endpoint {
         // Count under the lock, so that two concurrent jobs each get a model that can start them.
         let users = model.users.fetch_add(1, Ordering::SeqCst) + 1;
         if users == 1 {
-            *lock(&model.moved) = Instant::now();
+            *model.moved.lock() = Instant::now();
         }
         if users < self.at_once() && model.is_free() {
             self.freed.notify_one();
@@ -160,15 +160,15 @@ impl Endpoint {
 
     /// Records the number of queued jobs behind the leased ones.
     pub(super) fn has_behind(&self, jobs: u64) {
-        *lock(&self.behind) = Some((jobs, Instant::now()));
+        *self.behind.lock() = Some((jobs, Instant::now()));
     }
 
     /// Additional models that are worth loading now.
     pub(super) fn grow(self: &Arc<Self>) -> Vec<Growing> {
-        if lock(&self.crowded).is_some_and(|since| since.elapsed() < GROW_AGAIN) {
+        if self.crowded.lock().is_some_and(|since| since.elapsed() < GROW_AGAIN) {
             return Vec::new();
         }
-        let mut models = lock(&self.models);
+        let mut models = self.models.lock();
         let missing = self.worth(&models).min(self.slots.count()).saturating_sub(models.len());
         // The load counts as a user of the model, because no job uses it before it is ready.
         let grow = |_| {
@@ -185,15 +185,15 @@ impl Endpoint {
     /// job waits for one run per n * k jobs before it, so `(jobs - n * k) * run / (n * k) <= load`. Example: 400 jobs
     /// of 0.1 s, one at a time, with a load of 3 s: 13 models.
     fn worth(&self, models: &[Arc<Model>]) -> usize {
-        let behind = *lock(&self.behind);
+        let behind = *self.behind.lock();
         let behind = behind.filter(|(_, since)| since.elapsed() < BEHIND_FOR).map_or(0, |(jobs, _)| jobs);
         let at_work: Vec<&Arc<Model>> = models.iter().filter(|model| !model.is_growing()).collect();
         let jobs = at_work.iter().map(|model| model.users() as u64).sum::<u64>() + behind;
-        let load_s = lock(&self.load).unwrap_or(LOAD_PRIOR).as_secs_f64();
-        let mean = lock(&self.latency).mean_ms().map(Duration::from_millis);
+        let load_s = self.load.lock().unwrap_or(LOAD_PRIOR).as_secs_f64();
+        let mean = self.latency.lock().mean_ms().map(Duration::from_millis);
         // Runs take at least as long as no run has ended.
         let is_busy = |model: &&&Arc<Model>| model.users() > 0 && !model.is_loading();
-        let still = at_work.iter().filter(is_busy).map(|model| lock(&model.moved).elapsed()).min();
+        let still = at_work.iter().filter(is_busy).map(|model| model.moved.lock().elapsed()).min();
         let run_s = mean.unwrap_or(RUN_PRIOR).max(still.unwrap_or_default()).as_secs_f64();
         let worth = jobs as f64 * run_s / (self.at_once() as f64 * (load_s + run_s));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
@@ -213,12 +213,12 @@ impl Endpoint {
 
     /// Records the load time of a model.
     pub(super) fn loaded_in(&self, took: Duration) {
-        *lock(&self.load) = Some(took);
+        *self.load.lock() = Some(took);
     }
 
     /// Records that there was no room for an additional model.
     pub(crate) fn cannot_grow(&self) {
-        *lock(&self.crowded) = Some(Instant::now());
+        *self.crowded.lock() = Some(Instant::now());
     }
 
     /// The folders of runs and their inputs.

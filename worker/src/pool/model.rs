@@ -1,15 +1,15 @@
 //! Models: the processes of an endpoint version, loaded or not, and the guards that keep them.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use stokehold_queue::now_ms;
 use stokehold_vram::{Idle, Need, Ticket};
 
 use super::endpoint::Endpoint;
-use super::lock;
 use crate::environment::Environment;
 use crate::package::Package;
 use crate::runner::Runner;
@@ -83,7 +83,7 @@ impl ModelGuard {
 
 impl Drop for ModelGuard {
     fn drop(&mut self) {
-        *lock(&self.0.used) = Instant::now();
+        *self.0.used.lock() = Instant::now();
         let left = self.0.users.fetch_sub(1, Ordering::SeqCst) - 1;
         if left < self.0.endpoint.at_once() {
             self.0.endpoint.frees.fetch_add(1, Ordering::SeqCst);
@@ -107,7 +107,7 @@ pub(super) struct Loading<'a>(&'a Model);
 
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.moved) = Instant::now();
+        *self.0.moved.lock() = Instant::now();
         self.0.loading.store(false, Ordering::SeqCst);
     }
 }
@@ -133,8 +133,8 @@ impl Model {
     /// Records the duration and outcome of a run.
     pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        lock(&self.endpoint.latency).ran(took_ms, succeeded.then(now_ms));
-        *lock(&self.moved) = Instant::now();
+        self.endpoint.latency.lock().ran(took_ms, succeeded.then(now_ms));
+        *self.moved.lock() = Instant::now();
     }
 
     pub(super) fn users(&self) -> usize {
@@ -185,17 +185,17 @@ impl Model {
 
     /// Whether it has been idle for longer than its load time, so that an additional model may replace it.
     pub(super) fn is_long_unused(&self) -> bool {
-        self.took_loading().is_none_or(|took| lock(&self.used).elapsed() > took)
+        self.took_loading().is_none_or(|took| self.used.lock().elapsed() > took)
     }
 
     /// Whether it is the first of its endpoint's models.
     pub(super) fn is_first(&self) -> bool {
-        lock(&self.endpoint.models).first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
+        self.endpoint.models.lock().first().is_some_and(|first| std::ptr::eq(first.as_ref(), self))
     }
 
     /// Whether a run may start on its GPUs: none of them is hot, faulty or being tested. `true` without GPUs.
     pub(crate) fn may_begin(&self) -> bool {
-        self.endpoint.gpus.ledger().are_open(&lock(&self.on))
+        self.endpoint.gpus.ledger().are_open(&self.on.lock())
     }
 
     /// Whether other models of the endpoint are ready and may start a run.
@@ -238,7 +238,7 @@ impl Model {
 
     /// The memory to reserve for it; a whole GPU once it has run out of memory next to other models.
     pub(super) fn need(&self) -> Need {
-        let vram = self.endpoint.spec.version.spec.vram_need(lock(&self.endpoint.learned_mib).clone());
+        let vram = self.endpoint.spec.version.spec.vram_need(self.endpoint.learned_mib.lock().clone());
         Need { vram, gpus: self.endpoint.gpu_count(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
@@ -252,7 +252,7 @@ impl Model {
     /// Whether it stays loaded without jobs, unless a GPU is reserved for a job that has waited too long.
     pub(super) fn is_kept_warm(&self) -> bool {
         let keep_warm = Duration::from_secs(self.endpoint.spec.version.spec.keep_warm_s);
-        lock(&self.used).elapsed() < keep_warm || self.endpoint.kept.load(Ordering::SeqCst) && self.is_first()
+        self.used.lock().elapsed() < keep_warm || self.endpoint.kept.load(Ordering::SeqCst) && self.is_first()
     }
 
     pub(super) fn ticket(&self) -> Option<Ticket> {
@@ -263,7 +263,7 @@ impl Model {
     pub(super) fn value(&self) -> Option<Idle> {
         let loaded = self.loaded.try_lock().ok()?;
         let loaded = loaded.as_ref()?;
-        let idle_s = lock(&self.used).elapsed().as_secs_f64();
+        let idle_s = self.used.lock().elapsed().as_secs_f64();
         let load_s = (loaded.timings.boot + loaded.timings.load + loaded.timings.warmup).as_secs_f64();
         Some(Idle { ticket: loaded.ticket?, value: load_s / (1.0 + idle_s) })
     }

@@ -9,8 +9,8 @@ use stokehold_vram::Claim;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use super::Pool;
 use super::model::{LoadTimings, Loaded, Model, ModelGuard};
-use super::{Pool, lock};
 use crate::failure::infra;
 use crate::runner::{CUDA_ERROR, RunEnd, Runner};
 
@@ -136,7 +136,7 @@ impl Pool {
             })?;
             let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
             let on_gpu = !gpus.is_empty();
-            *lock(&model.on) = gpus;
+            *model.on.lock() = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
                 Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, timings)),
                 // Other models must not be evicted for an additional model.
@@ -170,7 +170,7 @@ impl Pool {
     }
 
     fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
-        let is_claimed = || self.gpus.ledger().is_claimed(&lock(&model.on));
+        let is_claimed = || self.gpus.ledger().is_claimed(&model.on.lock());
         // Check first: a run that must wait must not wake those that wait for runs to end, including itself.
         if is_claimed() {
             return None;

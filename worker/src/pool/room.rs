@@ -9,7 +9,7 @@ use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
 use super::model::{Loaded, Model, ModelGuard};
-use super::{NotReady, Pool, lock};
+use super::{NotReady, Pool};
 use crate::failure::{failed, infra};
 
 /// Timeout of a claim that waits for runs on its GPU to end.
@@ -119,7 +119,7 @@ impl Pool {
                 return Some(claim);
             }
             let is_spared = |other: &Arc<Model>| spared.is_some_and(|spared| Arc::ptr_eq(other, spared));
-            let is_on = |other: &Model| lock(&other.on).iter().any(|gpu| claim.gpus.contains(gpu));
+            let is_on = |other: &Model| other.on.lock().iter().any(|gpu| claim.gpus.contains(gpu));
             let here = |other: &Arc<Model>| is_on(other) && !is_spared(other);
             let mut evicted = false;
             for other in self.known().into_iter().filter(here) {
@@ -186,7 +186,7 @@ impl Pool {
             return false;
         }
         let Some(idle) = loaded.take() else { return false };
-        lock(&model.on).clear();
+        model.on.lock().clear();
         tracing::info!(endpoint.id = %model.endpoint.spec.version.name, "idle runner evicted");
         idle.runner.stop().await;
         true
@@ -196,7 +196,7 @@ impl Pool {
     fn idle(&self) -> Vec<Arc<Model>> {
         let mut idle: Vec<Arc<Model>> = self.known();
         idle.retain(|model| model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
-        idle.sort_by_key(|model| *lock(&model.used));
+        idle.sort_by_key(|model| *model.used.lock());
         idle
     }
 
@@ -219,14 +219,14 @@ impl Pool {
 
     /// Records that there was no room for this model.
     pub(super) fn crowd(&self, model: ModelRef) {
-        let mut crowded = lock(&self.crowded);
+        let mut crowded = self.crowded.lock();
         crowded.retain(|_, since| since.elapsed() < CROWDED);
         crowded.insert(model, Instant::now());
     }
 
     /// Whether there was recently no room for some model.
     pub(super) fn is_short(&self) -> bool {
-        lock(&self.crowded).values().any(|since| since.elapsed() < CROWDED)
+        self.crowded.lock().values().any(|since| since.elapsed() < CROWDED)
     }
 
     /// Whether there was recently no room for another version of this model.
@@ -234,7 +234,7 @@ impl Pool {
         let is_other = |other: &ModelRef| {
             (&other.tenant, &other.endpoint) == (&model.tenant, &model.endpoint) && other.version != model.version
         };
-        lock(&self.crowded).iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
+        self.crowded.lock().iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
     }
 
     /// Attributes the error of a job to a faulty GPU if it ran on one.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{ForgottenNeeds, LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
 use stokehold_queue::vram::sold_gib;
 
+use super::Pool;
 use super::model::Model;
-use super::{Pool, lock};
 
 /// Maximum number of loaded models in a lease request.
 const WARM_MAX: usize = 32;
@@ -47,7 +47,7 @@ impl Pool {
                 let more = if model.is_loaded() && model.may_begin() { self.takes(&model) } else { 0 };
                 if more > 0 {
                     (takes, card_gib) = (takes + more, self.card_gib(&model).max(card_gib));
-                    used = used.max(Some(*lock(&model.used)));
+                    used = used.max(Some(*model.used.lock()));
                 }
             }
             warm.extend(used.map(|used| (used, WarmModel { model: endpoint.named(), takes, card_gib })));
@@ -60,7 +60,7 @@ impl Pool {
 
     /// VRAM class of the smallest GPU that a model is on; 0 on the CPU.
     fn card_gib(&self, model: &Model) -> u32 {
-        let on = lock(&model.on);
+        let on = model.on.lock();
         let gpus = self.gpus.list().iter().filter(|gpu| on.contains(&gpu.index));
         gpus.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl Pool {
                 (state, loaded.ticket)
             }
         };
-        let latency = lock(&model.endpoint.latency);
+        let latency = model.endpoint.latency.lock();
         let times = latency.mean_and_p95_ms();
         Some(ModelStatus {
             tenant: model.endpoint.tenant.clone(),
@@ -114,7 +114,7 @@ impl Pool {
             let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);
             model.endpoint.learn(&gpu.name, need_mib);
             // Small increases are not reported.
-            let reported_mib = lock(&model.endpoint.reported_mib).get(&gpu.name).copied().unwrap_or(0);
+            let reported_mib = model.endpoint.reported_mib.lock().get(&gpu.name).copied().unwrap_or(0);
             if need_mib <= reported_mib + reported_mib / 50 {
                 return None;
             }
@@ -146,9 +146,9 @@ impl Pool {
         for need in learned {
             let LearnedNeed { tenant, endpoint, version, gpu, need_mib } = need.clone();
             if let Some(endpoint) =
-                lock(&self.endpoints).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
+                self.endpoints.lock().get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
             {
-                lock(&endpoint.reported_mib).insert(gpu, need_mib);
+                endpoint.reported_mib.lock().insert(gpu, need_mib);
             }
         }
     }

@@ -9,9 +9,10 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
@@ -124,10 +125,6 @@ fn range_line(range: &Range<u64>) -> String {
     format!("{} {}\n", range.start, range.end)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs blocking disk operations.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -183,15 +180,15 @@ impl Partial {
     }
 
     pub(super) fn etag(&self) -> Option<String> {
-        locked(&self.etag).clone()
+        self.etag.lock().clone()
     }
 
     /// Records the server's ETag.
     pub(super) async fn set_etag(self: &Arc<Self>, etag: String) -> io::Result<()> {
         let this = Arc::clone(self);
         blocking(move || {
-            let mut written = locked(&this.written);
-            let mut known = locked(&this.etag);
+            let mut written = this.written.lock();
+            let mut known = this.etag.lock();
             if known.is_none() {
                 written.journal.write_all(etag_line(&etag).as_bytes())?;
                 *known = Some(etag);
@@ -204,7 +201,7 @@ impl Partial {
     /// The missing ranges, in order.
     pub(super) async fn gaps(self: &Arc<Self>, piece_bytes: u64) -> io::Result<Vec<Range<u64>>> {
         let this = Arc::clone(self);
-        blocking(move || Ok(locked(&this.written).ranges.gaps(this.size_bytes, piece_bytes))).await
+        blocking(move || Ok(this.written.lock().ranges.gaps(this.size_bytes, piece_bytes))).await
     }
 
     /// Writes bytes that were requested in this generation, and returns the empty buffer.
@@ -213,7 +210,7 @@ impl Partial {
         let buffer = blocking(move || {
             // One writer at a time: copying into the page cache is faster than any network, and no write can follow a
             // restart.
-            let mut written = locked(&this.written);
+            let mut written = this.written.lock();
             if this.generation() == generation {
                 let range = at..at + bytes.len() as u64;
                 this.file.write_all_at(&bytes, at)?;
@@ -239,10 +236,10 @@ impl Partial {
     /// Hashes the contiguous beginning of the file. Ends early after a restart or, if `ends_alone`, when no other owner
     /// is left.
     fn catch_up(self: &Arc<Self>, ends_alone: bool) -> io::Result<MutexGuard<'_, Hashed>> {
-        let mut hashed = locked(&self.hashed);
+        let mut hashed = self.hashed.lock();
         let mut buffer = vec![0; HASH_BYTES];
         loop {
-            let frontier = locked(&self.written).ranges.frontier();
+            let frontier = self.written.lock().ranges.frontier();
             let count = frontier.saturating_sub(hashed.bytes).min(buffer.len() as u64);
             let is_over = hashed.generation != self.generation() || (ends_alone && Arc::strong_count(self) == 1);
             if count == 0 || is_over {
@@ -275,12 +272,12 @@ impl Partial {
         blocking(move || {
             // First, so that hashing stops.
             let generation = this.generation.fetch_add(1, Ordering::AcqRel) + 1;
-            *locked(&this.hashed) = Hashed::new(generation);
-            let mut written = locked(&this.written);
+            *this.hashed.lock() = Hashed::new(generation);
+            let mut written = this.written.lock();
             written.journal = File::create(&this.places.journal)?;
             written.journal.write_all(Journal::default().text(this.size_bytes).as_bytes())?;
             written.ranges = Ranges::default();
-            *locked(&this.etag) = None;
+            *this.etag.lock() = None;
             this.done_bytes.store(0, Ordering::Relaxed);
             Ok(())
         })

@@ -6,7 +6,7 @@ use stokehold_queue::gateway::{
     FinishAnswer, FinishOutcome, FinishReport, FinishRequest, LeaseRef, Offer, ReleaseRequest,
 };
 
-use super::{BATCH, Worker, lock, pause};
+use super::{BATCH, Worker, pause};
 use crate::attempt::End;
 use crate::gateway::Error;
 use crate::metrics::{self, Outcome};
@@ -102,7 +102,7 @@ impl Worker {
 
     /// Repeats the waiting lease call if the gateway did not apply the new offer to it.
     pub(super) fn on_offer_reply(&self, request: &FinishRequest, offer_taken: bool) {
-        if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
+        if request.offer.is_some() && !offer_taken && self.asked.lock().is_some() {
             self.ask_again.notify_one();
         }
     }

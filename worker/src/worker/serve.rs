@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::report::Outbox;
-use super::{BATCH, PAUSE, Worker, lock};
+use super::{BATCH, PAUSE, Worker};
 use crate::attempt::End;
 use crate::disk::Disks;
 use crate::gateway::Error;
@@ -79,7 +79,7 @@ impl Worker {
                 fetches_inputs: true,
                 finish,
             };
-            *lock(&worker.asked) = Some(request.offer.clone());
+            *worker.asked.lock() = Some(request.offer.clone());
             let leaving = async {
                 worker.attempts.draining.cancelled().await;
                 sleep(LAST_ANSWER).await;
@@ -90,7 +90,7 @@ impl Worker {
                 () = leaving => Some(Err(Error::Unavailable("abandoned because the worker is draining".to_owned()))),
                 () = worker.ask_again.notified() => None,
             };
-            *lock(&worker.asked) = None;
+            *worker.asked.lock() = None;
             match &reply {
                 Some(Ok(reply)) => worker.on_reported(&request.finish, &reply.finished),
                 Some(Err(_)) | None => worker.report(request.finish).await,

@@ -1,10 +1,11 @@
 //! Starts a worker: opens what it uses of this machine, and joins the gateway.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use stokehold_queue::gateway::{HoldCard, JoinReply, JoinRequest, PROTOCOL};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
