@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::failure::{died, failed, infra, raised, start_failure};
 use crate::messages::Messages;
 use crate::runner::{Launch, RunEnd, RunRequest, Runner};
-use crate::sandbox::{Reach, Sandbox};
+use crate::sandbox::{FsAccess, Sandbox};
 use crate::weights::{Owner, Right, WeightFile, WeightSet, Weights, WeightsConfig};
 
 /// The job to run.
@@ -137,7 +137,7 @@ pub async fn run(job: LocalJob, messages: mpsc::UnboundedSender<JobMessage>) -> 
         ours: job.python.clone(),
         python: job.python,
         sandbox: Arc::new(Sandbox::none()),
-        reach: Reach::all(job.package),
+        access: FsAccess::all(job.package),
         home: job.scratch.clone(),
         scratch: job.scratch.clone(),
         scratch_bytes: u64::MAX,

@@ -43,7 +43,7 @@ const KEPT: &str = "STOKE_KEPT_";
 
 /// The access of one runner in addition to what every program needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Reach {
+pub(crate) struct FsAccess {
     /// Readable folders: its environment, the base Python, its package.
     pub(crate) reads: Vec<PathBuf>,
     /// Writable folders: its home, the scratch space of its jobs, and their inputs.
@@ -95,7 +95,7 @@ pub(crate) struct Sandbox {
     next_uid: Option<AtomicU32>,
 }
 
-impl Reach {
+impl FsAccess {
     /// Full access, for a handler that is not sandboxed.
     pub(crate) fn all(folder: PathBuf) -> Self {
         let (reads, writes, devices) = (Vec::new(), Vec::new(), Vec::new());
@@ -223,10 +223,10 @@ impl Sandbox {
     pub(crate) fn command(
         &self,
         program: &Path,
-        reach: &Reach,
+        access: &FsAccess,
         variables: BTreeMap<String, String>,
     ) -> std::io::Result<Command> {
-        self.enclosure.command(program, reach, variables)
+        self.enclosure.command(program, access, variables)
     }
 }
 
@@ -249,17 +249,17 @@ fn one_line(missing: &str) -> String {
 }
 
 /// The argument of [`confine`]: the restrictions of a process in this enclosure.
-fn policy(reach: &Reach, enclosure: &dyn Enclosure) -> std::io::Result<String> {
-    let mut reads = reach.reads.clone();
+fn policy(access: &FsAccess, enclosure: &dyn Enclosure) -> std::io::Result<String> {
+    let mut reads = access.reads.clone();
     reads.extend(system::named());
-    let mut writes = reach.writes.clone();
-    writes.extend(reach.devices.iter().cloned());
-    let groups = groups_of(&reach.devices);
+    let mut writes = access.writes.clone();
+    writes.extend(access.devices.iter().cloned());
+    let groups = groups_of(&access.devices);
     let policy = Policy {
         reads,
         writes,
-        network: reach.network,
-        uid: reach.uid,
+        network: access.network,
+        uid: access.uid,
         groups,
         is_alone: enclosure.is_alone(),
         is_restricted: enclosure.level() > Level::L0,

@@ -23,7 +23,7 @@ use tokio::process::Command;
 use super::interpreter::Interpreter;
 use super::store::{Partial, measure};
 use super::{Error, lock};
-use crate::sandbox::{Level, Reach, Sandbox};
+use crate::sandbox::{FsAccess, Level, Sandbox};
 use crate::uv::{Uv, confined_variables};
 
 /// Folder of uv's downloads in a room.
@@ -206,21 +206,21 @@ impl Room {
     ) -> io::Result<Command> {
         let (variables, reads) = confined_variables(&partial.home(), &self.cache, !wheels_only);
         let reads = reads.into_iter().chain([uv.path().to_owned()]).chain(interpreter.base.iter().cloned());
-        self.sandbox.command(uv.path(), &self.reach(partial, reads.collect(), true), variables)
+        self.sandbox.command(uv.path(), &self.access(partial, reads.collect(), true), variables)
     }
 
     /// The command for the base interpreter, sandboxed and without network access.
     pub(super) fn python(&self, partial: &Partial, interpreter: &Interpreter) -> io::Result<Command> {
         let (mut variables, _) = confined_variables(&partial.home(), &self.cache, false);
         variables.retain(|name, _| !name.starts_with("UV_") && !name.to_ascii_lowercase().ends_with("_proxy"));
-        self.sandbox.command(&interpreter.program, &self.reach(partial, interpreter.base.clone(), false), variables)
+        self.sandbox.command(&interpreter.program, &self.access(partial, interpreter.base.clone(), false), variables)
     }
 
     /// Writable is the whole room: uv hard-links files from its cache into environments, which the kernel allows only
     /// within one mount.
-    fn reach(&self, partial: &Partial, reads: Vec<PathBuf>, network: bool) -> Reach {
+    fn access(&self, partial: &Partial, reads: Vec<PathBuf>, network: bool) -> FsAccess {
         let (writes, folder) = (vec![self.folder.clone()], partial.path().to_owned());
-        Reach { reads, writes, folder, network, devices: Vec::new(), uid: self.uid }
+        FsAccess { reads, writes, folder, network, devices: Vec::new(), uid: self.uid }
     }
 }
 

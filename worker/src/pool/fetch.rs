@@ -18,7 +18,7 @@ use crate::gateway::Error as GatewayError;
 use crate::messages::Messages;
 use crate::package::Package;
 use crate::runner::environment as process_variables;
-use crate::sandbox::Reach;
+use crate::sandbox::FsAccess;
 use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan};
 
 /// Maximum number of URL renewals during one download; presigned URLs are valid for hours.
@@ -190,7 +190,7 @@ impl Pool {
         let home = endpoint.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let reads =
             [&scanner.folder, &set.folder].into_iter().chain(&scanner.base).chain(&set.blobs).cloned().collect();
-        let reach = Reach {
+        let access = FsAccess {
             reads,
             writes: vec![home.path().to_owned()],
             // Not its home: at L2, the program that starts it cannot enter a folder of the handler's user.
@@ -200,7 +200,7 @@ impl Pool {
             uid: endpoint.folder.uid,
         };
         let variables = || process_variables(&scanner.python, home.path(), &[], &BTreeMap::new());
-        let python = || self.sandbox.command(&scanner.python, &reach, variables());
+        let python = || self.sandbox.command(&scanner.python, &access, variables());
         scan::scan(&python, &set.folder, &pickles).await.map_err(blamed)
     }
 

@@ -15,7 +15,7 @@ use super::model::{LoadTimings, Loaded, Model};
 use super::{Pool, warmup};
 use crate::failure::{infra, start_failure};
 use crate::runner::{Launch, Runner, Vram};
-use crate::sandbox::Reach;
+use crate::sandbox::FsAccess;
 
 impl Pool {
     pub(super) async fn start(
@@ -40,7 +40,7 @@ impl Pool {
         // access or none.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
-        let reach = Reach {
+        let access = FsAccess {
             reads: [environment.folder.clone(), package.folder.clone()]
                 .into_iter()
                 .chain(environment.base.iter().cloned())
@@ -56,7 +56,7 @@ impl Pool {
             python: environment.python.clone(),
             ours: environment.ours.clone(),
             sandbox: Arc::clone(&self.sandbox),
-            reach,
+            access,
             home: home.path().to_owned(),
             scratch: model.endpoint.folder.work(),
             scratch_bytes: self.scratch_bytes,

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::streams::Streams;
 use crate::metrics;
-use crate::sandbox::{Reach, Sandbox};
+use crate::sandbox::{FsAccess, Sandbox};
 
 /// File descriptor of the socket in the child: the first after the standard streams.
 const WIRE_FD: i32 = 3;
@@ -64,7 +64,7 @@ pub(crate) struct Launch {
     pub(crate) ours: PathBuf,
     /// The sandbox and the access that it allows, including the working directory: the unpacked package.
     pub(crate) sandbox: Arc<Sandbox>,
-    pub(crate) reach: Reach,
+    pub(crate) access: FsAccess,
     /// HOME and TMPDIR: a directory for this runner only.
     pub(crate) home: PathBuf,
     /// Scratch space of the process and its runs, and its limit in bytes.
@@ -141,7 +141,7 @@ impl Process {
         if let Some(folder) = &launch.weights {
             variables.insert(WEIGHTS.to_owned(), folder.to_string_lossy().into_owned());
         }
-        let mut command = launch.sandbox.command(&launch.python, &launch.reach, variables)?;
+        let mut command = launch.sandbox.command(&launch.python, &launch.access, variables)?;
         command
             .args(["-m", "stokehold.runner", "serve"])
             .stdin(Stdio::null())

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{KEPT, Level, Reach, policy};
+use super::{FsAccess, KEPT, Level, policy};
 
 /// Timeout of the test program.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
@@ -28,7 +28,12 @@ pub(super) trait Enclosure: Debug + Send + Sync {
 
     /// A command that becomes `program` in the sandbox, with exactly these variables. The caller adds the program's
     /// arguments and descriptors.
-    fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command>;
+    fn command(
+        &self,
+        program: &Path,
+        access: &FsAccess,
+        variables: BTreeMap<String, String>,
+    ) -> std::io::Result<Command>;
 }
 
 /// L0 with the worker's own rights: starts the program directly.
@@ -44,9 +49,14 @@ impl Enclosure for Bare {
         false
     }
 
-    fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command> {
+    fn command(
+        &self,
+        program: &Path,
+        access: &FsAccess,
+        variables: BTreeMap<String, String>,
+    ) -> std::io::Result<Command> {
         let mut command = Command::new(program);
-        command.current_dir(&reach.folder).env_clear().envs(variables);
+        command.current_dir(&access.folder).env_clear().envs(variables);
         Ok(command)
     }
 }
@@ -70,10 +80,15 @@ impl Enclosure for Confined {
         false
     }
 
-    fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command> {
+    fn command(
+        &self,
+        program: &Path,
+        access: &FsAccess,
+        variables: BTreeMap<String, String>,
+    ) -> std::io::Result<Command> {
         let mut command = Command::new(&self.stoke);
-        command.args(["confine", &policy(reach, self)?, "--"]).arg(program);
-        command.current_dir(&reach.folder).env_clear().envs(kept(variables));
+        command.args(["confine", &policy(access, self)?, "--"]).arg(program);
+        command.current_dir(&access.folder).env_clear().envs(kept(variables));
         Ok(command)
     }
 }
@@ -99,7 +114,7 @@ pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: 
     let folders: std::io::Result<Vec<TempDir>> = folders.map(made).collect();
     let folders = folders.map_err(|error| error.to_string())?;
     let writes: Vec<_> = folders.iter().map(|folder| folder.path().to_owned()).collect();
-    let reach = Reach {
+    let access = FsAccess {
         reads: Vec::new(),
         folder: writes[0].clone(),
         writes: writes.clone(),
@@ -107,7 +122,7 @@ pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: 
         devices: Vec::new(),
         uid,
     };
-    let command = enclosure.command(Path::new("/bin/sh"), &reach, BTreeMap::new());
+    let command = enclosure.command(Path::new("/bin/sh"), &access, BTreeMap::new());
     let mut command = command.map_err(|error| error.to_string())?;
     command
         .args(["-c", "for folder; do : >\"$folder/file\" || exit 1; done", "sh"])
@@ -151,11 +166,11 @@ mod tests {
             Box::new(Bubblewrap { stoke: stoke(), bwrap: "/bin/bwrap".into() }),
         ];
         for enclosure in enclosures {
-            let command = enclosure.command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
+            let command = enclosure.command(Path::new("/bin/sh"), &FsAccess::all("/".into()), variables()).unwrap();
             let names: Vec<_> = command.as_std().get_envs().map(|(name, _)| name.to_owned()).collect();
             assert_eq!(names, ["STOKE_KEPT_LD_PRELOAD"], "{enclosure:?}");
         }
-        let plain = Bare.command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
+        let plain = Bare.command(Path::new("/bin/sh"), &FsAccess::all("/".into()), variables()).unwrap();
         assert_eq!(plain.as_std().get_envs().next().unwrap().0, "LD_PRELOAD");
     }
 

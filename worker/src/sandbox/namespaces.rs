@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::enclosure::{Enclosure, kept};
 use super::system::{SYSTEM, etc, named};
-use super::{Level, Reach, policy};
+use super::{FsAccess, Level, policy};
 
 /// Path of our own program in the sandbox.
 const STOKE: &str = "/run/stoke";
@@ -33,20 +33,25 @@ impl Enclosure for Bubblewrap {
         true
     }
 
-    fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command> {
+    fn command(
+        &self,
+        program: &Path,
+        access: &FsAccess,
+        variables: BTreeMap<String, String>,
+    ) -> std::io::Result<Command> {
         let mut command = Command::new(&self.bwrap);
-        command.args(arguments(reach, &self.stoke)?);
-        command.args(["--", STOKE, "confine", &policy(reach, self)?, "--"]).arg(program);
-        command.current_dir(&reach.folder).env_clear().envs(kept(variables));
+        command.args(arguments(access, &self.stoke)?);
+        command.args(["--", STOKE, "confine", &policy(access, self)?, "--"]).arg(program);
+        command.current_dir(&access.folder).env_clear().envs(kept(variables));
         Ok(command)
     }
 }
 
 /// The arguments of `bwrap`, up to the program to start.
-fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
+fn arguments(access: &FsAccess, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     let mut arguments = Arguments::default();
     arguments.flags(&["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
-    if reach.uid.is_some() {
+    if access.uid.is_some() {
         // The worker runs as root, and the process switches to a separate user inside; it keeps only the capabilities
         // for that.
         arguments.flags(&["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
@@ -54,7 +59,7 @@ fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     } else {
         arguments.flags(&["--unshare-user"]);
     }
-    if !reach.network {
+    if !access.network {
         arguments.flags(&["--unshare-net"]);
     }
     arguments.flags(&["--perms", "0755", "--dir", "/etc"]);
@@ -65,21 +70,21 @@ fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     for folder in ["/tmp", "/dev/shm"] {
         arguments.flags(&["--perms", "1777", "--size", &TMP_BYTES.to_string(), "--tmpfs", folder]);
     }
-    for device in &reach.devices {
+    for device in &access.devices {
         arguments.bind("--dev-bind-try", device);
     }
-    let reads: Vec<PathBuf> = reach.reads.iter().cloned().chain(named()).collect();
-    arguments.parents(reads.iter().chain(&reach.writes).chain([&PathBuf::from(STOKE)]));
+    let reads: Vec<PathBuf> = access.reads.iter().cloned().chain(named()).collect();
+    arguments.parents(reads.iter().chain(&access.writes).chain([&PathBuf::from(STOKE)]));
     for path in &reads {
         arguments.bind("--ro-bind-try", path);
     }
     // Writable folders last, so that no read-only mount covers them.
-    for path in &reach.writes {
+    for path in &access.writes {
         arguments.bind("--bind", path);
     }
     arguments.pair("--ro-bind", stoke.as_os_str(), OsStr::new(STOKE));
     arguments.flags(&["--remount-ro", "/", "--chdir"]);
-    arguments.0.push(reach.folder.clone().into());
+    arguments.0.push(access.folder.clone().into());
     Ok(arguments.0)
 }
 
