@@ -21,13 +21,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use health::Health;
-use nvml::Look;
+use nvml::Reading;
 
 /// Interval of readings of each GPU.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Longest time of one reading. A longer one hangs in the driver, and so does every program that uses a GPU.
-const LOOK_MAX: Duration = Duration::from_secs(20);
+const READING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Timeout of one wait for Xids, after which the thread checks whether it should stop.
 const XID_WAIT_MS: u32 = 1_000;
@@ -49,7 +49,7 @@ struct Inner {
     /// A channel that changes when a GPU is short of memory, or starts or stops accepting work.
     changed: watch::Sender<()>,
     /// Number of completed readings.
-    looks: watch::Sender<u64>,
+    completed: watch::Sender<u64>,
     /// Requests an immediate reading.
     nudge: SyncSender<()>,
     nudged: Mutex<Option<Receiver<()>>>,
@@ -59,13 +59,13 @@ struct Inner {
 struct Known {
     states: Vec<GpuState>,
     /// Start of the current reading, or of the first of several that panicked; `None` after one that ended.
-    looking_since: Option<Instant>,
+    reading_since: Option<Instant>,
 }
 
 #[derive(Default)]
 struct GpuState {
     health: Health,
-    look: Option<Look>,
+    reading: Option<Reading>,
     /// MiB by which reserved and used memory exceed the GPU's memory.
     short_mib: u64,
     /// Number of running tests; no run starts on the GPU until they have ended.
@@ -101,7 +101,7 @@ impl Gpus {
     fn new(gpus: Vec<Gpu>, nvml: Option<Nvml>) -> Self {
         let (driver, cuda) = nvml.as_ref().map(nvml::versions).unwrap_or_default();
         let states = gpus.iter().map(|_| GpuState::default()).collect();
-        let known = Mutex::new(Known { states, looking_since: None });
+        let known = Mutex::new(Known { states, reading_since: None });
         let ledger = Ledger::new(&gpus, nvml.is_some());
         let (nudge, nudged) = sync_channel(1);
         Self(Arc::new(Inner {
@@ -112,7 +112,7 @@ impl Gpus {
             ledger,
             known,
             changed: watch::Sender::new(()),
-            looks: watch::Sender::new(0),
+            completed: watch::Sender::new(0),
             nudge,
             nudged: Mutex::new(Some(nudged)),
             stopped: AtomicBool::new(false),
@@ -164,24 +164,24 @@ impl Gpus {
         }
         let Some(nudged) = self.0.nudged.lock().take() else { return Ok(()) };
         let gpus = self.clone();
-        let look_on = move || {
+        let read_on = move || {
             while !gpus.0.stopped.load(Ordering::Relaxed) {
                 match nudged.recv_timeout(EVERY) {
-                    // After a panic the next reading follows. If none ends, the GPUs are marked faulty after [`LOOK_MAX`].
-                    Ok(()) | Err(RecvTimeoutError::Timeout) => drop(guard_blocking("gpus", || gpus.look())),
+                    // After a panic the next reading follows. If none ends, the GPUs are marked faulty after [`READING_TIMEOUT`].
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => drop(guard_blocking("gpus", || gpus.read_all())),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         };
-        std::thread::Builder::new().name("gpus".to_owned()).spawn(look_on)?;
+        std::thread::Builder::new().name("gpus".to_owned()).spawn(read_on)?;
         for place in 0..self.0.gpus.len() {
             let gpus = self.clone();
-            let listen_on = move || {
+            let listen = move || {
                 while guard_blocking("xids", || gpus.listen(place)).is_err() {
                     std::thread::sleep(EVERY);
                 }
             };
-            std::thread::Builder::new().name("xids".to_owned()).spawn(listen_on)?;
+            std::thread::Builder::new().name("xids".to_owned()).spawn(listen)?;
         }
         Ok(())
     }
@@ -192,45 +192,45 @@ impl Gpus {
     }
 
     /// Reads the GPUs now and waits for the result. `false` if that took too long.
-    pub(crate) async fn look_again(&self) -> bool {
+    pub(crate) async fn read_now(&self) -> bool {
         if self.0.nvml.is_none() {
             return true;
         }
-        let next = self.next_look();
+        let next = self.next_reading();
         let _ = self.0.nudge.try_send(());
         next.await
     }
 
     /// Waits for the next reading. `false` if it took too long.
-    fn next_look(&self) -> impl Future<Output = bool> + use<> {
-        let mut looks = self.0.looks.subscribe();
-        async move { matches!(timeout(LOOK_MAX, looks.changed()).await, Ok(Ok(()))) }
+    fn next_reading(&self) -> impl Future<Output = bool> + use<> {
+        let mut completed = self.0.completed.subscribe();
+        async move { matches!(timeout(READING_TIMEOUT, completed.changed()).await, Ok(Ok(()))) }
     }
 
     /// Reads every GPU once.
-    fn look(&self) {
+    fn read_all(&self) {
         let Some(nvml) = &self.0.nvml else { return };
-        self.0.known.lock().looking_since.get_or_insert_with(Instant::now);
+        self.0.known.lock().reading_since.get_or_insert_with(Instant::now);
         for (place, gpu) in self.0.gpus.iter().enumerate() {
-            let look = nvml::look(nvml, gpu.index);
-            let Verdict { short_mib, stuck_mib } = look.as_ref().map_or_else(
+            let reading = nvml::read(nvml, gpu.index);
+            let Verdict { short_mib, stuck_mib } = reading.as_ref().map_or_else(
                 |_| Verdict::default(),
-                |look| {
-                    let groups = look.processes.as_deref().and_then(|processes| groups(processes, look.used_mib));
-                    self.0.ledger.observe(gpu.index, look.used_mib, groups.as_deref())
+                |reading| {
+                    let groups = reading.processes.as_deref().and_then(|processes| groups(processes, reading.used_mib));
+                    self.0.ledger.observe(gpu.index, reading.used_mib, groups.as_deref())
                 },
             );
             self.update(place, |state| {
-                state.health.see(look.as_ref().map(|look| look.signs).map_err(Clone::clone));
+                state.health.observe(reading.as_ref().map(|reading| reading.signs).map_err(Clone::clone));
                 if stuck_mib > 0 {
                     state.health.mark_faulty(format!("{stuck_mib} MiB remain allocated after their process exited"));
                 }
-                state.look = look.ok().or_else(|| state.look.take());
+                state.reading = reading.ok().or_else(|| state.reading.take());
                 state.short_mib = short_mib;
             });
         }
-        self.0.known.lock().looking_since = None;
-        self.0.looks.send_modify(|looks| *looks += 1);
+        self.0.known.lock().reading_since = None;
+        self.0.completed.send_modify(|completed| *completed += 1);
     }
 
     fn listen(&self, place: usize) {
@@ -301,7 +301,7 @@ impl Gpus {
         this.each(&gpus, |state| state.probes += 1);
         tokio::spawn(async move {
             // Wait until the process's memory is freed.
-            while this.0.ledger.is_clearing(&gpus) && this.next_look().await {}
+            while this.0.ledger.is_clearing(&gpus) && this.next_reading().await {}
             let fault = probe::fault(&python, &gpus).await;
             this.each(&gpus, |state| {
                 state.probes -= 1;
@@ -344,16 +344,16 @@ impl Gpus {
         let reading = |(gpu, state): (&Gpu, &GpuState)| {
             let line = self.0.ledger.line(gpu.index)?;
             let (health, why) = state.health.verdict();
-            let signs = state.look.as_ref().map(|look| look.signs);
+            let signs = state.reading.as_ref().map(|reading| reading.signs);
             Some(GpuReading {
                 index: gpu.index,
-                vram_used_mib: state.look.as_ref().map(|look| look.used_mib),
+                vram_used_mib: state.reading.as_ref().map(|reading| reading.used_mib),
                 vram_held_mib: line.held_mib,
                 vram_free_mib: line.free_mib,
                 vram_foreign_mib: line.foreign_mib,
                 temperature_c: signs.and_then(|signs| signs.temperature_c),
-                utilisation_pct: state.look.as_ref().and_then(|look| look.utilisation_pct),
-                power_w: state.look.as_ref().and_then(|look| look.power_w),
+                utilisation_pct: state.reading.as_ref().and_then(|reading| reading.utilisation_pct),
+                power_w: state.reading.as_ref().and_then(|reading| reading.power_w),
                 ecc_uncorrected: signs.and_then(|signs| signs.ecc_uncorrected),
                 health,
                 why: why.map(str::to_owned),
@@ -371,9 +371,9 @@ impl Gpus {
 
     /// Marks all GPUs as faulty if the driver hangs.
     fn give_up_hung(&self) {
-        let hangs = self.0.known.lock().looking_since.is_some_and(|since| since.elapsed() > LOOK_MAX);
+        let hangs = self.0.known.lock().reading_since.is_some_and(|since| since.elapsed() > READING_TIMEOUT);
         for place in 0..if hangs { self.0.gpus.len() } else { 0 } {
-            let why = format!("NVML has not responded for {} s", LOOK_MAX.as_secs());
+            let why = format!("NVML has not responded for {} s", READING_TIMEOUT.as_secs());
             self.update(place, |state| state.health.mark_faulty(why));
         }
     }
@@ -387,8 +387,8 @@ fn groups(processes: &[(u32, u64)], used_mib: u64) -> Option<Vec<(u32, u64)>> {
         Some((group.as_raw().cast_unsigned(), *mib))
     };
     let found: Vec<(u32, u64)> = processes.iter().filter_map(group).collect();
-    let is_told = if processes.is_empty() { used_mib < DRIVER_MIB } else { !found.is_empty() };
-    is_told.then_some(found)
+    let are_reported = if processes.is_empty() { used_mib < DRIVER_MIB } else { !found.is_empty() };
+    are_reported.then_some(found)
 }
 
 /// Fake GPUs of these sizes.

@@ -29,7 +29,7 @@ pub(crate) struct Signs {
 
 /// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Blind {
+pub(crate) enum ReadError {
     /// A transient failure.
     Unread(String),
     /// The GPU is off the bus or needs a reset.
@@ -49,8 +49,8 @@ pub(crate) struct Health {
 
 impl Health {
     /// Updates the health from a reading.
-    pub(crate) fn see(&mut self, look: Result<Signs, Blind>) {
-        match look {
+    pub(crate) fn observe(&mut self, reading: Result<Signs, ReadError>) {
+        match reading {
             Ok(signs) => {
                 self.unread = 0;
                 self.is_hot = is_hot(self.is_hot, signs);
@@ -61,8 +61,8 @@ impl Health {
                     }
                 }
             }
-            Err(Blind::Lost(why)) => self.mark_faulty(why),
-            Err(Blind::Unread(why)) => {
+            Err(ReadError::Lost(why)) => self.mark_faulty(why),
+            Err(ReadError::Unread(why)) => {
                 self.unread += 1;
                 if self.unread >= UNREAD_MAX {
                     self.mark_faulty(format!("NVML cannot read it: {why}"));
@@ -107,9 +107,9 @@ mod tests {
 
     const COOL: Signs = Signs { temperature_c: Some(40), slowdown_c: Some(90), ecc_uncorrected: Some(3) };
 
-    fn after(looks: &[Result<Signs, Blind>]) -> (GpuHealth, Option<String>) {
+    fn after(readings: &[Result<Signs, ReadError>]) -> (GpuHealth, Option<String>) {
         let mut health = Health::default();
-        looks.iter().for_each(|look| health.see(look.clone()));
+        readings.iter().for_each(|reading| health.observe(reading.clone()));
         let (verdict, why) = health.verdict();
         (verdict, why.map(str::to_owned))
     }
@@ -118,7 +118,7 @@ mod tests {
     fn a_hot_gpu_takes_work_again_when_it_is_clearly_cooler() {
         let mut health = Health::default();
         let verdicts = [86, 87, 85, 80, 79, 86].map(|degrees| {
-            health.see(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
+            health.observe(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
             health.verdict().0
         });
         use GpuHealth::{Hot, Well};
@@ -133,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn a_look_may_fail_and_a_lost_gpu_is_lost() {
-        let unread = || Err(Blind::Unread("busy".to_owned()));
+    fn a_reading_may_fail_and_a_lost_gpu_is_lost() {
+        let unread = || Err(ReadError::Unread("busy".to_owned()));
         assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
         let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("NVML cannot read it: busy")));
-        let (verdict, why) = after(&[Err(Blind::Lost("off the bus".to_owned())), Ok(COOL)]);
+        let (verdict, why) = after(&[Err(ReadError::Lost("off the bus".to_owned())), Ok(COOL)]);
         assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("off the bus")));
     }
 

@@ -12,13 +12,13 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, cuda_driver_version_major, cuda_driver_version_minor};
 use stokehold_queue::gateway::Gpu;
 
-use super::health::{Blind, Signs};
+use super::health::{ReadError, Signs};
 
 const MIB: u64 = 1024 * 1024;
 
 /// One reading of a GPU.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Look {
+pub(crate) struct Reading {
     pub(crate) used_mib: u64,
     pub(crate) utilisation_pct: Option<u32>,
     pub(crate) power_w: Option<u32>,
@@ -77,11 +77,11 @@ pub(crate) fn minor(nvml: &Nvml, index: u32) -> u32 {
 }
 
 /// Reads a GPU. A value that this kind of GPU does not support is absent; any other error fails the reading.
-pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
-    let look = || -> Result<Look, NvmlError> {
+pub(crate) fn read(nvml: &Nvml, index: u32) -> Result<Reading, ReadError> {
+    let read = || -> Result<Reading, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let slowdown = device.temperature_threshold(TemperatureThreshold::Slowdown);
-        Ok(Look {
+        Ok(Reading {
             used_mib: device.memory_info()?.used / MIB,
             utilisation_pct: given(device.utilization_rates())?.map(|rates| rates.gpu),
             power_w: given(device.power_usage())?.map(|milliwatts| milliwatts / 1_000),
@@ -93,11 +93,11 @@ pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
             processes: processes(&device)?,
         })
     };
-    look().map_err(|error| match error {
+    read().map_err(|error| match error {
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::InvalidArg => {
-            Blind::Lost(format!("NVML has lost the GPU: {error}"))
+            ReadError::Lost(format!("NVML has lost the GPU: {error}"))
         }
-        error => Blind::Unread(error.to_string()),
+        error => ReadError::Unread(error.to_string()),
     })
 }
 

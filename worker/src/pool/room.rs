@@ -66,7 +66,7 @@ impl Pool {
             }
             // Memory of an exited process counts as free once a reading confirms it.
             if ledger.is_about_to_fit(&need, &model.endpoint.usable_gpus) {
-                if !self.gpus.look_again().await {
+                if !self.gpus.read_now().await {
                     return Err(NotReady::NoRoom);
                 }
                 continue;
@@ -129,7 +129,7 @@ impl Pool {
                 }
             }
             if evicted || ledger.is_clearing(&claim.gpus) {
-                self.gpus.look_again().await;
+                self.gpus.read_now().await;
                 continue;
             }
             tokio::select! {

@@ -59,7 +59,7 @@ pub(super) async fn run(
             warmed_up(end.unwrap_or(RunEnd::NotBegun))?;
         }
         // Read the GPUs now: most frameworks keep the memory of a run, but memory that is freed would be missed later.
-        gpus.look_again().await;
+        gpus.read_now().await;
     }
     Ok(())
 }

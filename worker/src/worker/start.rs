@@ -67,7 +67,7 @@ pub(super) async fn work(
         "joined"
     );
     resources.gpus.watch()?;
-    resources.gpus.look_again().await;
+    resources.gpus.read_now().await;
     let (worker, holds) = resources.worker(config, gateway, &shutdown)?;
     let heartbeat = CancellationToken::new();
     let mut duties = worker.start_duties(&supervisor);
