@@ -43,7 +43,7 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
     if !args.plan.is_empty() {
         return tell(global, &Plan::of(&Load::parse(&args.plan)?));
     }
-    let mut checks = Machine::of(&RawConfig::from_env(|name| std::env::var(name).ok())?)?.look().await;
+    let mut checks = Machine::of(&RawConfig::from_env(|name| std::env::var(name).ok())?)?.check().await;
     checks.push(redis_server().await);
     checks.extend(api::checks(global).await);
     checks.extend(redis(args.redis.as_deref()).await);

@@ -93,7 +93,7 @@ impl Machine {
     }
 
     /// Runs all checks that need no gateway.
-    pub async fn look(&self) -> Vec<Finding> {
+    pub async fn check(&self) -> Vec<Finding> {
         let uv = ensure_uv(self.uv.as_deref(), &self.cache_dir).await;
         let wheel = RunnerWheel::find(self.runner_wheel.as_deref());
         vec![
@@ -145,9 +145,9 @@ pub async fn gateway(url: &str) -> Finding {
 }
 
 /// Logs findings before a worker joins that would otherwise only appear as failed jobs. The worker detects and logs the
-/// other problems of [`Machine::look`] by itself. It continues in any case: a machine with a broken driver can still
+/// other problems of [`Machine::check`] by itself. It continues in any case: a machine with a broken driver can still
 /// run CPU jobs.
-pub(crate) async fn say(config: &Config, uv: &Uv) {
+pub(crate) async fn log_findings(config: &Config, uv: &Uv) {
     let mut findings = vec![
         judge::python(&facts::python(Some(uv)).await),
         judge::disk(&config.cache_dir, facts::free_bytes(&config.cache_dir)),

@@ -27,7 +27,7 @@ pub(super) async fn run(global: &Global, args: CheckArgs) -> Result<()> {
 /// Runs all checks.
 pub(super) async fn look(gateway: Option<&str>) -> Result<Vec<Finding>> {
     let raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
-    let mut found = Machine::of(&raw)?.look().await;
+    let mut found = Machine::of(&raw)?.check().await;
     if let Some(url) = gateway {
         found.push(machine::gateway(url).await);
     }

@@ -32,7 +32,7 @@ pub(super) struct Pythons {
     /// Version of the `python3` on PATH.
     pub(super) on_path: Option<String>,
     /// Why uv cannot use it.
-    pub(super) trouble: Option<String>,
+    pub(super) problem: Option<String>,
     /// The interpreter that uv found instead, if `on_path` is not usable.
     pub(super) other: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Gpus {
     /// Version of the driver in the kernel.
     pub(super) kernel: Option<String>,
     /// Result of the driver's library.
-    pub(super) nvml: Result<Driver, Trouble>,
+    pub(super) nvml: Result<Driver, DriverError>,
     /// Whether CUDA's library, which jobs use, exists.
     pub(super) has_cuda_library: bool,
     /// CUDA version of this container image, as declared by NVIDIA's images.
@@ -62,7 +62,7 @@ pub(super) struct Driver {
 
 /// Why the driver does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum DriverError {
     /// The library is missing.
     NoLibrary,
     /// The library and the driver in the kernel have different versions.
@@ -73,7 +73,7 @@ pub(super) enum Trouble {
     Other(String),
 }
 
-impl From<NvmlError> for Trouble {
+impl From<NvmlError> for DriverError {
     fn from(error: NvmlError) -> Self {
         match error {
             NvmlError::LibloadingError(_) => Self::NoLibrary,
@@ -95,18 +95,18 @@ pub(super) async fn glibc() -> Option<String> {
 pub(super) async fn python(uv: Option<&Uv>) -> Pythons {
     let on_path = interpreter::default().await.ok();
     let version = on_path.as_ref().and_then(|found| found.identity.split_whitespace().next()).map(str::to_owned);
-    let trouble = match (uv, &on_path) {
+    let problem = match (uv, &on_path) {
         (Some(uv), Some(found)) if serves(&found.identity) => {
             uv.accepts(&found.program).await.err().map(|error| error.to_string())
         }
         _ => None,
     };
-    let is_good = trouble.is_none() && version.as_deref().is_some_and(serves);
+    let is_good = problem.is_none() && version.as_deref().is_some_and(serves);
     let other = match uv {
         Some(uv) if !is_good => uv.python_here(PYTHON_MIN).await.ok(),
         _ => None,
     };
-    Pythons { on_path: version, trouble, other }
+    Pythons { on_path: version, problem, other }
 }
 
 pub(super) async fn uv(found: Result<Uv, Error>) -> Finding {
@@ -136,9 +136,9 @@ pub(super) async fn gpus(library: Option<PathBuf>) -> Gpus {
         Ok(Driver { version, cuda, gpus: nvml::gpus(&nvml).into_iter().map(|gpu| gpu.name).collect() })
     });
     let nvml = match timeout(NVML_LIMIT, asked).await {
-        Ok(Ok(answer)) => answer.map_err(|error: NvmlError| Trouble::from(error)),
-        Ok(Err(panic)) => Err(Trouble::Other(panic.to_string())),
-        Err(_) => Err(Trouble::Other(format!("no response within {} s", NVML_LIMIT.as_secs()))),
+        Ok(Ok(answer)) => answer.map_err(|error: NvmlError| DriverError::from(error)),
+        Ok(Err(panic)) => Err(DriverError::Other(panic.to_string())),
+        Err(_) => Err(DriverError::Other(format!("no response within {} s", NVML_LIMIT.as_secs()))),
     };
     let kernel = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| kernel_version(&text));
     // Checked only with a driver, because it starts a process.
@@ -195,9 +195,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_library_that_is_not_there_is_told_from_one_that_fails() {
+    async fn a_library_that_is_not_there_differs_from_one_that_fails() {
         let found = gpus(Some("/no/such/libnvidia-ml.so.1".into())).await;
-        assert_eq!(found.nvml.err(), Some(Trouble::NoLibrary));
+        assert_eq!(found.nvml.err(), Some(DriverError::NoLibrary));
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Finding;
-use super::facts::{Gpus, Pythons, Trouble};
+use super::facts::{DriverError, Gpus, Pythons};
 use crate::environment::RunnerWheel;
 use crate::environment::interpreter::serves;
 use crate::sandbox::Level;
@@ -43,10 +43,10 @@ pub(super) fn glibc(version: Option<&str>) -> Finding {
 pub(super) fn python(found: &Pythons) -> Finding {
     const WHAT: &str = "Python";
     match (&found.on_path, &found.other) {
-        (Some(version), _) if serves(version) && found.trouble.is_none() => Finding::ok(WHAT, version),
+        (Some(version), _) if serves(version) && found.problem.is_none() => Finding::ok(WHAT, version),
         (_, Some(other)) => Finding::ok(WHAT, other.display().to_string()),
         (old, None) => {
-            let has = match (old, &found.trouble) {
+            let has = match (old, &found.problem) {
                 (None, _) => "not found".to_owned(),
                 (Some(version), None) => format!("{version}, which is too old"),
                 (Some(version), Some(why)) => format!("{version}, which uv cannot use: {why}"),
@@ -109,7 +109,7 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
     let kernel = found.kernel.as_deref();
     let driver = match &found.nvml {
         Ok(driver) => driver,
-        Err(trouble) => return without_driver(trouble, found.has_devices, kernel),
+        Err(error) => return without_driver(error, found.has_devices, kernel),
     };
     let cuda = driver.cuda.as_deref();
     let version = driver.version.as_deref().unwrap_or("unknown");
@@ -150,27 +150,27 @@ pub(super) fn gpus(found: &Gpus) -> Finding {
     }
 }
 
-fn without_driver(trouble: &Trouble, has_devices: bool, kernel: Option<&str>) -> Finding {
+fn without_driver(error: &DriverError, has_devices: bool, kernel: Option<&str>) -> Finding {
     let in_kernel = kernel.map_or(String::new(), |version| format!(" (loaded driver: {version})"));
-    match trouble {
-        Trouble::Mismatch => Finding::fail(
+    match error {
+        DriverError::Mismatch => Finding::fail(
             GPUS,
             format!(
                 "the driver's library and the driver loaded in the kernel have different versions{in_kernel}: the driver was updated but not reloaded"
             ),
             "Reboot, or stop every process that uses the GPUs and reload the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia.",
         ),
-        Trouble::NoLibrary if has_devices => Finding::fail(
+        DriverError::NoLibrary if has_devices => Finding::fail(
             GPUS,
             format!("this machine has GPUs, but libnvidia-ml.so.1 is missing{in_kernel}"),
             CONTAINER,
         ),
-        Trouble::NotLoaded if has_devices => Finding::fail(
+        DriverError::NotLoaded if has_devices => Finding::fail(
             GPUS,
             "GPU device files exist, but no driver is loaded in the kernel",
             "Load it with `modprobe nvidia`; if that fails, see `dmesg`.",
         ),
-        Trouble::Other(why) if has_devices => Finding::fail(
+        DriverError::Other(why) if has_devices => Finding::fail(
             GPUS,
             format!("this machine has GPUs, but NVML fails: {why}{in_kernel}"),
             "Make sure that `nvidia-smi` works.",
@@ -232,9 +232,9 @@ mod tests {
     use super::super::facts::Driver;
     use super::*;
 
-    fn no_driver(trouble: Trouble, has_devices: bool, kernel: Option<&str>) -> (Verdict, String) {
+    fn no_driver(error: DriverError, has_devices: bool, kernel: Option<&str>) -> (Verdict, String) {
         let kernel = kernel.map(str::to_owned);
-        judged(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
+        judged(gpus(&Gpus { has_devices, kernel, nvml: Err(error), has_cuda_library: false, image_cuda: None }))
     }
 
     fn driver(cuda: &str, names: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
@@ -257,27 +257,31 @@ mod tests {
 
     #[test]
     fn a_machine_without_gpus_runs_cpu_jobs() {
-        check(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
-        check(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
+        check(no_driver(DriverError::NoLibrary, false, None), Good, &["CPU"]);
+        check(no_driver(DriverError::NotLoaded, false, None), Good, &["CPU"]);
     }
 
     #[test]
-    fn a_container_that_was_not_given_the_gpus_says_how() {
+    fn a_container_that_was_not_given_the_gpus_names_the_cause() {
         check(
-            no_driver(Trouble::NoLibrary, true, Some("550.54")),
+            no_driver(DriverError::NoLibrary, true, Some("550.54")),
             Fail,
             &["libnvidia-ml.so.1", "550.54", "--gpus all"],
         );
-        check(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
+        check(no_driver(DriverError::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
         check(driver("12.8", &[], true, None), Warn, &["no GPU", "NVIDIA_VISIBLE_DEVICES"]);
         check(driver("12.8", &["RTX 4090"], false, None), Fail, &["libcuda.so.1", "compute"]);
     }
 
     #[test]
     fn a_driver_that_was_updated_under_the_kernel_wants_a_reboot() {
-        check(no_driver(Trouble::Mismatch, true, Some("535.54.03")), Fail, &["535.54.03", "Reboot"]);
-        check(no_driver(Trouble::NotLoaded, true, None), Fail, &["modprobe nvidia"]);
-        check(no_driver(Trouble::Other("unknown error".into()), true, None), Fail, &["unknown error", "nvidia-smi"]);
+        check(no_driver(DriverError::Mismatch, true, Some("535.54.03")), Fail, &["535.54.03", "Reboot"]);
+        check(no_driver(DriverError::NotLoaded, true, None), Fail, &["modprobe nvidia"]);
+        check(
+            no_driver(DriverError::Other("unknown error".into()), true, None),
+            Fail,
+            &["unknown error", "nvidia-smi"],
+        );
     }
 
     #[test]
@@ -298,7 +302,7 @@ mod tests {
         let found = |on_path: Option<&str>, other: Option<&str>| {
             judged(python(&Pythons {
                 on_path: on_path.map(str::to_owned),
-                trouble: None,
+                problem: None,
                 other: other.map(Into::into),
             }))
         };
@@ -306,8 +310,8 @@ mod tests {
         check(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
         check(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
         check(found(None, None), Warn, &["not found"]);
-        let trouble = Some("it is missing `distutils`".to_owned());
-        let bare = Pythons { on_path: Some("3.9.2".to_owned()), trouble, other: None };
+        let problem = Some("it is missing `distutils`".to_owned());
+        let bare = Pythons { on_path: Some("3.9.2".to_owned()), problem, other: None };
         check(judged(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);
     }
 

@@ -107,7 +107,7 @@ impl Resources {
         tokio::spawn(async move { ahead.look_at_python().await });
         let gpus = Gpus::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
         // The driver's library is already open, so opening it again is cheap.
-        machine::say(config, &uv).await;
+        machine::log_findings(config, &uv).await;
         Ok(Self { scratch, sandbox, environments, gpus })
     }
 
