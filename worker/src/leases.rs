@@ -16,10 +16,10 @@ const EXTEND_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The leases of this worker.
 #[derive(Default)]
 pub(crate) struct Leases {
-    held: Mutex<HashMap<LeaseRef, Held>>,
+    leases: Mutex<HashMap<LeaseRef, LeaseState>>,
 }
 
-struct Held {
+struct LeaseState {
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
     /// Whether its attempt is running; otherwise its result is being reported.
@@ -30,64 +30,70 @@ struct Held {
 
 impl Leases {
     /// Adds a lease. The returned token is cancelled when the lease is lost.
-    pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
+    pub(crate) fn add(&self, lease: LeaseRef) -> CancellationToken {
         let lost = CancellationToken::new();
-        self.held.lock().insert(lease, Held { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
+        self.leases
+            .lock()
+            .insert(lease, LeaseState { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
         lost
     }
 
     /// Marks the attempt as ended. The lease is kept until the gateway has its report.
     pub(crate) fn ended(&self, lease: &LeaseRef) {
-        if let Some(held) = self.held.lock().get_mut(lease) {
-            held.is_running = false;
+        if let Some(state) = self.leases.lock().get_mut(lease) {
+            state.is_running = false;
         }
     }
 
     /// Removes a lease whose end or release the gateway has accepted.
     pub(crate) fn forget(&self, lease: &LeaseRef) {
-        self.held.lock().remove(lease);
+        self.leases.lock().remove(lease);
     }
 
     /// Whether the lease is still held.
-    pub(crate) fn holds(&self, lease: &LeaseRef) -> bool {
-        self.held.lock().contains_key(lease)
+    pub(crate) fn contains(&self, lease: &LeaseRef) -> bool {
+        self.leases.lock().contains_key(lease)
     }
 
     /// Number of leases with a running attempt.
     pub(crate) fn running(&self) -> usize {
-        self.held.lock().values().filter(|held| held.is_running).count()
+        self.leases.lock().values().filter(|state| state.is_running).count()
     }
 
     fn refs(&self) -> Vec<LeaseRef> {
-        self.held.lock().keys().cloned().collect()
+        self.leases.lock().keys().cloned().collect()
     }
 
     fn lose(&self, lease: &LeaseRef, why: &str) {
-        let Some(held) = self.held.lock().remove(lease) else { return };
+        let Some(state) = self.leases.lock().remove(lease) else { return };
         // The lease of a reported result may be gone before the response arrives.
-        if held.is_running {
+        if state.is_running {
             tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost; stopping its attempt");
-            held.lost.cancel();
+            state.lost.cancel();
         }
     }
 
     /// Records that the gateway extended the lease in a request made at `asked`.
     fn confirm(&self, lease: &LeaseRef, asked: Instant) {
-        if let Some(held) = self.held.lock().get_mut(lease) {
-            held.confirmed = held.confirmed.max(asked);
+        if let Some(state) = self.leases.lock().get_mut(lease) {
+            state.confirmed = state.confirmed.max(asked);
         }
     }
 
     /// The earliest confirmation of all leases; `None` if there are none.
     fn oldest(&self) -> Option<Instant> {
-        self.held.lock().values().map(|held| held.confirmed).min()
+        self.leases.lock().values().map(|state| state.confirmed).min()
     }
 
     /// Loses the leases that were last confirmed at least `age` ago.
     fn lose_older_than(&self, age: Duration) {
         let silent: Vec<LeaseRef> = {
-            let held = self.held.lock();
-            held.iter().filter(|(_, held)| held.confirmed.elapsed() >= age).map(|(lease, _)| lease.clone()).collect()
+            let leases = self.leases.lock();
+            leases
+                .iter()
+                .filter(|(_, state)| state.confirmed.elapsed() >= age)
+                .map(|(lease, _)| lease.clone())
+                .collect()
         };
         if !silent.is_empty() {
             tracing::error!(

@@ -72,7 +72,7 @@ impl Worker {
                     tracing::warn!(%error, jobs = request.finish.len(), "cannot report job results; retrying");
                     pause().await;
                     reports = request.finish.into_iter().chain(rest).collect();
-                    reports.retain(|report| self.leases.holds(&lease_of(report)));
+                    reports.retain(|report| self.leases.contains(&lease_of(report)));
                 }
                 // A rejected report must not affect the others.
                 Err(Error::Refused { .. }) if request.finish.len() > 1 => {

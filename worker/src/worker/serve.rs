@@ -108,7 +108,7 @@ impl Worker {
         for job in jobs {
             let claim = claim.take();
             let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-            let lost = self.leases.hold(lease.clone());
+            let lost = self.leases.add(lease.clone());
             let slot = self.attempts.load.open();
             let (worker, ends) = (Arc::clone(self), ends.clone());
             let span = tracing::info_span!(
