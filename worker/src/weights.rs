@@ -32,7 +32,7 @@ use self::partial::Partial;
 use self::progress::Meter;
 pub(crate) use self::progress::{Progress, Size};
 pub(crate) use self::rights::{Owner, Right};
-use self::store::{Held, Store, Verified};
+use self::store::{BlobState, Store, VerifiedBlob};
 use crate::environment::{self, lock};
 
 /// Maximum number of files. A large model has a few dozen files, a repository with all variants a few hundred.
@@ -99,12 +99,12 @@ pub(crate) struct WeightSet {
     /// The distinct targets of the links.
     pub(crate) blobs: Vec<PathBuf>,
     names: Vec<String>,
-    _held: Arc<Vec<Held>>,
+    _in_use: Arc<Vec<VerifiedBlob>>,
 }
 
 /// The state of a requested file.
 enum Claim {
-    Ready(Held),
+    Ready(VerifiedBlob),
     /// Missing, and locked exclusively by us for the download.
     Missing(Arc<File>),
 }
@@ -144,23 +144,23 @@ impl Weights {
             return Err(Error::TooLarge { need: total_bytes, cap });
         }
         let waiting = || progress(Progress { done_bytes: 0, total_bytes, bytes_per_s: 0, waiting: true });
-        let held = 'again: loop {
-            let (mut held, mut missing) = (Vec::new(), Vec::new());
+        let in_use = 'again: loop {
+            let (mut in_use, mut missing) = (Vec::new(), Vec::new());
             for file in &wanted {
                 match inner.claim(file, &waiting).await? {
-                    Claim::Ready(ready) => held.push(ready),
+                    Claim::Ready(ready) => in_use.push(ready),
                     Claim::Missing(lock) => missing.push((file.clone(), lock)),
                 }
             }
             let missing_bytes: u64 = missing.iter().map(|(file, _)| file.size_bytes).sum();
             if missing.is_empty() {
-                break held;
+                break in_use;
             }
             let partials = inner.reserve(missing).await?;
             let mut meter = Meter::new(total_bytes);
-            let mut look = || {
+            let mut report = || {
                 let done_bytes: u64 = partials.iter().map(|(_, partial)| partial.done_bytes()).sum();
-                progress(meter.look(Instant::now(), total_bytes - missing_bytes + done_bytes));
+                progress(meter.sample(Instant::now(), total_bytes - missing_bytes + done_bytes));
             };
             // Polling many files is cheap; the number of concurrent ranges is limited, not that of files.
             let fetch = |(file, partial): (WeightFile, Arc<Partial>)| {
@@ -168,24 +168,24 @@ impl Weights {
                 async move { inner.fetch(&file, &partial).await }
             };
             let fetched = stream::iter(partials.clone()).map(fetch);
-            let fetched = fetched.buffer_unordered(FILES_MAX).try_collect::<Vec<Option<Held>>>();
+            let fetched = fetched.buffer_unordered(FILES_MAX).try_collect::<Vec<Option<VerifiedBlob>>>();
             tokio::pin!(fetched);
             let mut ticks = interval(PROGRESS_EVERY);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let fetched = loop {
                 tokio::select! {
                     fetched = &mut fetched => break fetched?,
-                    _ = ticks.tick() => look(),
+                    _ = ticks.tick() => report(),
                 }
             };
-            look();
+            report();
             for fetched in fetched {
                 match fetched {
-                    Some(fetched) => held.push(fetched),
+                    Some(fetched) => in_use.push(fetched),
                     None => continue 'again,
                 }
             }
-            break held;
+            break in_use;
         };
         let names = files.iter().map(|file| file.path.clone()).collect();
         let (store, files) = (Arc::clone(&inner.store), files.to_vec());
@@ -193,7 +193,7 @@ impl Weights {
         let folder =
             folder.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("link weights"))?;
         let blobs = wanted.iter().map(|file| inner.store.blob(&file.name())).collect();
-        Ok(WeightSet { folder, blobs, names, _held: Arc::new(held) })
+        Ok(WeightSet { folder, blobs, names, _in_use: Arc::new(in_use) })
     }
 }
 
@@ -236,9 +236,9 @@ impl Inner {
                 }
             };
             let exclusive = match self.verified(file, Arc::new(shared)).await? {
-                Verified::Yes(held) => return Ok(Claim::Ready(held)),
-                Verified::Absent => lock::try_exclusive(&lock_file).map_err(failed)?,
-                Verified::Changed => match lock::exclusive(&lock_file, CHANGED_LIMIT).await {
+                BlobState::Verified(blob) => return Ok(Claim::Ready(blob)),
+                BlobState::Absent => lock::try_exclusive(&lock_file).map_err(failed)?,
+                BlobState::Changed => match lock::exclusive(&lock_file, CHANGED_LIMIT).await {
                     Err(environment::Error::Locked { .. }) => return Err(Error::Changed { path: file.path.clone() }),
                     exclusive => Some(exclusive?),
                 },
@@ -247,14 +247,14 @@ impl Inner {
             let Some(exclusive) = exclusive else { continue };
             let exclusive = Arc::new(exclusive);
             // It may have been downloaded between the two locks.
-            let is_here = matches!(self.verified(file, Arc::clone(&exclusive)).await?, Verified::Yes(_));
+            let is_here = matches!(self.verified(file, Arc::clone(&exclusive)).await?, BlobState::Verified(_));
             if !is_here && !self.adopt(file, &exclusive).await? {
                 return Ok(Claim::Missing(exclusive));
             }
         }
     }
 
-    async fn verified(&self, file: &WeightFile, lock: Arc<File>) -> Result<Verified, Error> {
+    async fn verified(&self, file: &WeightFile, lock: Arc<File>) -> Result<BlobState, Error> {
         let (store, file) = (Arc::clone(&self.store), file.clone());
         let path = file.path.clone();
         let verified = spawn_blocking(move || store.verified(&file, &lock)).await;
@@ -282,7 +282,7 @@ impl Inner {
     }
 
     /// Downloads, verifies and publishes one file; `None` if it was evicted immediately.
-    async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<Option<Held>, Error> {
+    async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<Option<VerifiedBlob>, Error> {
         self.downloads.fetch(file, partial).await?;
         let (store, partial, file) = (Arc::clone(&self.store), Arc::clone(partial), file.clone());
         let path = file.path.clone();

@@ -22,7 +22,7 @@ const HASH_BYTES: usize = 1 << 20;
 
 /// The paths of one blob's files.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct Paths {
     pub(super) blob: PathBuf,
     pub(super) lock: PathBuf,
     pub(super) partial: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Places {
     pub(super) link: PathBuf,
 }
 
-impl Places {
+impl Paths {
     /// Deletes all files. The exclusive lock is held.
     pub(super) fn remove(&self) -> io::Result<()> {
         // The journal before the data that it describes, the lock last.
@@ -47,7 +47,7 @@ impl Places {
 /// A download that may be interrupted at any point. Writers hold it, and with it the exclusive lock, so that a writer
 /// whose caller was cancelled cannot conflict with the next one.
 pub(super) struct Partial {
-    places: Places,
+    paths: Paths,
     size_bytes: u64,
     file: File,
     /// Bytes that an earlier process or call downloaded.
@@ -132,21 +132,21 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 
 impl Partial {
     /// Opens or creates a download. The file gets its full size immediately to reserve the space. Blocks on the disk.
-    pub(super) fn open(places: Places, size_bytes: u64, lock: Arc<File>) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&places.partial)?;
-        let known = match fs::read_to_string(&places.journal) {
+    pub(super) fn open(paths: Paths, size_bytes: u64, lock: Arc<File>) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&paths.partial)?;
+        let known = match fs::read_to_string(&paths.journal) {
             Ok(text) if file.metadata()?.len() == size_bytes => Journal::parse(&text, size_bytes),
             Ok(_) => Journal::default(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Journal::default(),
             Err(error) => return Err(error),
         };
         // Rewrite the journal without an incomplete line, which the next line would continue.
-        let mut journal = File::create(&places.journal)?;
+        let mut journal = File::create(&paths.journal)?;
         journal.write_all(known.text(size_bytes).as_bytes())?;
         file.set_len(size_bytes)?;
         let done_bytes = known.ranges.bytes();
         Ok(Self {
-            places,
+            paths,
             size_bytes,
             file,
             resumed_bytes: done_bytes,
@@ -274,7 +274,7 @@ impl Partial {
             let generation = this.generation.fetch_add(1, Ordering::AcqRel) + 1;
             *this.hashed.lock() = Hashed::new(generation);
             let mut written = this.written.lock();
-            written.journal = File::create(&this.places.journal)?;
+            written.journal = File::create(&this.paths.journal)?;
             written.journal.write_all(Journal::default().text(this.size_bytes).as_bytes())?;
             written.ranges = Ranges::default();
             *this.etag.lock() = None;
@@ -288,11 +288,11 @@ impl Partial {
     pub(super) fn publish(&self) -> io::Result<()> {
         self.file.set_permissions(fs::Permissions::from_mode(0o444))?;
         self.file.sync_all()?;
-        fs::rename(&self.places.partial, &self.places.blob)?;
+        fs::rename(&self.paths.partial, &self.paths.blob)?;
         self.is_published.store(true, Ordering::Release);
-        fs::remove_file(&self.places.journal)?;
+        fs::remove_file(&self.paths.journal)?;
         // Flush the folder, or the name could be lost.
-        self.places.blob.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        self.paths.blob.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
     pub(super) fn lock(&self) -> &Arc<File> {
@@ -305,7 +305,7 @@ impl Drop for Partial {
     fn drop(&mut self) {
         if !*self.is_published.get_mut()
             && *self.done_bytes.get_mut() == 0
-            && let Err(error) = self.places.remove()
+            && let Err(error) = self.paths.remove()
         {
             tracing::debug!(%error, "cannot remove an empty download");
         }
@@ -317,16 +317,16 @@ mod tests {
     #![allow(clippy::single_range_in_vec_init)]
     use super::*;
 
-    fn places(folder: &std::path::Path) -> Places {
+    fn paths(folder: &std::path::Path) -> Paths {
         let place = |name: &str| folder.join(name);
         let (blob, lock, partial) = (place("blob"), place("lock"), place("partial"));
-        Places { blob, lock, partial, journal: place("journal"), link: place("link") }
+        Paths { blob, lock, partial, journal: place("journal"), link: place("link") }
     }
 
     fn open(folder: &std::path::Path, size_bytes: u64) -> Arc<Partial> {
-        let places = places(folder);
-        let lock = Arc::new(File::create(&places.lock).unwrap());
-        Arc::new(Partial::open(places, size_bytes, lock).unwrap())
+        let paths = paths(folder);
+        let lock = Arc::new(File::create(&paths.lock).unwrap());
+        Arc::new(Partial::open(paths, size_bytes, lock).unwrap())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Number of samples, one per second, for the speed: enough to be stable, few enough to show a stall.
-const LOOKS: usize = 10;
+const SAMPLES: usize = 10;
 
 /// Progress of an endpoint's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,24 +87,24 @@ impl fmt::Display for Short {
 /// Measures the speed.
 pub(super) struct Meter {
     total_bytes: u64,
-    looks: VecDeque<(Instant, u64)>,
+    samples: VecDeque<(Instant, u64)>,
 }
 
 impl Meter {
     pub(super) fn new(total_bytes: u64) -> Self {
-        Self { total_bytes, looks: VecDeque::with_capacity(LOOKS + 1) }
+        Self { total_bytes, samples: VecDeque::with_capacity(SAMPLES + 1) }
     }
 
-    pub(super) fn look(&mut self, now: Instant, done_bytes: u64) -> Progress {
+    pub(super) fn sample(&mut self, now: Instant, done_bytes: u64) -> Progress {
         // After a restart, earlier samples are meaningless.
-        if self.looks.back().is_some_and(|&(_, before)| before > done_bytes) {
-            self.looks.clear();
+        if self.samples.back().is_some_and(|&(_, before)| before > done_bytes) {
+            self.samples.clear();
         }
-        self.looks.push_back((now, done_bytes));
-        if self.looks.len() > LOOKS {
-            self.looks.pop_front();
+        self.samples.push_back((now, done_bytes));
+        if self.samples.len() > SAMPLES {
+            self.samples.pop_front();
         }
-        let bytes_per_s = self.looks.front().map_or(0, |&(since, before)| {
+        let bytes_per_s = self.samples.front().map_or(0, |&(since, before)| {
             let millis = u64::try_from(now.duration_since(since).as_millis()).unwrap_or(u64::MAX);
             (done_bytes - before).saturating_mul(1000).checked_div(millis).unwrap_or_default()
         });
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn the_speed_is_that_of_late() {
         let (mut meter, start) = (Meter::new(1_000_000), Instant::now());
-        assert_eq!(meter.look(start, 500).bytes_per_s, 0, "what was there before is not speed");
-        assert_eq!(meter.look(start + Duration::from_secs(2), 2_500).bytes_per_s, 1_000);
-        let stalled = (3..40).map(|second| meter.look(start + Duration::from_secs(second), 2_500).bytes_per_s).last();
+        assert_eq!(meter.sample(start, 500).bytes_per_s, 0, "what was there before is not speed");
+        assert_eq!(meter.sample(start + Duration::from_secs(2), 2_500).bytes_per_s, 1_000);
+        let stalled = (3..40).map(|second| meter.sample(start + Duration::from_secs(second), 2_500).bytes_per_s).last();
         assert_eq!(stalled, Some(0));
-        assert_eq!(meter.look(start + Duration::from_secs(41), 100).bytes_per_s, 0, "begun anew");
+        assert_eq!(meter.sample(start + Duration::from_secs(41), 100).bytes_per_s, 0, "begun anew");
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn is_name(name: &str) -> bool {
 /// that provided it without credentials.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Note {
-    pub(super) looks: String,
+    pub(super) fingerprint: String,
     pub(super) sources: Vec<String>,
 }
 
@@ -99,13 +99,13 @@ impl Note {
 
     pub(super) fn parse(text: &str) -> Self {
         let mut lines = text.lines();
-        let looks = lines.next().unwrap_or_default().to_owned();
-        Self { looks, sources: lines.filter(|line| is_sha256(line)).map(str::to_owned).collect() }
+        let fingerprint = lines.next().unwrap_or_default().to_owned();
+        Self { fingerprint, sources: lines.filter(|line| is_sha256(line)).map(str::to_owned).collect() }
     }
 
     pub(super) fn text(&self) -> String {
         let sources = self.sources.iter().flat_map(|source| ["\n", source]);
-        std::iter::once(self.looks.as_str()).chain(sources).collect()
+        std::iter::once(self.fingerprint.as_str()).chain(sources).collect()
     }
 
     /// Adds sources of the same bytes.
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_note_is_read_as_it_was_written_and_as_the_release_before_wrote_it() {
-        let mut note = Note { looks: "7 8.9".to_owned(), sources: Vec::new() };
+        let mut note = Note { fingerprint: "7 8.9".to_owned(), sources: Vec::new() };
         assert_eq!((note.text().as_str(), Note::parse("7 8.9")), ("7 8.9", note.clone()));
         note.learn((0..20).map(|number| digest(&number.to_string())));
         assert_eq!((note.sources.len(), Note::parse(&note.text())), (SOURCES_MAX, note.clone()));

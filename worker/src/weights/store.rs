@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use self::entries::groups;
-use self::notes::{looks, note};
+use self::notes::{fingerprint, note};
 use super::WeightFile;
 use super::error::{Error, at};
-use super::partial::{Partial, Places};
+use super::partial::{Partial, Paths};
 use super::rights::Note;
 
 const PARTIAL: &str = ".partial-";
@@ -47,24 +47,24 @@ pub(super) struct Store {
 
 /// A verified blob. It is not deleted while this value exists.
 #[derive(Debug)]
-pub(super) struct Held(Arc<File>);
+pub(super) struct VerifiedBlob(Arc<File>);
 
 /// The state of a blob.
-pub(super) enum Verified {
-    Yes(Held),
+pub(super) enum BlobState {
+    Verified(VerifiedBlob),
     /// It was changed after it was verified.
     Changed,
     Absent,
 }
 
-impl Held {
+impl VerifiedBlob {
     fn touch(&self) {
         // A failure affects only the order of eviction.
         let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
     }
 }
 
-impl Drop for Held {
+impl Drop for VerifiedBlob {
     fn drop(&mut self) {
         self.touch();
     }
@@ -96,8 +96,8 @@ impl Store {
         self.folder.join(format!("{name}{LOCK}"))
     }
 
-    fn places(&self, name: &str) -> Places {
-        Places {
+    fn paths(&self, name: &str) -> Paths {
+        Paths {
             blob: self.blob(name),
             lock: self.lock_file(name),
             partial: self.folder.join(format!("{PARTIAL}{name}")),
@@ -112,10 +112,10 @@ impl Store {
     }
 
     /// Publishes a verified download; `None` if another process has deleted it since. Blocks on the disk.
-    pub(super) fn publish(&self, file: &WeightFile, partial: &Arc<Partial>) -> io::Result<Option<Held>> {
+    pub(super) fn publish(&self, file: &WeightFile, partial: &Arc<Partial>) -> io::Result<Option<VerifiedBlob>> {
         partial.publish()?;
         let (lock, blob) = (partial.lock(), self.blob(&file.name()));
-        let mut known = Note { looks: looks(&fs::metadata(&blob)?), sources: Vec::new() };
+        let mut known = Note { fingerprint: fingerprint(&fs::metadata(&blob)?), sources: Vec::new() };
         // The source of a resumed download is not fully known.
         known.learn(file.open_source().filter(|_| !partial.is_resumed()));
         note(lock, &known)?;
@@ -126,7 +126,7 @@ impl Store {
         // Another process may get the lock in between.
         lock.lock_shared()?;
         let is_there = lock.metadata()?.nlink() > 0 && blob.exists();
-        Ok(is_there.then(|| Held(Arc::clone(lock))))
+        Ok(is_there.then(|| VerifiedBlob(Arc::clone(lock))))
     }
 }
 

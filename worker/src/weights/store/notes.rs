@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use crate::weights::rights::Note;
 
 /// The metadata that identifies an unchanged file: any change of its bytes or permissions changes the time.
-pub(super) fn looks(metadata: &fs::Metadata) -> String {
+pub(super) fn fingerprint(metadata: &fs::Metadata) -> String {
     format!("{} {}.{:09}", metadata.len(), metadata.ctime(), metadata.ctime_nsec())
 }
 

@@ -25,24 +25,24 @@ impl Store {
     pub(in crate::weights) fn reserve(&self, wanted: &[(WeightFile, Arc<File>)]) -> Result<Vec<Arc<Partial>>, Error> {
         let mut need = 0;
         for (file, lock) in wanted {
-            let places = self.places(&file.name());
-            let partial = fs::metadata(&places.partial).ok().filter(|partial| partial.len() == file.size_bytes);
-            if places.blob.exists() {
+            let paths = self.paths(&file.name());
+            let partial = fs::metadata(&paths.partial).ok().filter(|partial| partial.len() == file.size_bytes);
+            if paths.blob.exists() {
                 // The blob was changed.
-                fs::remove_file(&places.blob).map_err(at("remove", &places.blob))?;
+                fs::remove_file(&paths.blob).map_err(at("remove", &paths.blob))?;
             }
             need += if partial.is_some() { 0 } else { file.size_bytes };
-            note(lock, &Note::default()).map_err(at("write", &places.lock))?;
+            note(lock, &Note::default()).map_err(at("write", &paths.lock))?;
         }
         if let Err(error) = self.make_room(need) {
-            for (places, _) in wanted.iter().map(|(file, lock)| (self.places(&file.name()), lock)) {
+            for (paths, _) in wanted.iter().map(|(file, lock)| (self.paths(&file.name()), lock)) {
                 // The lock file guards nothing any more, and no eviction would remove it.
-                let _ = if places.partial.exists() { Ok(()) } else { places.remove() };
+                let _ = if paths.partial.exists() { Ok(()) } else { paths.remove() };
             }
             return Err(error);
         }
         let open = |(file, lock): &(WeightFile, Arc<File>)| {
-            let partial = Partial::open(self.places(&file.name()), file.size_bytes, Arc::clone(lock));
+            let partial = Partial::open(self.paths(&file.name()), file.size_bytes, Arc::clone(lock));
             partial.map(Arc::new).map_err(Error::write(&file.path))
         };
         wanted.iter().map(open).collect()
@@ -75,7 +75,7 @@ impl Store {
         }
         for (Group { names, bytes, .. }, _locks) in &leaving {
             for name in names {
-                self.places(name).remove().map_err(at("remove", &self.blob(name)))?;
+                self.paths(name).remove().map_err(at("remove", &self.blob(name)))?;
             }
             tracing::info!(weights.names = ?names, bytes, "weights evicted");
         }

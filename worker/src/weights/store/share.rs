@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::entries::Blob;
-use super::notes::{looks, note, noted};
-use super::{Held, Store, Verified, remove};
+use super::notes::{fingerprint, note, noted};
+use super::{BlobState, Store, VerifiedBlob, remove};
 use crate::environment::lock;
 use crate::transfer;
 use crate::weights::WeightFile;
@@ -15,7 +15,7 @@ use crate::weights::rights::{Note, is_name};
 impl Store {
     /// The blob, if unchanged since its verification: one with changed metadata is hashed again. The lock is held,
     /// shared or exclusively. Blocks on the disk.
-    pub(in crate::weights) fn verified(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<Verified> {
+    pub(in crate::weights) fn verified(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<BlobState> {
         self.verified_as(&file.name(), file, lock)
     }
 
@@ -25,25 +25,25 @@ impl Store {
         self.share(file, lock, |note| file.may_share(&note.sources))
     }
 
-    fn verified_as(&self, name: &str, file: &WeightFile, lock: &Arc<File>) -> io::Result<Verified> {
+    fn verified_as(&self, name: &str, file: &WeightFile, lock: &Arc<File>) -> io::Result<BlobState> {
         let blob = self.blob(name);
-        let looks = match fs::metadata(&blob) {
-            Ok(metadata) => looks(&metadata),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Verified::Absent),
+        let fingerprint = match fs::metadata(&blob) {
+            Ok(metadata) => fingerprint(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BlobState::Absent),
             Err(error) => return Err(error),
         };
         let noted = noted(lock)?;
-        if noted.looks != looks {
+        if noted.fingerprint != fingerprint {
             let (bytes, sha256) = transfer::measure(&mut File::open(&blob)?)?;
             if bytes != file.size_bytes || sha256 != file.sha256 {
                 tracing::warn!(weights.sha256 = file.sha256, "weights were changed after they were verified");
-                return Ok(Verified::Changed);
+                return Ok(BlobState::Changed);
             }
-            note(lock, &Note { looks, ..noted })?;
+            note(lock, &Note { fingerprint, ..noted })?;
         }
-        let held = Held(Arc::clone(lock));
-        held.touch();
-        Ok(Verified::Yes(held))
+        let verified = VerifiedBlob(Arc::clone(lock));
+        verified.touch();
+        Ok(BlobState::Verified(verified))
     }
 
     /// Links this file to another owner's blob of the same hash, if `may_have` allows it.
@@ -52,7 +52,7 @@ impl Store {
         for other in self.same_bytes(file)?.into_iter().filter(|other| *other != name) {
             let Some(shared) = lock::try_shared(&self.lock_file(&other))?.map(Arc::new) else { continue };
             if may_have(&noted(&shared)?)
-                && matches!(self.verified_as(&other, file, &shared)?, Verified::Yes(_))
+                && matches!(self.verified_as(&other, file, &shared)?, BlobState::Verified(_))
                 && self.link_blob(&other, file, &shared, lock)?
             {
                 return Ok(true);
@@ -69,30 +69,30 @@ impl Store {
         let (name, blob) = (file.name(), self.blob(other));
         let before = fs::metadata(&blob)?;
         let known = noted(shared)?;
-        if known.looks != looks(&before) || before.len() != file.size_bytes {
+        if known.fingerprint != fingerprint(&before) || before.len() != file.size_bytes {
             return Ok(false);
         }
-        let places = self.places(&name);
-        remove(&places.link)?;
-        fs::hard_link(&blob, &places.link)?;
-        fs::rename(&places.link, &places.blob)?;
+        let paths = self.paths(&name);
+        remove(&paths.link)?;
+        fs::hard_link(&blob, &paths.link)?;
+        fs::rename(&paths.link, &paths.blob)?;
         // It remains if both names already refer to the same file.
-        remove(&places.link)?;
-        let after = looks(&fs::metadata(&places.blob)?);
+        remove(&paths.link)?;
+        let after = fingerprint(&fs::metadata(&paths.blob)?);
         for also in self.same_bytes(file)?.into_iter().filter(|also| *also != name) {
             let is_same = fs::metadata(self.blob(&also)).is_ok_and(|also| Blob::of(&also).id == Blob::of(&before).id);
             // A name that is being deleted needs no note, and one without a note is hashed again.
             if is_same && let Some(lock) = lock::try_shared(&self.lock_file(&also))? {
                 let used = lock.metadata()?.modified()?;
                 let noted = noted(&lock)?;
-                if noted.looks == known.looks {
-                    note(&lock, &Note { looks: after.clone(), ..noted })?;
+                if noted.fingerprint == known.fingerprint {
+                    note(&lock, &Note { fingerprint: after.clone(), ..noted })?;
                     lock.set_times(FileTimes::new().set_modified(used))?;
                 }
             }
         }
         let mut own = noted(lock)?;
-        own.looks = after;
+        own.fingerprint = after;
         own.learn(known.sources);
         note(lock, &own)?;
         Ok(true)

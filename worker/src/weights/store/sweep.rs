@@ -17,17 +17,17 @@ const SET_MAKING_MAX: Duration = Duration::from_secs(3600);
 impl Store {
     pub(super) fn sweep(&self) -> io::Result<()> {
         for (name, entry) in self.entries()? {
-            let places = self.places(&name);
+            let paths = self.paths(&name);
             let unused = entry.used.and_then(|used| used.elapsed().ok());
             let is_old = unused.is_some_and(|unused| unused > PARTIAL_KEPT) || entry.bytes == 0;
             // If the lock is taken, the download is running.
-            if (places.link.exists() || (is_old && !places.blob.exists()))
-                && let Some(_lock) = lock::try_exclusive(&places.lock)?
+            if (paths.link.exists() || (is_old && !paths.blob.exists()))
+                && let Some(_lock) = lock::try_exclusive(&paths.lock)?
             {
-                remove(&places.link)?;
-                if is_old && !places.blob.exists() {
+                remove(&paths.link)?;
+                if is_old && !paths.blob.exists() {
                     tracing::info!(weights.name = name, "removing an abandoned download");
-                    places.remove()?;
+                    paths.remove()?;
                 }
             }
         }

@@ -90,8 +90,8 @@ async fn what_is_open_to_all_is_fetched_once_for_all() {
     for name in left(&dir) {
         let noted = fs::read_to_string(dir.path().join("weights").join(format!("{name}.lock"))).unwrap();
         let metadata = fs::metadata(dir.path().join("weights").join(name)).unwrap();
-        let looks = format!("{} {}.{:09}", metadata.len(), metadata.ctime(), metadata.ctime_nsec());
-        assert_eq!(noted.lines().next(), Some(looks.as_str()));
+        let fingerprint = format!("{} {}.{:09}", metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+        assert_eq!(noted.lines().next(), Some(fingerprint.as_str()));
     }
 }
 
