@@ -110,7 +110,7 @@ impl Drop for Making {
 }
 
 /// A stored package.
-struct Held {
+struct Package {
     name: Name,
     used: SystemTime,
     bytes: u64,
@@ -182,23 +182,25 @@ impl Store {
     /// Deletes packages, least recently used first, until `need` more bytes fit: first those of the tenant until it is
     /// within its share, then any. Deletes nothing if the bytes cannot fit. Blocks on the disk.
     fn make_room(&self, need: u64, tenant: Option<&str>) -> Result<(), Error> {
-        let mut held = self.held()?;
-        held.sort_by_key(|held| held.used);
-        let is_own = |held: &Held| tenant == Some(held.name.tenant());
-        let sum = |own: bool| held.iter().filter(|held| !own || is_own(held)).map(|held| held.bytes).sum::<u64>();
+        let mut packages = self.packages()?;
+        packages.sort_by_key(|package| package.used);
+        let is_own = |package: &Package| tenant == Some(package.name.tenant());
+        let sum = |own: bool| {
+            packages.iter().filter(|package| !own || is_own(package)).map(|package| package.bytes).sum::<u64>()
+        };
         let (mut total, mut own, share) = (sum(false), sum(true), self.cap_bytes / 2);
         let mut leaving = Vec::new();
         for of_tenant in [true, false] {
-            for held in held.iter().filter(|held| !of_tenant || is_own(held)) {
+            for package in packages.iter().filter(|package| !of_tenant || is_own(package)) {
                 let fits = if of_tenant { own + need <= share } else { total + need <= self.cap_bytes };
-                let is_leaving = leaving.iter().any(|(leaving, _): &(&Held, File)| leaving.name == held.name);
+                let is_leaving = leaving.iter().any(|(leaving, _): &(&Package, File)| leaving.name == package.name);
                 if fits || is_leaving {
                     continue;
                 }
-                let Some(lock) = lock::try_exclusive(&self.lock_file(&held.name))? else { continue };
-                total -= held.bytes;
-                own -= if is_own(held) { held.bytes } else { 0 };
-                leaving.push((held, lock));
+                let Some(lock) = lock::try_exclusive(&self.lock_file(&package.name))? else { continue };
+                total -= package.bytes;
+                own -= if is_own(package) { package.bytes } else { 0 };
+                leaving.push((package, lock));
             }
         }
         if tenant.is_some() && own + need > share {
@@ -207,9 +209,9 @@ impl Store {
         if total + need > self.cap_bytes {
             return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all packages" });
         }
-        for (held, _lock) in leaving {
-            self.discard(&held.name)?;
-            tracing::info!(package.name = held.name.as_str(), bytes = held.bytes, "package evicted");
+        for (package, _lock) in leaving {
+            self.discard(&package.name)?;
+            tracing::info!(package.name = package.name.as_str(), bytes = package.bytes, "package evicted");
         }
         Ok(())
     }
@@ -226,16 +228,16 @@ impl Store {
         away.close()
     }
 
-    fn held(&self) -> io::Result<Vec<Held>> {
+    fn packages(&self) -> io::Result<Vec<Package>> {
         let names = fs::read_dir(&self.folder)?.flatten().filter_map(|item| Name::parse(item.file_name().to_str()?));
-        let held = names.map(|name| {
+        let packages = names.map(|name| {
             let lock = File::open(self.lock_file(&name)).ok();
             let used = lock.as_ref().and_then(|lock| lock.metadata().ok()?.modified().ok());
             let mut text = String::new();
             let _ = lock.map(|lock| lock.take(64).read_to_string(&mut text));
-            Held { name, used: used.unwrap_or(SystemTime::UNIX_EPOCH), bytes: text.trim().parse().unwrap_or(0) }
+            Package { name, used: used.unwrap_or(SystemTime::UNIX_EPOCH), bytes: text.trim().parse().unwrap_or(0) }
         });
-        Ok(held.collect())
+        Ok(packages.collect())
     }
 
     fn sweep(&self) -> io::Result<()> {
