@@ -51,7 +51,7 @@ impl Messages {
     }
 
     /// For a run whose messages are discarded.
-    pub(crate) fn unheard() -> Self {
+    pub(crate) fn discarded() -> Self {
         Self::to(Recipient::Discard)
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn run(
                 files: BTreeMap::new(),
                 input: input.clone(),
                 traceparent: None,
-                messages: Arc::new(Messages::unheard()),
+                messages: Arc::new(Messages::discarded()),
                 begun: Arc::default(),
             };
             ends.push(runner.run(number, request).await);

@@ -262,7 +262,7 @@ impl Driver {
         }
         let printed = [self.mask.stream(), self.mask.stream()];
         let stderr = Tail::default();
-        let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr, printed };
+        let running = Running { end, messages, begun, log_bytes: 0, cut: false, dropped: 0, stderr, printed };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
         let control = Control::Run { run: number, job, attempt, scratch, files, more: 0, traceparent };

@@ -25,7 +25,7 @@ pub(super) struct Running {
     pub(super) log_bytes: u64,
     pub(super) cut: bool,
     /// Number of dropped messages.
-    pub(super) unheard: u64,
+    pub(super) dropped: u64,
     pub(super) stderr: Tail,
     /// Its masked output, by [`LogStream`].
     pub(super) printed: [Masked; 2],
@@ -74,17 +74,17 @@ impl Running {
 
     /// Sends a message. A slow gateway may cause dropped messages, which a line reports, but never delays the run.
     pub(super) fn publish(&mut self, message: JobMessage) {
-        if self.unheard > 0 {
+        if self.dropped > 0 {
             let text = format!(
                 "({} messages of the job were dropped here: they arrived faster than they could be sent)\n",
-                self.unheard
+                self.dropped
             );
             if self.messages.take(JobMessage::Log { stream: LogStream::Stderr, text }) {
-                self.unheard = 0;
+                self.dropped = 0;
             }
         }
         if !self.messages.take(message) {
-            self.unheard += 1;
+            self.dropped += 1;
         }
     }
 }
