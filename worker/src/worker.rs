@@ -77,7 +77,7 @@ struct Worker {
     leases: Leases,
     attempts: Attempts,
     /// GPUs to reserve for large jobs.
-    holds: mpsc::Sender<HoldCard>,
+    reservations: mpsc::Sender<HoldCard>,
     /// Models that should stay loaded even without jobs, and models with waiting jobs.
     kept: watch::Sender<Vec<ModelRef>>,
     next: watch::Sender<Vec<ModelRef>>,
@@ -109,9 +109,9 @@ impl Worker {
         let on_reply = |status: &WorkerStatus, reply: &ExtendReply| {
             self.attempts.pool.mark_reported(&status.learned);
             self.attempts.pool.forget(&reply.forgotten);
-            if let Some(hold) = &reply.hold {
+            if let Some(wanted) = &reply.hold {
                 // One at a time; the gateway repeats the others.
-                let _ = self.holds.try_send(hold.clone());
+                let _ = self.reservations.try_send(wanted.clone());
             }
             if let Some(keep) = &reply.keep {
                 self.kept.send_replace(keep.clone());

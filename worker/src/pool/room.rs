@@ -102,7 +102,7 @@ impl Pool {
     }
 
     /// Claims some of these GPUs and makes room there. `None` if that fails.
-    pub(crate) async fn hold(&self, need: &Need, on: &[u32]) -> Option<Claim> {
+    pub(crate) async fn claim(&self, need: &Need, on: &[u32]) -> Option<Claim> {
         self.clear(need, on, None).await
     }
 

@@ -85,17 +85,17 @@ impl Worker {
     }
 
     /// Makes room on a GPU for a job that has waited too long, and leases it. The claim becomes its reservation.
-    pub(super) async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
-        let need = Need::of_mib(u64::from(hold.gib) * 1024, hold.gpus as usize);
+    pub(super) async fn reserve(self: Arc<Self>, wanted: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
+        let need = Need::of_mib(u64::from(wanted.gib) * 1024, wanted.gpus as usize);
         let claim = tokio::select! {
-            claim = self.attempts.pool.hold(&need, &hold.cards) => claim?,
+            claim = self.attempts.pool.claim(&need, &wanted.cards) => claim?,
             () = self.attempts.draining.cancelled() => return None,
         };
-        let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
+        let reach = |index: &u32| CardReach { index: *index, reach_gib: wanted.gib, whole_gib: wanted.gib };
         let gpus = claim.gpus.iter().map(reach).collect();
-        let offer = Offer { reach_gib: hold.gib, cards: gpus, ..Offer::default() };
+        let offer = Offer { reach_gib: wanted.gib, cards: gpus, ..Offer::default() };
         let request =
-            LeaseRequest { want: 1, offer, only: Some(hold.class), fetches_inputs: true, ..LeaseRequest::default() };
+            LeaseRequest { want: 1, offer, only: Some(wanted.class), fetches_inputs: true, ..LeaseRequest::default() };
         match self.gateway.lease(&request).await {
             Ok(reply) => Some((reply.leases, claim)),
             Err(error) => {

@@ -29,13 +29,13 @@ const LINGER: Duration = Duration::from_millis(5);
 const LAST_ANSWER: Duration = Duration::from_millis(200);
 
 /// Interval of checks whether there is more room than the waiting lease call offers.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The running calls to the gateway, and the ended attempts that the next call reports.
 struct Service {
     worker: Arc<Worker>,
     /// GPUs to reserve for large jobs.
-    holds: mpsc::Receiver<HoldCard>,
+    to_reserve: mpsc::Receiver<HoldCard>,
     ends: mpsc::UnboundedSender<End>,
     ended: mpsc::UnboundedReceiver<End>,
     outbox: Outbox,
@@ -55,8 +55,8 @@ struct Service {
 
 impl Worker {
     /// Leases and reports until `shutdown`, then until all attempts have ended.
-    pub(super) async fn serve(self: &Arc<Self>, holds: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
-        let mut service = Service::new(self, holds);
+    pub(super) async fn serve(self: &Arc<Self>, to_reserve: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
+        let mut service = Service::new(self, to_reserve);
         while service.round(&shutdown).await.is_continue() {}
         service.start_last_jobs().await;
         service.drain().await;
@@ -135,13 +135,13 @@ impl Worker {
 }
 
 impl Service {
-    fn new(worker: &Arc<Worker>, holds: mpsc::Receiver<HoldCard>) -> Self {
+    fn new(worker: &Arc<Worker>, to_reserve: mpsc::Receiver<HoldCard>) -> Self {
         let (ends, ended) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let mut room_checks = tokio::time::interval(LOOK_EVERY);
+        let mut room_checks = tokio::time::interval(ROOM_CHECK_INTERVAL);
         room_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            holds,
+            to_reserve,
             ends,
             ended,
             outbox: Outbox::default(),
@@ -172,8 +172,8 @@ impl Service {
             biased;
             () = shutdown.cancelled() => return ControlFlow::Break(()),
             Some(end) = self.ended.recv() => self.record(end),
-            Some(hold) = self.holds.recv(), if self.reserving.is_empty() => {
-                self.reserving.spawn(Arc::clone(&self.worker).hold(hold));
+            Some(wanted) = self.to_reserve.recv(), if self.reserving.is_empty() => {
+                self.reserving.spawn(Arc::clone(&self.worker).reserve(wanted));
             }
             Some(reserved) = self.reserving.join_next() => self.on_reserved(reserved),
             Some(reply) = self.leasing.join_next() => self.on_leased(reply),

@@ -68,13 +68,13 @@ pub(super) async fn work(
     );
     resources.gpus.watch()?;
     resources.gpus.read_now().await;
-    let (worker, holds) = resources.worker(config, gateway, &shutdown)?;
+    let (worker, to_reserve) = resources.worker(config, gateway, &shutdown)?;
     let heartbeat = CancellationToken::new();
     let mut duties = worker.start_duties(&supervisor);
     let (beats, stop) = (Arc::clone(&worker), heartbeat.clone());
     let beat = move || Arc::clone(&beats).send_heartbeats(joined.clone(), stop.clone());
     let beating = tokio::spawn(supervisor.restart_on_panic("heartbeat", beat));
-    worker.serve(holds, shutdown).await;
+    worker.serve(to_reserve, shutdown).await;
     duties.shutdown().await;
     worker.attempts.pool.stop().await;
     worker.gpus.stop();
@@ -147,7 +147,7 @@ impl Resources {
             draining: shutdown.clone(),
             leaving: CancellationToken::new(),
         };
-        let (holds, to_hold) = mpsc::channel(1);
+        let (reservations, to_reserve) = mpsc::channel(1);
         let worker = Worker {
             config,
             gateway,
@@ -155,13 +155,13 @@ impl Resources {
             host,
             leases: Leases::default(),
             attempts,
-            holds,
+            reservations,
             kept: watch::Sender::default(),
             next: watch::Sender::default(),
             asked: Mutex::default(),
             ask_again: Notify::new(),
         };
-        Ok((Arc::new(worker), to_hold))
+        Ok((Arc::new(worker), to_reserve))
     }
 
     fn pool(&self, config: &Config, gateway: Arc<Gateway>, weights: Weights) -> anyhow::Result<Pool> {
