@@ -15,31 +15,31 @@ const ROOM_MIN: u64 = 64 << 20;
 /// A disk with fewer free inodes counts as full.
 const FILES_MIN: u64 = 100;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A disk that does not respond within this time counts as full.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The disks that jobs write to: those of scratch space, environments and packages.
 pub(crate) struct Disks {
     folders: [PathBuf; 2],
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
     has_room: bool,
 }
 
 impl Disks {
     pub(crate) fn new(data_dir: &Path, cache_dir: &Path) -> Self {
-        Self { folders: [data_dir.to_owned(), cache_dir.to_owned()], looked: None, has_room: true }
+        Self { folders: [data_dir.to_owned(), cache_dir.to_owned()], checked_at: None, has_room: true }
     }
 
     /// Whether the worker may lease more jobs. Checks the disks at most once a second, and logs changes.
     pub(crate) async fn have_room(&mut self) -> bool {
-        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
-            self.looked = Some(Instant::now());
+        if self.checked_at.is_none_or(|checked_at| checked_at.elapsed() >= CHECK_INTERVAL) {
+            self.checked_at = Some(Instant::now());
             let folders = self.folders.clone();
             // A network disk may hang, and the worker's only thread must continue to send heartbeats.
-            let look = spawn_blocking(move || folders.into_iter().find(|folder| !has_room(folder)));
-            let full = match timeout(LOOK_MAX, look).await {
+            let check = spawn_blocking(move || folders.into_iter().find(|folder| !has_room(folder)));
+            let full = match timeout(CHECK_TIMEOUT, check).await {
                 Ok(Ok(full)) => full,
                 Ok(Err(_)) | Err(_) => Some(self.folders[0].clone()),
             };

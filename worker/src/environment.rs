@@ -145,7 +145,7 @@ impl Environments {
     }
 
     /// Prepares the default Python and its runner environment before the first job needs them.
-    pub(crate) async fn look_at_python(&self) {
+    pub(crate) async fn prepare_python(&self) {
         // Errors are reported to the first job that needs it.
         if let Ok(interpreter) = self.0.interpreters.find(&self.0.uv, "").await {
             let _ = self.ours(&interpreter, &|_| ()).await;

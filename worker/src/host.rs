@@ -12,7 +12,7 @@ use stokehold_queue::gateway::HostStatus;
 use crate::environment::Environments;
 use crate::weights::Weights;
 
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The last reading of the host. Cheap to clone.
 #[derive(Clone)]
@@ -24,30 +24,30 @@ struct Known {
     weights: Weights,
     status: HostStatus,
     /// Start of the last reading.
-    looked: Option<Instant>,
-    is_looking: bool,
+    read_at: Option<Instant>,
+    is_reading: bool,
 }
 
 impl Host {
     pub(crate) fn new(data_dir: &Path, environments: Environments, weights: Weights) -> Self {
         let status = HostStatus::default();
         let data_dir = data_dir.to_owned();
-        Self(Arc::new(Mutex::new(Known { data_dir, environments, weights, status, looked: None, is_looking: false })))
+        Self(Arc::new(Mutex::new(Known { data_dir, environments, weights, status, read_at: None, is_reading: false })))
     }
 
     /// The last reading. Starts a new one on another thread if it is outdated, because a disk may hang.
     pub(crate) fn status(&self) -> HostStatus {
         let mut known = self.0.lock();
-        if !known.is_looking && known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
-            known.is_looking = true;
-            known.looked = Some(Instant::now());
+        if !known.is_reading && known.read_at.is_none_or(|read_at| read_at.elapsed() >= READ_INTERVAL) {
+            known.is_reading = true;
+            known.read_at = Some(Instant::now());
             let (this, data_dir) = (self.clone(), known.data_dir.clone());
             let (environments, weights) = (known.environments.clone(), known.weights.clone());
             tokio::task::spawn_blocking(move || {
-                let status = look(&data_dir, &environments, &weights);
+                let status = read_status(&data_dir, &environments, &weights);
                 let mut known = this.0.lock();
                 known.status = status;
-                known.is_looking = false;
+                known.is_reading = false;
             });
         }
         known.status.clone()
@@ -55,7 +55,7 @@ impl Host {
 }
 
 #[expect(clippy::useless_conversion, reason = "the fields' types differ between systems")]
-fn look(data_dir: &Path, environments: &Environments, weights: &Weights) -> HostStatus {
+fn read_status(data_dir: &Path, environments: &Environments, weights: &Weights) -> HostStatus {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let (memory, network) = (read("/proc/meminfo"), read("/proc/net/dev"));
     let (received_bytes, sent_bytes) = network_bytes(&network);

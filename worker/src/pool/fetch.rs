@@ -166,11 +166,11 @@ impl Pool {
                 message: "weights are ready; loading the model".to_owned(),
             });
         }
-        self.look_into(endpoint, &set).await?;
+        self.check_pickles(endpoint, &set).await?;
         Ok(Some(set))
     }
 
-    async fn look_into(&self, endpoint: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
+    async fn check_pickles(&self, endpoint: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
         let pickles = set.pickles().await.map_err(blamed)?;
         let Some(first) = pickles.first() else { return Ok(()) };
         let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle file{why}")));

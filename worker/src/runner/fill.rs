@@ -23,8 +23,8 @@ pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command
         if driver.strong_count() == 0 {
             return;
         }
-        let looked_at = folder.clone();
-        let taken = spawn_blocking(move || bytes(&looked_at)).await.unwrap_or(0);
+        let measured = folder.clone();
+        let taken = spawn_blocking(move || bytes(&measured)).await.unwrap_or(0);
         if taken > most {
             if let Some(driver) = driver.upgrade() {
                 let _ = driver.send(Command::Overfull(most)).await;
@@ -42,13 +42,13 @@ fn bytes(folder: &Path) -> u64 {
     let mut folders = vec![PathBuf::from(".")];
     while let Some(below) = folders.pop() {
         let Ok(opened) = open_folder_below(&held, &below) else { continue };
-        let look = |entry: io::Result<fs::DirEntry>| {
+        let measure = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             // The metadata of a link itself, not of its target.
             Some((entry.file_name(), entry.metadata().ok()?))
         };
         let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-        for (name, metadata) in entries.into_iter().flatten().filter_map(look) {
+        for (name, metadata) in entries.into_iter().flatten().filter_map(measure) {
             if metadata.is_dir() {
                 folders.push(below.join(name));
             } else {

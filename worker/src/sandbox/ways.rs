@@ -33,7 +33,7 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     // Later mounts of the machine propagate into the namespace, but not the other way round.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>).with_context(why)?;
     // Open the paths before they are covered. Descriptors opened outside the namespace could not be mounted inside it.
-    let held = wanted.iter().map(|path| Ok((path.as_path(), held(path)?))).collect::<Result<Vec<_>>>()?;
+    let held = wanted.iter().map(|path| Ok((path.as_path(), opened(path)?))).collect::<Result<Vec<_>>>()?;
     let here = std::env::current_dir().context("the working directory does not exist")?;
     let mask = umask(Mode::from_bits_truncate(0o022));
     for folder in &closed {
@@ -78,9 +78,9 @@ fn closed_to(uid: u32, wanted: &[PathBuf]) -> Vec<PathBuf> {
     closed
 }
 
-fn held(path: &Path) -> Result<OwnedFd> {
-    let held = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
-    held.with_context(|| format!("cannot open {}", path.display()))
+fn opened(path: &Path) -> Result<OwnedFd> {
+    let file = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+    file.with_context(|| format!("cannot open {}", path.display()))
 }
 
 fn uncover(path: &Path, held: &OwnedFd) -> Result<()> {

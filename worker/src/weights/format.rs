@@ -170,7 +170,7 @@ mod tests {
         file
     }
 
-    fn looks_pickled(name: &str, content: &[u8]) -> bool {
+    fn is_like_a_pickle(name: &str, content: &[u8]) -> bool {
         is_pickle(seed(content).path(), name).unwrap()
     }
 
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn what_begins_like_a_pickle_is_one_whatever_its_name() {
         for name in ["x.pt", "x.bin", "x.txt", "x", "x.safetensors"] {
-            assert!(looks_pickled(name, b"\x80\x02}q\x00."), "{name}");
-            assert!(looks_pickled(name, b"\x80\x05\x95"), "{name}");
+            assert!(is_like_a_pickle(name, b"\x80\x02}q\x00."), "{name}");
+            assert!(is_like_a_pickle(name, b"\x80\x05\x95"), "{name}");
         }
     }
 
@@ -206,37 +206,37 @@ mod tests {
     fn without_a_protocols_number_the_name_decides() {
         for content in [&b"cos\nsystem\n(S'id'\ntR."[..], b"(lp0\n.", b"\x1f\x8b\x08", b"x\x9c", b"BZh9", b"\x8c\x02os"]
         {
-            assert!(looks_pickled("model.BIN", content) && looks_pickled("m.joblib", content), "{content:?}");
-            assert!(!looks_pickled("vocab.txt", content), "{content:?}");
+            assert!(is_like_a_pickle("model.BIN", content) && is_like_a_pickle("m.joblib", content), "{content:?}");
+            assert!(!is_like_a_pickle("vocab.txt", content), "{content:?}");
         }
         // Files of CTranslate2 and ggml, and an empty one.
-        assert!(!looks_pickled("model.bin", b"\x06\0\0\0\x10\0Whisper"));
-        assert!(!looks_pickled("model.bin", b"lmgg\0\0\0\0"));
-        assert!(!looks_pickled("model.bin", b""));
-        assert!(!looks_pickled("model.gguf", b"GGUF\x03\0\0\0"));
-        assert!(!looks_pickled("model.onnx", b"\x08\x07\x12\x07pytorch"));
+        assert!(!is_like_a_pickle("model.bin", b"\x06\0\0\0\x10\0Whisper"));
+        assert!(!is_like_a_pickle("model.bin", b"lmgg\0\0\0\0"));
+        assert!(!is_like_a_pickle("model.bin", b""));
+        assert!(!is_like_a_pickle("model.gguf", b"GGUF\x03\0\0\0"));
+        assert!(!is_like_a_pickle("model.onnx", b"\x08\x07\x12\x07pytorch"));
     }
 
     #[test]
     fn a_zip_is_one_if_it_holds_one_or_cannot_be_read() {
-        assert!(looks_pickled("m.pt", &zip(&["archive/data.pkl", "archive/data/0", "archive/version"])));
-        assert!(looks_pickled("m.zip", &zip(&["a", "b/constants.PKL"])));
-        assert!(!looks_pickled("m.npz", &zip(&["weights.npy"])));
-        assert!(!looks_pickled("m.keras", &zip(&["config.json", "model.weights.h5"])));
+        assert!(is_like_a_pickle("m.pt", &zip(&["archive/data.pkl", "archive/data/0", "archive/version"])));
+        assert!(is_like_a_pickle("m.zip", &zip(&["a", "b/constants.PKL"])));
+        assert!(!is_like_a_pickle("m.npz", &zip(&["weights.npy"])));
+        assert!(!is_like_a_pickle("m.keras", &zip(&["config.json", "model.weights.h5"])));
         let whole = zip(&["config.json"]);
-        assert!(looks_pickled("m.keras", &whole[..whole.len() - 1]), "its end is cut off");
-        assert!(looks_pickled("m.keras", &[&b"PK\x03\x04"[..], &whole].concat()), "its list is not where it says");
+        assert!(is_like_a_pickle("m.keras", &whole[..whole.len() - 1]), "its end is cut off");
+        assert!(is_like_a_pickle("m.keras", &[&b"PK\x03\x04"[..], &whole].concat()), "its list is not where it says");
     }
 
     #[test]
     fn arrays_of_objects_are_pickles_and_arrays_of_numbers_are_not() {
         let array = |descr: &str| [b"\x93NUMPY\x01\0\x76\0", descr.as_bytes()].concat();
-        assert!(!looks_pickled("m.npy", &array("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }")));
-        assert!(looks_pickled("m.npy", &array("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")));
+        assert!(!is_like_a_pickle("m.npy", &array("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }")));
+        assert!(is_like_a_pickle("m.npy", &array("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")));
     }
 
     #[test]
-    fn safetensors_are_looked_into() {
+    fn safetensors_are_checked() {
         let check = |content: &[u8]| check_safetensors(seed(content).path());
         check(&safetensors(HEADER, 4)).unwrap();
         assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor within"));
@@ -246,6 +246,10 @@ mod tests {
         assert!(check(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("bytes long"));
         // Its length field, 640, starts like a pickle.
         let long = safetensors(&format!("{HEADER:640}"), 4);
-        assert!(long.starts_with(&[0x80, 2]) && !looks_pickled("m.safetensors", &long) && looks_pickled("m.pt", &long));
+        assert!(
+            long.starts_with(&[0x80, 2])
+                && !is_like_a_pickle("m.safetensors", &long)
+                && is_like_a_pickle("m.pt", &long)
+        );
     }
 }

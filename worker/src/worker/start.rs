@@ -104,7 +104,7 @@ impl Resources {
             cap_bytes: config.environments_bytes,
         })?;
         let ahead = environments.clone();
-        tokio::spawn(async move { ahead.look_at_python().await });
+        tokio::spawn(async move { ahead.prepare_python().await });
         let gpus = Gpus::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
         // The driver's library is already open, so opening it again is cheap.
         machine::log_findings(config, &uv).await;
