@@ -179,7 +179,7 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
             Err(Error::Failed(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, &gpus));
+                let error = disk::attribute_to_disk(self.pool.attribute_to_gpu(error, &gpus));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, handler.class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }

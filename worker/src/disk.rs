@@ -71,7 +71,7 @@ fn has_room(folder: &Path) -> bool {
 
 /// Converts the error of an attempt to `infra` if a full disk caused it: the job is retried, usually on another worker,
 /// without using up its attempts.
-pub(crate) fn blamed(error: JobError) -> JobError {
+pub(crate) fn attribute_to_disk(error: JobError) -> JobError {
     /// The standard messages of ENOSPC and EDQUOT.
     const SIGNS: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
     if error.code.fault() != Fault::Model || !SIGNS.iter().any(|sign| error.message.contains(sign)) {

@@ -156,7 +156,7 @@ impl Pool {
                     }
                     urls = fresh.weight_urls;
                 }
-                Err(error) => return Err(blamed(error)),
+                Err(error) => return Err(job_error(error)),
             }
         };
         if let (Some(messages), true) = (messages, has_reported.into_inner()) {
@@ -171,7 +171,7 @@ impl Pool {
     }
 
     async fn check_pickles(&self, endpoint: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
-        let pickles = set.pickles().await.map_err(blamed)?;
+        let pickles = set.pickles().await.map_err(job_error)?;
         let Some(first) = pickles.first() else { return Ok(()) };
         let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle file{why}")));
         if !endpoint.spec.version.spec.allow_pickle {
@@ -201,7 +201,7 @@ impl Pool {
         };
         let variables = || process_variables(&scanner.python, home.path(), &[], &BTreeMap::new());
         let python = || self.sandbox.command(&scanner.python, &access, variables());
-        scan::scan(&python, &set.folder, &pickles).await.map_err(blamed)
+        scan::scan(&python, &set.folder, &pickles).await.map_err(job_error)
     }
 
     /// Fetches the secrets that the endpoint version names.
@@ -245,7 +245,7 @@ fn files(endpoint: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightF
 }
 
 /// Attributes an error: errors that another worker or a later try might not have are not the endpoint's.
-fn blamed(error: Error) -> JobError {
+fn job_error(error: Error) -> JobError {
     let code = match &error {
         Error::Fetch { .. }
         | Error::Changed { .. }

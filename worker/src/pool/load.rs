@@ -83,7 +83,7 @@ impl Pool {
                     self.gpus.try_out(&gpus, &launch.ours);
                     self.gpus.tried(&gpus).await;
                 }
-                return Err(self.blamed(start_failure(error), &gpus));
+                return Err(self.attribute_to_gpu(start_failure(error), &gpus));
             }
         };
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");

@@ -238,7 +238,7 @@ impl Pool {
     }
 
     /// Attributes the error of a job to a faulty GPU if it ran on one.
-    pub(crate) fn blamed(&self, error: JobError, gpus: &[u32]) -> JobError {
+    pub(crate) fn attribute_to_gpu(&self, error: JobError, gpus: &[u32]) -> JobError {
         match gpus.iter().find_map(|gpu| Some((gpu, self.gpus.fault(*gpu)?))) {
             Some((gpu, why)) => {
                 JobError { stderr: error.stderr, ..infra(format!("GPU {gpu} has failed ({why}): {}", error.message)) }
