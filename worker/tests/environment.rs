@@ -130,7 +130,7 @@ async fn what_shapes_it_names_it() {
 }
 
 #[tokio::test]
-async fn requirements_that_cannot_be_met_say_why_and_leave_nothing() {
+async fn requirements_that_cannot_be_met_fail_with_the_reason_and_leave_nothing() {
     let bench = Bench::new(CAP_BYTES_DEFAULT).await;
     let error = bench.get("six==0.0.987\n").await.unwrap_err();
     assert!(matches!(&error, Error::Failed { what: "installing the requirements", .. }), "{error:?}");

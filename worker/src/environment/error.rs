@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_without_a_wheel_is_told_from_others() {
+    fn a_package_without_a_wheel_is_recognized() {
         let wheelless =
             failed("error: No solution found when resolving dependencies\n  cause: Because a==1 has no usable wheels");
         assert!(wheelless.is_for_want_of_a_wheel() && wheelless.for_tenants().contains("STOKE_ALLOW_SOURCE_BUILDS"));

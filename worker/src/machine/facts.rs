@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_library_that_is_not_there_differs_from_one_that_fails() {
+    async fn a_missing_library_differs_from_one_that_fails() {
         let found = gpus(Some("/no/such/libnvidia-ml.so.1".into())).await;
         assert_eq!(found.nvml.err(), Some(DriverError::NoLibrary));
     }

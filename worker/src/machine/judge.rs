@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_was_not_given_the_gpus_names_the_cause() {
+    fn a_container_without_gpus_is_reported_with_the_fix() {
         check(
             no_driver(DriverError::NoLibrary, true, Some("550.54")),
             Fail,

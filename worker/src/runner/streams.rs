@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_printed_comes_before_what_was_said_after_it() {
+    async fn what_was_printed_comes_before_later_messages() {
         for _ in 0..100 {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let ((mut stdout, out), (mut stderr, err)) = (pipe::pipe().unwrap(), pipe::pipe().unwrap());

@@ -11,7 +11,7 @@ use crate::stage::{Setup, Stage, error, pack, result, spec};
 /// for others.
 async fn stage(warmup: Vec<Value>) -> Stage {
     let stage = Stage::single().await;
-    let gate = stage.gate().to_string_lossy().into_owned();
+    let gate = stage.signal_file().to_string_lossy().into_owned();
     let source = include_str!("handlers/batched.py").replace("@GATE@", &gate);
     let batched = EndpointSpec { max_batch_size: 4, max_wait_ms: 2_000.0, warmup, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
@@ -66,7 +66,7 @@ async fn one_that_is_cancelled_does_not_end_those_beside_it() {
     stage.gateway.lose(&jobs[0]);
     // The worker learns of it with its next heartbeat, and has dropped the job by the one after.
     stage.gateway.until("the job to be given up", |seen| (seen.status.running == 3).then_some(())).await;
-    std::fs::write(stage.gate(), "").unwrap();
+    std::fs::write(stage.signal_file(), "").unwrap();
     for end in ends(&stage, &jobs[1..]).await {
         assert_eq!(result(&end)["sizes"], json!([4]));
     }
@@ -83,7 +83,7 @@ async fn a_model_is_warmed_up_with_as_many_as_a_call_can_have() {
 async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_process_is_idle() {
     let variables = vec![("STOKE_SLOTS", "2".to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
-    let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.gate().to_string_lossy());
+    let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.signal_file().to_string_lossy());
     let batched = EndpointSpec { max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
     // As many as are worth two processes.
@@ -93,7 +93,7 @@ async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_proc
         (models.len() == 2 && models.iter().all(|model| model.state != ModelState::Loading)).then_some(())
     };
     stage.gateway.until("two processes", are_two).await;
-    std::fs::write(stage.gate(), "").unwrap();
+    std::fs::write(stage.signal_file(), "").unwrap();
     ends(&stage, &jobs).await;
 
     let waits = submit(&stage, "fine", 1);

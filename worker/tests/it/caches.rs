@@ -20,7 +20,7 @@ async fn a_package_is_fetched_once_for_all_workers() {
 
 /// Not an infrastructure error, which would be retried ten times, each time with a new download.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_and_says_why() {
+async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_with_the_reason() {
     let variables = vec![("STOKE_PACKAGE_BYTES", "1000000".to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     let zeros = format!("# {}\n# {}", "0".repeat(2_000_000), stokehold_queue::nonce());

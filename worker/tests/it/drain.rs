@@ -44,7 +44,7 @@ async fn what_does_not_end_in_time_is_handed_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_on_their_way_when_it_is_told_to_leave_still_arrive() {
+async fn ends_in_transit_when_it_drains_still_arrive() {
     let stage = Stage::with(slots(2, 60_000)).await;
     let jobs: Vec<_> = (0..300).map(|_| stage.submit("fine")).collect();
     stage.gateway.until("some ends", |seen| (seen.finished.len() > 50).then_some(())).await;
@@ -52,6 +52,6 @@ async fn ends_on_their_way_when_it_is_told_to_leave_still_arrive() {
     let gateway = stage.gone().await;
     let seen = gateway.seen();
     // Every job was reported, returned, or never leased.
-    assert_eq!(seen.held(), 0);
+    assert_eq!(seen.active_leases(), 0);
     assert!(seen.finished.len() < jobs.len());
 }

@@ -86,7 +86,7 @@ async fn a_runner_that_stands_still_is_missed_and_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_hears_nothing_and_holds_the_interpreter_is_killed_when_its_time_is_up() {
+async fn a_handler_that_ignores_signals_and_holds_the_interpreter_is_killed_at_its_timeout() {
     let stage = Stage::single().await;
     let job = stage.gateway.submit("plain", &json!({"how": "spin"}), Duration::from_millis(200));
     let pid: i32 = stage.gateway.first_log(&job).await.trim().parse().unwrap();

@@ -77,7 +77,7 @@ impl Shelf {
     }
 
     /// Command lines of the Python processes that ran its code.
-    fn said(&self) -> Vec<String> {
+    fn command_lines(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
     }
@@ -161,7 +161,7 @@ async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
     let shelf = Shelf::new(AT_EACH_START).await;
     let stage = stage(&[shelf.listed()]).await;
     assert_eq!(result(&shelf.job(&stage, WHEEL).await), "wicked");
-    let said = shelf.said();
+    let said = shelf.command_lines();
     assert!(said.iter().any(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
     assert!(said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
 }
@@ -178,12 +178,12 @@ async fn what_tries_a_gpu_out_has_no_package_of_anybody() {
     error(&crashed, ErrorCode::RunnerExited);
     // Starts after the GPU test.
     result(&stage.gateway.end(&stage.submit_to("gpu", json!({"mib": 100}))).await);
-    let said = shelf.said();
+    let said = shelf.command_lines();
     assert!(said.len() >= 2 && said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_package_does_not_say_where_python_is() {
+async fn a_package_does_not_determine_where_python_is() {
     let shelf = Shelf::new(NAMES_ITS_PYTHON).await;
     let stage = stage(&[shelf.listed()]).await;
     let report = shelf.job(&stage, WHEEL).await;
@@ -197,10 +197,10 @@ async fn packages_are_built_only_where_the_operator_allows_it() {
     let report = shelf.job(&stage(&[shelf.listed()]).await, SDIST).await;
     let refused = error(&report, ErrorCode::EnvironmentFailed);
     assert!(refused.message.contains("STOKE_ALLOW_SOURCE_BUILDS"), "{refused:?}");
-    assert_eq!(shelf.said(), [""; 0]);
+    assert_eq!(shelf.command_lines(), [""; 0]);
     let built = shelf.job(&stage(&[("STOKE_ALLOW_SOURCE_BUILDS", "true"), shelf.listed()]).await, SDIST).await;
     assert_eq!(result(&built), "built");
-    assert!(!shelf.said().is_empty());
+    assert!(!shelf.command_lines().is_empty());
 }
 
 /// The API may accept more than this worker's operator allows.

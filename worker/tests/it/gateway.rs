@@ -110,13 +110,13 @@ pub(crate) struct Seen {
     /// Routes that answer 503.
     down: HashSet<&'static str>,
     /// Faults of the next puts.
-    troubles: VecDeque<Trouble>,
+    put_faults: VecDeque<PutFault>,
     /// Whether the store is unavailable.
     away: bool,
 }
 
 /// Fault of a put.
-pub(crate) enum Trouble {
+pub(crate) enum PutFault {
     /// The store answers 503.
     Busy,
     /// The object is stored, but the answer is lost.
@@ -263,8 +263,8 @@ impl Gateway {
     }
 
     /// Sets the faults of the next puts, in order.
-    pub(crate) fn trouble(&self, troubles: impl IntoIterator<Item = Trouble>) {
-        self.seen().troubles.extend(troubles);
+    pub(crate) fn fail_puts(&self, put_faults: impl IntoIterator<Item = PutFault>) {
+        self.seen().put_faults.extend(put_faults);
     }
 
     /// Makes the store answer 503 until it is available again.
@@ -335,7 +335,7 @@ impl Inner {
 
 impl Seen {
     /// Number of active leases.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn active_leases(&self) -> usize {
         self.held.len()
     }
 

@@ -43,7 +43,7 @@ async fn run(stage: &Stage, endpoint: &str, mib: u64) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gpus_and_how_they_are_are_told() {
+async fn the_gpus_and_their_health_are_reported() {
     let (stage, gpus) = stage(&[24_576, 12_288]).await;
     let join = stage.gateway.until("the join", |seen| seen.joins.first().cloned()).await;
     assert_eq!((join.driver.as_deref(), join.cuda.as_deref()), (Some("570.86.10"), Some("12.8")));
@@ -140,7 +140,7 @@ async fn a_hot_gpu_begins_no_job_of_the_model_that_is_loaded_there() {
 async fn what_runs_on_a_hot_gpu_goes_on_and_what_waits_behind_it_does_not_begin() {
     // No room for a second process.
     let (stage, gpus) = stage(&[8_192]).await;
-    let runs = stage.submit_to("one", json!({"mib": 4_000, "gate": stage.gate()}));
+    let runs = stage.submit_to("one", json!({"mib": 4_000, "gate": stage.signal_file()}));
     stage.gateway.first_log(&runs).await;
     let waits = stage.submit_to("one", json!({"mib": 4_000}));
     stage.gateway.until("two leases", |seen| (seen.extended.len() == 2).then_some(())).await;
@@ -149,7 +149,7 @@ async fn what_runs_on_a_hot_gpu_goes_on_and_what_waits_behind_it_does_not_begin(
         .gateway
         .until("the one that waits to come back", |seen| seen.released.contains(&waits.job_id).then_some(()))
         .await;
-    std::fs::write(stage.gate(), "").unwrap();
+    std::fs::write(stage.signal_file(), "").unwrap();
     assert_eq!(result(&stage.gateway.end(&runs).await), json!("0"));
     let released = stage.gateway.seen().released.len();
     stage.gateway.until("it to come back again", |seen| (seen.released.len() > released).then_some(())).await;
@@ -234,7 +234,7 @@ async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_warm_up_that_fails_fails_the_load_and_says_why() {
+async fn a_warm_up_that_fails_fails_the_load_with_the_reason() {
     let (stage, gpus) = stage(&[24_576]).await;
     let claims = gpus.claims().to_string_lossy().into_owned();
     let source = include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims);

@@ -13,7 +13,7 @@ fn one_slot() -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
+async fn a_lost_lease_stops_its_run_and_nothing_is_reported() {
     let stage = Stage::single().await;
     let job = stage.submit("stubborn");
     let pid = stage.gateway.first_log(&job).await;
@@ -41,7 +41,7 @@ async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_told_until_the_gateway_takes_it() {
+async fn an_end_is_reported_until_the_gateway_accepts_it() {
     let stage = Stage::single().await;
     let file = stage.dir.path().join("go");
     let job = stage.submit_with(json!({"how": "wait", "path": file}));

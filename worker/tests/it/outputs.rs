@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
 
-use crate::gateway::{Seen, Trouble};
+use crate::gateway::{PutFault, Seen};
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn a_large_result_is_stored_before_it_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_in_trouble_gets_the_same_result_again() {
     let stage = Stage::single().await;
-    stage.gateway.trouble([Trouble::Busy, Trouble::Lost, Trouble::Busy]);
+    stage.gateway.fail_puts([PutFault::Busy, PutFault::Lost, PutFault::Busy]);
     let job = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
     let end = stage.gateway.end(&job).await;
     assert!(matches!(end.outcome, FinishOutcome::Stored { .. }), "{:?}", end.outcome);
@@ -59,7 +59,7 @@ async fn results_that_wait_for_the_store_are_bounded_and_go_back_when_the_worker
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_stored_and_the_result_says_where() {
+async fn files_are_stored_and_the_result_names_their_keys() {
     let stage = Stage::single().await;
     let job = stage.submit_with(json!({"how": "files", "count": 9}));
     let result = result(&stage.gateway.end(&job).await);
@@ -80,7 +80,7 @@ async fn files_are_stored_and_the_result_says_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
+async fn messages_of_a_job_arrive_once_in_order_and_before_its_end() {
     let stage = Stage::single().await;
     let job = stage.submit_with(json!({"how": "say", "count": 200}));
     let end = stage.gateway.end(&job).await;
@@ -155,7 +155,7 @@ async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_run_says_how_many_outputs_there_were_where_the_last_ones_are_missing() {
+async fn the_end_of_a_run_has_the_number_of_outputs_if_the_last_ones_are_missing() {
     assert_eq!(ends_of_outputs(1, false).await, [(0, 1), (1, 1)], "none is missing");
     assert_eq!(ends_of_outputs(1, true).await, [(0, 1), (2, 0)], "the second was lost on its way");
     assert_eq!(

@@ -39,8 +39,8 @@ async fn survives(route: &'static str) {
     stage.gateway.until("its first heartbeat", |seen| seen.calls.get("extend").map(drop)).await;
     stage.gateway.hold_joins(true);
     stage.gateway.expire_at(route);
-    std::fs::write(stage.gate(), "").unwrap();
-    let job = stage.submit_to("speaker", json!({"gate": stage.gate()}));
+    std::fs::write(stage.signal_file(), "").unwrap();
+    let job = stage.submit_to("speaker", json!({"gate": stage.signal_file()}));
 
     let refused = |seen: &crate::gateway::Seen| {
         (seen.unauthorized.contains_key(route) && seen.joined_with.len() == 2).then_some(())

@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// A file that handlers can wait for.
-    pub(crate) fn gate(&self) -> PathBuf {
+    pub(crate) fn signal_file(&self) -> PathBuf {
         self.dir.path().join("gate")
     }
 

@@ -122,7 +122,7 @@ async fn who_uploaded_the_bytes_has_them() {
 }
 
 #[tokio::test]
-async fn a_tenant_has_what_it_had_wherever_it_says_it_is() {
+async fn a_tenant_keeps_its_weights_under_any_url() {
     let (dir, body) = (tempfile::tempdir().unwrap(), content(1, SIZE));
     let server = serve(&body, true).await;
     let weights = open(&dir);

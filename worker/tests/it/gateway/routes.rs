@@ -185,17 +185,17 @@ pub(super) async fn object(State(inner): App, Path(key): Path<String>, headers: 
     if headers.get("x-test-sha256").unwrap() != hex::encode(Sha256::digest(&body)).as_str() {
         return StatusCode::BAD_REQUEST;
     }
-    let (status, trouble) = inner.change(|seen| {
+    let (status, fault) = inner.change(|seen| {
         seen.puts += 1;
         seen.put.insert(key.clone());
-        let trouble = seen.troubles.pop_front();
-        if seen.away || matches!(trouble, Some(Trouble::Busy)) {
-            return (StatusCode::SERVICE_UNAVAILABLE, trouble);
+        let fault = seen.put_faults.pop_front();
+        if seen.away || matches!(fault, Some(PutFault::Busy)) {
+            return (StatusCode::SERVICE_UNAVAILABLE, fault);
         }
         seen.objects.insert(key, body);
-        (StatusCode::OK, trouble)
+        (StatusCode::OK, fault)
     });
-    if let Some(Trouble::Lost) = trouble {
+    if let Some(PutFault::Lost) = fault {
         // The connection closes with its task, without an answer.
         std::panic::resume_unwind(Box::new(()));
     }
