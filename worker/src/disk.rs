@@ -87,13 +87,13 @@ mod tests {
     #[test]
     fn only_what_names_a_full_disk_is_blamed_on_it() {
         let full = "[Errno 28] No space left on device: 'out.bin'";
-        let blamed_code = |code, message: &str| blamed(JobError::new(code, message)).code;
+        let blamed_code = |code, message: &str| attribute_to_disk(JobError::new(code, message)).code;
         for code in [ErrorCode::HandlerError, ErrorCode::SetupFailed, ErrorCode::EnvironmentFailed] {
             assert_eq!(blamed_code(code, full), ErrorCode::Infra);
             assert_eq!(blamed_code(code, "no such thing"), code);
         }
         assert_eq!(blamed_code(ErrorCode::OomGpu, full), ErrorCode::OomGpu);
-        assert!(blamed(JobError::new(ErrorCode::HandlerError, full)).message.ends_with(full));
+        assert!(attribute_to_disk(JobError::new(ErrorCode::HandlerError, full)).message.ends_with(full));
     }
 
     #[tokio::test]
