@@ -144,7 +144,7 @@ impl Weights {
             return Err(Error::TooLarge { need: total_bytes, cap });
         }
         let waiting = || progress(Progress { done_bytes: 0, total_bytes, bytes_per_s: 0, waiting: true });
-        let in_use = 'again: loop {
+        let in_use = loop {
             let (mut in_use, mut missing) = (Vec::new(), Vec::new());
             for file in &wanted {
                 match inner.claim(file, &waiting).await? {
@@ -152,40 +152,13 @@ impl Weights {
                     Claim::Missing(lock) => missing.push((file.clone(), lock)),
                 }
             }
-            let missing_bytes: u64 = missing.iter().map(|(file, _)| file.size_bytes).sum();
             if missing.is_empty() {
                 break in_use;
             }
-            let partials = inner.reserve(missing).await?;
-            let mut meter = Meter::new(total_bytes);
-            let mut report = || {
-                let done_bytes: u64 = partials.iter().map(|(_, partial)| partial.done_bytes()).sum();
-                progress(meter.sample(Instant::now(), total_bytes - missing_bytes + done_bytes));
-            };
-            // Polling many files is cheap; the number of concurrent ranges is limited, not that of files.
-            let fetch = |(file, partial): (WeightFile, Arc<Partial>)| {
-                let inner = Arc::clone(&self.0);
-                async move { inner.fetch(&file, &partial).await }
-            };
-            let fetched = stream::iter(partials.clone()).map(fetch);
-            let fetched = fetched.buffer_unordered(FILES_MAX).try_collect::<Vec<Option<VerifiedBlob>>>();
-            tokio::pin!(fetched);
-            let mut ticks = interval(PROGRESS_EVERY);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let fetched = loop {
-                tokio::select! {
-                    fetched = &mut fetched => break fetched?,
-                    _ = ticks.tick() => report(),
-                }
-            };
-            report();
-            for fetched in fetched {
-                match fetched {
-                    Some(fetched) => in_use.push(fetched),
-                    None => continue 'again,
-                }
+            if let Some(fetched) = self.fetch(missing, total_bytes, progress).await? {
+                in_use.extend(fetched);
+                break in_use;
             }
-            break in_use;
         };
         let names = files.iter().map(|file| file.path.clone()).collect();
         let (store, files) = (Arc::clone(&inner.store), files.to_vec());
@@ -194,6 +167,40 @@ impl Weights {
             folder.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("link weights"))?;
         let blobs = wanted.iter().map(|file| inner.store.blob(&file.name())).collect();
         Ok(WeightSet { folder, blobs, names, _in_use: Arc::new(in_use) })
+    }
+
+    /// Downloads files; `None` if one of them was evicted immediately. `total_bytes`: size of all files of the endpoint.
+    async fn fetch(
+        &self,
+        missing: Vec<(WeightFile, Arc<File>)>,
+        total_bytes: u64,
+        progress: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<Option<Vec<VerifiedBlob>>, Error> {
+        let missing_bytes: u64 = missing.iter().map(|(file, _)| file.size_bytes).sum();
+        let partials = self.0.reserve(missing).await?;
+        let mut meter = Meter::new(total_bytes);
+        let mut report = || {
+            let done_bytes: u64 = partials.iter().map(|(_, partial)| partial.done_bytes()).sum();
+            progress(meter.sample(Instant::now(), total_bytes - missing_bytes + done_bytes));
+        };
+        // Polling many files is cheap; the number of concurrent ranges is limited, not that of files.
+        let fetch = |(file, partial): (WeightFile, Arc<Partial>)| {
+            let inner = Arc::clone(&self.0);
+            async move { inner.fetch(&file, &partial).await }
+        };
+        let fetched = stream::iter(partials.clone()).map(fetch);
+        let fetched = fetched.buffer_unordered(FILES_MAX).try_collect::<Vec<Option<VerifiedBlob>>>();
+        tokio::pin!(fetched);
+        let mut ticks = interval(PROGRESS_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let fetched = loop {
+            tokio::select! {
+                fetched = &mut fetched => break fetched?,
+                _ = ticks.tick() => report(),
+            }
+        };
+        report();
+        Ok(fetched.into_iter().collect())
     }
 }
 

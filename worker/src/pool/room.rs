@@ -25,47 +25,57 @@ impl Pool {
         model: &ModelGuard,
         claim: Option<Claim>,
     ) -> Result<Option<Reservation>, NotReady> {
-        let ledger = self.gpus.ledger();
         let need = model.need();
-        if !need.vram.is_of_gpu() {
-            let mut idle = self.idle();
-            if model.is_growing() {
-                idle.retain(|model| !model.is_kept_warm() && model.is_long_unused());
-                // Allow as many as can run concurrently; this model is already counted.
-                let most = self.max_loaded.max(self.slots.count());
-                while self.loaded() > most {
-                    if idle.is_empty() || !self.evict(&idle.remove(0)).await {
-                        return Err(NotReady::NoRoom);
-                    }
-                }
-                return Ok(None);
-            }
-            // Least recently used first; models that should stay loaded come last.
-            idle.sort_by_key(|model| model.is_kept_warm());
-            while self.loaded() >= self.max_loaded && !idle.is_empty() {
-                self.evict(&idle.remove(0)).await;
-            }
-            return Ok(None);
+        if need.vram.is_of_gpu() {
+            return self.reserve(model, &need, claim).await.map(Some);
         }
-        if !ledger.could_hold(&need, &model.endpoint.usable_gpus) {
+        self.limit_loaded(model).await.map(|()| None)
+    }
+
+    /// Evicts idle runners until one more model on the CPU may be loaded.
+    async fn limit_loaded(&self, model: &ModelGuard) -> Result<(), NotReady> {
+        let mut idle = self.idle();
+        if model.is_growing() {
+            idle.retain(|model| !model.is_kept_warm() && model.is_long_unused());
+            // Allow as many as can run concurrently; this model is already counted.
+            let most = self.max_loaded.max(self.slots.count());
+            while self.loaded() > most {
+                if idle.is_empty() || !self.evict(&idle.remove(0)).await {
+                    return Err(NotReady::NoRoom);
+                }
+            }
+            return Ok(());
+        }
+        // Least recently used first; models that should stay loaded come last.
+        idle.sort_by_key(|model| model.is_kept_warm());
+        while self.loaded() >= self.max_loaded && !idle.is_empty() {
+            self.evict(&idle.remove(0)).await;
+        }
+        Ok(())
+    }
+
+    /// Reserves GPU memory, and evicts idle runners until it fits.
+    async fn reserve(&self, model: &ModelGuard, need: &Need, claim: Option<Claim>) -> Result<Reservation, NotReady> {
+        let ledger = self.gpus.ledger();
+        if !ledger.could_hold(need, &model.endpoint.usable_gpus) {
             let need_mib = need.vram.least_mib();
             let message =
                 format!("the model needs {need_mib} MiB of GPU memory, more than the largest GPU of this worker has");
             return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need_mib));
         }
         if model.alone.load(Ordering::SeqCst) {
-            return self.make_empty(model, &need).await.map(Some);
+            return self.make_empty(model, need).await;
         }
         // The claim is for the VRAM class that was known; if the model needs more by now, it is handled like any other.
-        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, &need)) {
-            return Ok(Some(reservation));
+        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, need)) {
+            return Ok(reservation);
         }
         loop {
-            if let Some(reservation) = ledger.reserve(&need, &model.endpoint.usable_gpus) {
-                return Ok(Some(reservation));
+            if let Some(reservation) = ledger.reserve(need, &model.endpoint.usable_gpus) {
+                return Ok(reservation);
             }
             // Memory of an exited process counts as free once a reading confirms it.
-            if ledger.is_about_to_fit(&need, &model.endpoint.usable_gpus) {
+            if ledger.is_about_to_fit(need, &model.endpoint.usable_gpus) {
                 if !self.gpus.read_now().await {
                     return Err(NotReady::NoRoom);
                 }
@@ -76,15 +86,15 @@ impl Pool {
                 idle.retain(|model| model.is_long_unused());
             }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let Some(victims) = ledger.victims(&need, &model.endpoint.usable_gpus, &values) else {
+            let Some(victims) = ledger.victims(need, &model.endpoint.usable_gpus, &values) else {
                 // GPUs that are being tested may soon be available.
                 if self.gpus.tried(&model.endpoint.usable_gpus).await {
                     continue;
                 }
                 // The queue knows the minimum need of a model over all GPUs. If it needs more on these, its leases do
                 // not reflect the room here, and jobs would be leased and released repeatedly: make room for it now.
-                if ledger.needs_more_than_its_class(&need, &model.endpoint.usable_gpus) {
-                    return self.make_empty(model, &need).await.map(Some);
+                if ledger.needs_more_than_its_class(need, &model.endpoint.usable_gpus) {
+                    return self.make_empty(model, need).await;
                 }
                 return Err(NotReady::NoRoom);
             };
