@@ -21,7 +21,7 @@ pub(crate) struct Mask(Arc<[Finder<'static>]>);
 pub(crate) struct Masked {
     mask: Mask,
     /// The end of the last piece, if it may be the start of a secret.
-    held: Vec<u8>,
+    pending: Vec<u8>,
 }
 
 impl Mask {
@@ -46,7 +46,7 @@ impl Mask {
 
     /// A new masked stream.
     pub(crate) fn stream(&self) -> Masked {
-        Masked { mask: self.clone(), held: Vec::new() }
+        Masked { mask: self.clone(), pending: Vec::new() }
     }
 
     fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
@@ -78,16 +78,16 @@ impl Masked {
         if self.mask.0.is_empty() {
             return Cow::Borrowed(piece);
         }
-        let mut bytes = std::mem::take(&mut self.held);
+        let mut bytes = std::mem::take(&mut self.pending);
         bytes.extend_from_slice(piece);
-        self.held = bytes.split_off(self.mask.settled(&bytes));
+        self.pending = bytes.split_off(self.mask.settled(&bytes));
         Cow::Owned(self.mask.bytes(&bytes).into_owned())
     }
 
     /// Returns the rest at the end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
-        let held = std::mem::take(&mut self.held);
-        self.mask.bytes(&held).into_owned()
+        let pending = std::mem::take(&mut self.pending);
+        self.mask.bytes(&pending).into_owned()
     }
 }
 

@@ -178,13 +178,13 @@ fn open_folder(at: impl AsFd, name: &(impl NixPath + ?Sized)) -> io::Result<Owne
 }
 
 /// Opens a folder below an open one without following links.
-pub(crate) fn open_folder_below(held: impl AsFd, below: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_folder_below(folder: impl AsFd, below: &Path) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    match openat2(&held, below, how) {
+    match openat2(&folder, below, how) {
         // A kernel before 5.6, or a container whose filter does not know the call.
         Err(Errno::ENOSYS | Errno::EPERM) => {
-            let top = open_folder(&held, ".")?;
+            let top = open_folder(&folder, ".")?;
             below.components().try_fold(top, |at, name| open_folder(&at, name.as_os_str()))
         }
         opened => Ok(opened?),

@@ -37,7 +37,7 @@ pub(crate) struct Turns {
     batch: usize,
     slots: Arc<Slots>,
     state: Mutex<State>,
-    /// Notified when a held slot may serve another run.
+    /// Notified when a slot of this runner may serve another run.
     given_back: Notify,
 }
 
@@ -47,7 +47,7 @@ struct State {
     /// Number of these that no longer wait for a slot.
     passed: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
-    held: Vec<OwnedSemaphorePermit>,
+    permits: Vec<OwnedSemaphorePermit>,
     /// Moving average of a run, or its share of a batched call, in seconds.
     run_s: f64,
 }
@@ -120,7 +120,7 @@ impl Turns {
     /// Turns of a runner with `max` concurrent calls of up to `batch` runs each.
     pub(crate) fn new(max: u32, batch: u32, slots: Arc<Slots>) -> Arc<Self> {
         // Send nothing ahead until runs have proved to be short.
-        let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
+        let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), permits: Vec::new(), run_s: 1.0 };
         let (max, batch) = (max.max(1) as usize, batch.max(1) as usize);
         Arc::new(Self { max, batch, slots, state: Mutex::new(state), given_back: Notify::new() })
     }
@@ -164,8 +164,8 @@ impl Turns {
     /// Lets a turn through if its process has a slot.
     fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
         let mut state = self.state.lock();
-        state.held.extend(slot);
-        let passes = state.held.len() >= Self::slots_of(state.passed + 1);
+        state.permits.extend(slot);
+        let passes = state.permits.len() >= Self::slots_of(state.passed + 1);
         state.passed += usize::from(passes);
         passes
     }
@@ -202,7 +202,7 @@ impl Turns {
         let mut state = self.state.lock();
         state.taken -= 1;
         state.passed -= usize::from(passed);
-        let spare = if state.held.len() > Self::slots_of(state.taken) { state.held.pop() } else { None };
+        let spare = if state.permits.len() > Self::slots_of(state.taken) { state.permits.pop() } else { None };
         let mut next = Vec::new();
         while state.taken < self.open(&state) {
             let Some(waiting) = state.waiting.pop_front() else { break };

@@ -46,7 +46,7 @@ impl Pool {
             for model in endpoint.models() {
                 let more = if model.is_loaded() && model.may_begin() { self.takes(&model) } else { 0 };
                 if more > 0 {
-                    (takes, card_gib) = (takes + more, self.card_gib(&model).max(card_gib));
+                    (takes, card_gib) = (takes + more, self.smallest_gpu_gib(&model).max(card_gib));
                     used = used.max(Some(*model.used.lock()));
                 }
             }
@@ -59,7 +59,7 @@ impl Pool {
     }
 
     /// VRAM class of the smallest GPU that a model is on; 0 on the CPU.
-    fn card_gib(&self, model: &Model) -> u32 {
+    fn smallest_gpu_gib(&self, model: &Model) -> u32 {
         let on = model.on.lock();
         let gpus = self.gpus.list().iter().filter(|gpu| on.contains(&gpu.index));
         gpus.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)

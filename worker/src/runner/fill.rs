@@ -37,11 +37,11 @@ pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command
 /// Disk space of everything below a folder; files that disappear meanwhile count as 0. Handlers change the folder
 /// concurrently, so no link is followed.
 fn bytes(folder: &Path) -> u64 {
-    let Ok(held) = File::open(folder) else { return 0 };
+    let Ok(top) = File::open(folder) else { return 0 };
     let mut taken = 0;
     let mut folders = vec![PathBuf::from(".")];
     while let Some(below) = folders.pop() {
-        let Ok(opened) = open_folder_below(&held, &below) else { continue };
+        let Ok(opened) = open_folder_below(&top, &below) else { continue };
         let measure = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             // The metadata of a link itself, not of its target.

@@ -33,15 +33,15 @@ pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
     // Later mounts of the machine propagate into the namespace, but not the other way round.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>).with_context(why)?;
     // Open the paths before they are covered. Descriptors opened outside the namespace could not be mounted inside it.
-    let held = wanted.iter().map(|path| Ok((path.as_path(), opened(path)?))).collect::<Result<Vec<_>>>()?;
+    let file = wanted.iter().map(|path| Ok((path.as_path(), opened(path)?))).collect::<Result<Vec<_>>>()?;
     let here = std::env::current_dir().context("the working directory does not exist")?;
     let mask = umask(Mode::from_bits_truncate(0o022));
     for folder in &closed {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("tmpfs"), folder.as_path(), Some("tmpfs"), flags, Some("mode=0755,size=1m")).with_context(why)?;
     }
-    for (path, held) in &held {
-        uncover(path, held).with_context(|| format!("cannot make {} reachable", path.display()))?;
+    for (path, file) in &file {
+        uncover(path, file).with_context(|| format!("cannot make {} reachable", path.display()))?;
     }
     for folder in &closed {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -83,8 +83,8 @@ fn opened(path: &Path) -> Result<OwnedFd> {
     file.with_context(|| format!("cannot open {}", path.display()))
 }
 
-fn uncover(path: &Path, held: &OwnedFd) -> Result<()> {
-    let source = format!("/proc/self/fd/{}", held.as_raw_fd());
+fn uncover(path: &Path, file: &OwnedFd) -> Result<()> {
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !path.exists() {
         if fs::metadata(&source)?.is_dir() {
             fs::create_dir_all(path)?;
