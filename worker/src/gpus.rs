@@ -293,7 +293,7 @@ impl Gpus {
 
     /// Tests these GPUs after a process on them was killed or could no longer use them. No run starts there until the
     /// test has ended; a GPU that fails it is marked as faulty.
-    pub(crate) fn try_out(&self, gpus: &[u32], python: &Path) {
+    pub(crate) fn test(&self, gpus: &[u32], python: &Path) {
         if self.0.nvml.is_none() || gpus.is_empty() {
             return;
         }
@@ -313,15 +313,15 @@ impl Gpus {
     }
 
     /// Waits until no test of these GPUs is running. `false` if none was.
-    pub(crate) async fn tried(&self, gpus: &[u32]) -> bool {
+    pub(crate) async fn tested(&self, gpus: &[u32]) -> bool {
         let mut was = false;
         loop {
             let mut changed = self.changed();
             changed.mark_unchanged();
             let places = self.places(gpus);
-            let is_tried =
+            let is_tested =
                 places.iter().any(|place| self.0.known.lock().states.get(*place).is_some_and(|state| state.probes > 0));
-            if !is_tried || changed.changed().await.is_err() {
+            if !is_tested || changed.changed().await.is_err() {
                 return was;
             }
             was = true;

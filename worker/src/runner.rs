@@ -44,7 +44,7 @@ pub(crate) struct Runner {
     /// A Python that has only the runner installed, to test GPUs.
     pub(crate) ours: PathBuf,
     /// Whether its GPUs were tested after it failed.
-    pub(crate) is_tried: AtomicBool,
+    pub(crate) is_tested: AtomicBool,
     /// Number of awaited runs.
     awaited: AtomicUsize,
 }

@@ -130,8 +130,8 @@ impl Pool {
             }
             Err(error) => {
                 if error.is_cuda_fault() {
-                    self.gpus.try_out(gpus, &launch.ours);
-                    self.gpus.tried(gpus).await;
+                    self.gpus.test(gpus, &launch.ours);
+                    self.gpus.tested(gpus).await;
                 }
                 Err(self.attribute_to_gpu(start_failure(error), gpus))
             }

@@ -112,7 +112,7 @@ impl Pool {
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
-            self.gpus.tried(&warm.gpus).await;
+            self.gpus.tested(&warm.gpus).await;
             // A GPU that is being tested soon accepts runs again; a hot one does not, and other workers may be cooler.
             if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
@@ -222,11 +222,11 @@ impl Pool {
             on.runner.end().await;
         }
         // Once for all runs of the process.
-        if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
-            self.gpus.try_out(&on.gpus, &on.runner.ours);
+        if !on.runner.is_tested.swap(true, Ordering::SeqCst) {
+            self.gpus.test(&on.gpus, &on.runner.ours);
         }
         if lost_gpus {
-            self.gpus.tried(&on.gpus).await;
+            self.gpus.tested(&on.gpus).await;
         }
     }
 

@@ -80,7 +80,7 @@ pub(super) async fn start(
         is_batched,
         is_gathering,
         ours: launch.ours.clone(),
-        is_tried: AtomicBool::new(false),
+        is_tested: AtomicBool::new(false),
         awaited: AtomicUsize::new(0),
     };
     match timeout(load_timeout, loading).await {
