@@ -18,11 +18,11 @@ mod error;
 mod graft;
 mod in_use;
 pub(crate) mod interpreter;
+mod keyed_mutex;
 pub(crate) mod lock;
 mod phase;
 mod seal;
 mod store;
-mod turns;
 mod wheel;
 
 use std::fs::File;
@@ -43,9 +43,9 @@ pub use self::error::Error;
 pub use self::in_use::Environment;
 use self::in_use::InUse;
 use self::interpreter::{Interpreter, Interpreters};
+pub(crate) use self::keyed_mutex::KeyedMutex;
 pub use self::phase::Phase;
 use self::store::Store;
-pub(crate) use self::turns::Turns;
 pub use self::wheel::RunnerWheel;
 use crate::metrics;
 use crate::uv::{INSTALL_LIMIT, Uv};
@@ -99,7 +99,7 @@ struct Inner {
     /// Folder of uv's downloads, if the worker manages it.
     own_cache: Option<PathBuf>,
     interpreters: Interpreters,
-    turns: Turns,
+    building: KeyedMutex,
 }
 
 /// An environment to find or build.
@@ -135,7 +135,7 @@ impl Environments {
             cap_bytes: config.cap_bytes,
             own_cache,
             interpreters: Interpreters::default(),
-            turns: Turns::default(),
+            building: KeyedMutex::default(),
         })))
     }
 
@@ -213,7 +213,7 @@ impl Environments {
 
     async fn made(&self, wanted: &Wanted<'_>, progress: &(dyn Fn(Phase) + Send + Sync)) -> Result<Environment, Error> {
         let (inner, hash) = (&*self.0, &wanted.hash);
-        let _turn = inner.turns.take(hash, || progress(Phase::Waiting)).await;
+        let _guard = inner.building.lock(hash, || progress(Phase::Waiting)).await;
         loop {
             if let Some(ready) = inner.ready(wanted, progress).await? {
                 return Ok(ready);

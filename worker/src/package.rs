@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use self::store::{InUse, Name, Store};
 use self::unpack::{Limits, unpack};
 use crate::backoff::{Backoff, Policy};
-use crate::environment::{self, Turns, lock};
+use crate::environment::{self, KeyedMutex, lock};
 use crate::weights::Size;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -121,7 +121,7 @@ pub(crate) struct Packages {
     store: Arc<Store>,
     limits: Limits,
     http: reqwest::Client,
-    turns: Turns,
+    fetching: KeyedMutex,
     unpacking: Semaphore,
     /// Errors of invalid packages.
     bad: Mutex<HashMap<Name, String>>,
@@ -144,7 +144,7 @@ impl Packages {
             store,
             limits: Limits { entries: ENTRIES_MAX, bytes: config.package_bytes },
             http,
-            turns: Turns::default(),
+            fetching: KeyedMutex::default(),
             unpacking: Semaphore::new(UNPACKED_AT_ONCE),
             bad: Mutex::default(),
         })
@@ -153,7 +153,7 @@ impl Packages {
     /// The tenant's unpacked package, downloaded from `url` if necessary.
     pub(crate) async fn get(&self, tenant: &str, sha256: &str, size_bytes: u64, url: &str) -> Result<Package, Error> {
         let name = Name::new(tenant, sha256).ok_or_else(|| Error::Name(sha256.chars().take(80).collect()))?;
-        let _turn = self.turns.take(name.as_str(), || ()).await;
+        let _guard = self.fetching.lock(name.as_str(), || ()).await;
         if let Some(why) = self.bad.lock().get(&name) {
             return Err(Error::Bad(why.clone()));
         }
