@@ -415,8 +415,8 @@ test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA c
 	$(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
 
 sim-policies: ## Compare the autoscaler with other policies, on made-up traces or on those of TRACES=dir (SIM_ARGS=--json)
-	@cargo build --locked --release -p stokehold-cli 1>&2
-	@target/release/stoke simulate --compare $(if $(TRACES),--traces $(abspath $(TRACES))) $(SIM_ARGS)
+	@cargo build --locked --release -p stokehold-simulator 1>&2
+	@target/release/stokehold-simulator --compare $(if $(TRACES),--traces $(abspath $(TRACES))) $(SIM_ARGS)
 
 packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
 	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-vram --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture

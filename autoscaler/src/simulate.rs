@@ -1,39 +1,36 @@
 //! Simulation of the decision code on a trace of jobs, in virtual time.
 
-pub mod baselines;
-pub mod bound;
-pub mod cases;
-pub mod compare;
-pub mod generate;
+mod case;
 mod machine;
 pub mod offers;
-pub mod outcome;
+mod outcome;
 pub mod plot;
 mod replay;
-pub mod rules;
-pub mod scaler;
+mod rules;
+mod scaler;
 pub mod table;
 mod tally;
 pub mod trace;
-mod words;
+pub mod words;
 mod world;
 
-pub use outcome::{Outcome, Sample};
+pub use case::{Case, Settings};
+pub use outcome::{ByPriority, Outcome, Quantiles, Sample};
 pub use replay::{Mismatch, replay};
 pub use rules::Rules;
-pub use scaler::Scaler;
+pub use scaler::{OWN, Reported, Scaler};
 
 use offers::Kind;
 use trace::Job;
 
-/// Simulates a trace, whose jobs are in order of arrival, until its last job has ended. Returns the outcome, which
-/// includes the lower bound of the cost, and samples of the course.
+/// Simulates a trace, whose jobs are in order of arrival, until its last job has ended. Returns the outcome, with the
+/// lower bound of the cost if it is given, and samples over time.
 pub fn run(
     jobs: &[Job],
     kinds: &[Kind],
     rules: &Rules,
     scaler: &mut dyn Scaler,
-    bound_usd: f64,
+    bound_usd: Option<f64>,
 ) -> (Outcome, Vec<Sample>) {
     let (tally, samples) = world::World::new(jobs, kinds, rules).run(scaler);
     (tally.outcome(scaler.name(), jobs.len(), rules, bound_usd), samples)

@@ -16,7 +16,7 @@ from source import read, tracked
 MAX_COLUMNS = 100
 
 # Fixtures that tests compare with generated text, byte by byte.
-FIXTURES = {"autoscaler/src/simulate/table/golden.md"}
+FIXTURES = {"lab/simulator/src/table/golden.md"}
 
 # An opening or closing code fence. At most three spaces or a list item's indentation precede it.
 FENCE = re.compile(r"^\s*(?:>\s*)*(`{3,}|~{3,})(.*)$")

@@ -26,7 +26,7 @@ LAYERS = [
     {"crates/queue"},
     {"crates/backup", "crates/vram"},
     {"api", "autoscaler", "worker", "sdk/python/rust"},
-    {"cli"},
+    {"cli", "lab/simulator"},
     {"tests"},
     {"tests/chaos"},
 ]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The outcome of a simulation, which `stoke simulate --json` prints.
+/// Outcome of a simulation, which `stoke simulate --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The policy's name.
@@ -13,10 +13,12 @@ pub struct Outcome {
     pub jobs: u64,
     /// Cost, dollars.
     pub cost_usd: f64,
-    /// Lower bound of the cost of any policy, dollars: see [`crate::simulate`].
-    pub bound_usd: f64,
+    /// Lower bound of the cost of any policy, dollars, if it was computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_usd: Option<f64>,
     /// `cost_usd / bound_usd`.
-    pub ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
     /// Share of the jobs that started in time, 0 to 1; 1 where there are none.
     pub attainment: ByPriority<f64>,
     /// Time from a job's arrival to the start of its service, seconds.

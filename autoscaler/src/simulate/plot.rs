@@ -64,17 +64,16 @@ pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
 
 /// The title, and the figures that a simulation is judged by.
 fn header(svg: &mut String, title: &str, outcome: &Outcome) {
-    let figures = [
-        ("policy", outcome.policy.clone()),
-        ("cost", words::dollars(outcome.cost_usd)),
-        ("of the lower bound", format!("{:.2} ×", outcome.ratio)),
+    let ratio = outcome.ratio.map(|ratio| ("of the lower bound", format!("{ratio:.2} ×")));
+    let first = [("policy", outcome.policy.clone()), ("cost", words::dollars(outcome.cost_usd))];
+    let rest = [
         ("in time, interactive · batch", both(outcome.attainment, words::percent)),
         ("p95 wait, interactive · batch", both(outcome.wait_s, |wait| words::seconds(wait.p95))),
         ("in use", words::percent(outcome.utilisation)),
     ];
     let _ = write!(svg, r#"<text class="title" x="26" y="38">{}</text>"#, escaped(title));
     let mut x = 26.0;
-    for (label, value) in figures {
+    for (label, value) in first.into_iter().chain(ratio).chain(rest) {
         let value = escaped(&value);
         let _ = write!(
             svg,
@@ -154,18 +153,22 @@ fn queue(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     panel.legend(&[("interactive", Mark::Area(" strong"), "interactive"), ("batch", Mark::Area(" strong"), "batch")]);
 }
 
-/// Draws the panel of the cost so far and the lower bound of the total cost.
+/// Draws the panel of the cost so far, and the lower bound of the total cost if there is one.
 fn spend(panel: &mut Panel<'_>, samples: &[Sample], outcome: &Outcome) {
     let spent = |sample: &Sample| sample.spent_usd;
-    let axis = Axis::amounts(samples.iter().map(spent).fold(outcome.bound_usd, f64::max));
+    let axis = Axis::amounts(samples.iter().map(spent).fold(outcome.bound_usd.unwrap_or(0.0), f64::max));
     let digits = axis.digits();
     panel.axis("Spend", &axis, &|usd| format!("${}", words::thousands(usd, digits)));
     let points = panel.points(samples, &axis, samples.iter().map(spent));
     panel.shape("spent area faint", &path::under(&points, panel.bottom()));
     panel.shape("spent line", &line(&points));
-    panel.level("goal line dashed", &axis, outcome.bound_usd);
-    let bound = format!("lower bound, {}", words::dollars(outcome.bound_usd));
-    panel.legend(&[("spent", Mark::Line, "paid so far"), ("goal", Mark::Dashes, &bound)]);
+    let bound = outcome.bound_usd.map(|usd| {
+        panel.level("goal line dashed", &axis, usd);
+        format!("lower bound, {}", words::dollars(usd))
+    });
+    let mut legend = vec![("spent", Mark::Line, "paid so far")];
+    legend.extend(bound.as_deref().map(|bound| ("goal", Mark::Dashes, bound)));
+    panel.legend(&legend);
 }
 
 /// Escapes text for XML and removes characters that XML does not allow: most control characters, even if escaped.
@@ -184,8 +187,8 @@ mod tests {
             seed: 1,
             jobs: 7,
             cost_usd: 12.5,
-            bound_usd: 5.0,
-            ratio: 2.5,
+            bound_usd: Some(5.0),
+            ratio: Some(2.5),
             attainment: ByPriority { interactive: 0.96, batch: 1.0 },
             wait_s: ByPriority::default(),
             utilisation: 0.5,
@@ -255,7 +258,9 @@ mod tests {
         for samples in [vec![], noisy(1), vec![Sample::default(); 3], vec![wrong; 2]] {
             assert_is_xml(&svg("nothing", &outcome(), &samples));
         }
-        let nothing = Outcome { bound_usd: 0.0, ratio: 1.0, ..outcome() };
-        assert_is_xml(&svg("nothing", &nothing, &noisy(2)));
+        for bound_usd in [None, Some(0.0)] {
+            let nothing = Outcome { bound_usd, ratio: bound_usd.map(|_| 1.0), ..outcome() };
+            assert_is_xml(&svg("nothing", &nothing, &noisy(2)));
+        }
     }
 }

@@ -46,6 +46,16 @@ impl Default for Rules {
     }
 }
 
+impl Rules {
+    /// Parses the price and the losses per hour of interruptible machines, e.g. `0.7,0.3`.
+    #[must_use]
+    pub fn parse_interruptible(text: &str) -> Option<(f64, f64)> {
+        let (price, losses) = text.split_once(',')?;
+        let (price, losses): (f64, f64) = (price.trim().parse().ok()?, losses.trim().parse().ok()?);
+        (price > 0.0 && price.is_finite() && losses >= 0.0 && losses.is_finite()).then_some((price, losses))
+    }
+}
+
 /// Seconds to fetch and load a model for the first time on a machine.
 pub(super) fn cold_load_s(vram_gb: f64) -> f64 {
     (5.0 + 1.2 * vram_gb).clamp(10.0, 60.0)

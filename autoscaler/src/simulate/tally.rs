@@ -103,7 +103,7 @@ impl Tally {
         Sample { demand_cards, wait_interactive_s, wait_batch_s, spent_usd: self.spent_usd, ..stood }
     }
 
-    pub(super) fn outcome(mut self, policy: &str, jobs: usize, rules: &Rules, bound_usd: f64) -> Outcome {
+    pub(super) fn outcome(mut self, policy: &str, jobs: usize, rules: &Rules, bound_usd: Option<f64>) -> Outcome {
         let share_in_time = |waits_s: &[f64], target_s: f64| {
             let in_time = waits_s.iter().filter(|wait_s| **wait_s <= target_s).count();
             if waits_s.is_empty() { 1.0 } else { in_time as f64 / waits_s.len() as f64 }
@@ -118,7 +118,7 @@ impl Tally {
             jobs: jobs as u64,
             cost_usd: self.spent_usd,
             bound_usd,
-            ratio: self.spent_usd / bound_usd,
+            ratio: bound_usd.map(|bound_usd| self.spent_usd / bound_usd),
             attainment,
             wait_s: ByPriority { interactive: quantiles(&mut self.interactive), batch: quantiles(&mut self.batch) },
             utilisation: if self.billed_s > 0.0 { self.useful_s / self.billed_s } else { 0.0 },

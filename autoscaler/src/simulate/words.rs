@@ -1,13 +1,15 @@
 //! Formatting of figures for people.
 
 /// Formats a share, 0 to 1, as a percentage. It is rounded down, so that a missed target never shows as met.
-pub(super) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     // What a float lacks of a tenth is no reason to round that down.
     format!("{:.1} %", (share * 1_000.0 + 1e-6).floor() / 10.0)
 }
 
 /// Seconds, as `12 s`, `4.2 min`, `1.3 h` or `2.5 d`.
-pub(super) fn seconds(seconds: f64) -> String {
+#[must_use]
+pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 9.95 => trimmed(s, 1, "s"),
         s if s < 119.5 => trimmed(s, 0, "s"),
@@ -18,13 +20,15 @@ pub(super) fn seconds(seconds: f64) -> String {
 }
 
 /// Dollars: cents while they matter.
-pub(super) fn dollars(usd: f64) -> String {
+#[must_use]
+pub fn dollars(usd: f64) -> String {
     let digits = if usd < 100.0 { 2 } else { 0 };
     format!("${}", thousands(usd, digits))
 }
 
 /// A number with its thousands apart.
-pub(super) fn thousands(number: f64, digits: usize) -> String {
+#[must_use]
+pub fn thousands(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut apart = String::with_capacity(text.len() + text.len() / 3);

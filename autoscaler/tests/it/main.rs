@@ -9,8 +9,5 @@ mod large;
 mod made_up;
 mod placement;
 mod properties;
-mod recorded;
-mod replay;
 mod scale;
-mod simulation;
 mod vast;

@@ -1,9 +1,10 @@
 //! A constant number of machines.
 
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Observation, Plan};
+
 use super::fleet::Fleet;
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Observation, Plan};
 
 /// A constant number of machines.
 #[derive(Debug, Clone)]

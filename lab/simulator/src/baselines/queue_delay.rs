@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use stokehold_autoscaler::observation::Work;
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Action, Name, Observation, Plan};
+
 use super::fleet::{Fleet, Steps, idle_s, is_coming, is_up};
-use crate::observation::Work;
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Action, Name, Observation, Plan};
 
 /// A job has waited for too long after this, seconds.
 const DELAY_S: f64 = 4.0;
@@ -98,7 +99,7 @@ impl Scaler for QueueDelay {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::Phase;
+    use stokehold_autoscaler::Phase;
 
     fn waiting(at_s: f64, arrived: u64, waiting: u64, oldest_s: f64) -> Observation {
         with_work(at_s, Work { arrived, waiting, oldest_s, ..Work::default() }, vec![])

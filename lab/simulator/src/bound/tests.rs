@@ -1,8 +1,8 @@
 use proptest::prelude::*;
+use stokehold_autoscaler::simulate::trace::Priority;
 
 use super::prices::Prices;
 use super::*;
-use crate::simulate::trace::Priority;
 
 const BOOT_S: f64 = 150.0;
 

@@ -1,8 +1,8 @@
 //! The live loop and the simulator share what decides: a recorded history is decided again as it was.
 
-use stokehold_autoscaler::simulate::generate::Shape;
 use stokehold_autoscaler::simulate::{Rules, replay};
 use stokehold_autoscaler::{Action, Planner, Policy};
+use stokehold_simulator::generate::Shape;
 
 use crate::recorded::{History, hours, simulated};
 

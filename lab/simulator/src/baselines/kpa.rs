@@ -1,11 +1,12 @@
 //! Knative's pod autoscaler, applied to the number of jobs that wait or run.
 
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Observation, Phase, Plan};
+
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Observation, Phase, Plan};
 
 /// Target utilization of a machine.
 const TARGET: f64 = 0.7;

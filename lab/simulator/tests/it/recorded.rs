@@ -1,9 +1,9 @@
 //! A simulation that writes down what was seen and decided.
 
-use stokehold_autoscaler::simulate::generate::Shape;
 use stokehold_autoscaler::simulate::trace::Job;
 use stokehold_autoscaler::simulate::{Outcome, Rules, Scaler, offers, run};
 use stokehold_autoscaler::{Observation, Plan, Planner, Policy};
+use stokehold_simulator::generate::Shape;
 
 /// What was seen and decided, round by round.
 pub(crate) type History = Vec<(Observation, Plan)>;
@@ -35,6 +35,6 @@ pub(crate) fn hours(shape: Shape, seed: u64, from: f64, until: f64) -> Vec<Job> 
 
 pub(crate) fn simulated(jobs: &[Job], rules: &Rules, policy: &Policy) -> (Outcome, History) {
     let mut recorder = Recorder { own: Planner::new(policy.clone()), history: Vec::new() };
-    let (outcome, _) = run(jobs, &offers::default(), rules, &mut recorder, 1.0);
+    let (outcome, _) = run(jobs, &offers::default(), rules, &mut recorder, None);
     (outcome, recorder.history)
 }

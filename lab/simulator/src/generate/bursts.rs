@@ -2,11 +2,11 @@
 
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Pareto};
+use stokehold_autoscaler::Name;
+use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, lognormal, rounded, uniform};
-use crate::Name;
-use crate::simulate::trace::{Job, Priority};
 
 const ENDPOINTS: usize = 12;
 /// Every fourth endpoint is batch.

@@ -4,19 +4,13 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::baselines::{self, Fleet};
-use super::cases::Case;
-use super::offers::Kind;
-use super::rules::Rules;
-use super::scaler::Scaler;
-use super::table::Row;
-use super::{Outcome, bound};
-use crate::planner::Planner;
-use crate::policy::Policy;
-use crate::sync::lock;
+use stokehold_autoscaler::simulate::offers::Kind;
+use stokehold_autoscaler::simulate::{Case, OWN, Outcome, Rules, Scaler, run};
+use stokehold_autoscaler::{Planner, Policy};
 
-/// Name of our own policy.
-pub const OWN: &str = "stokehold";
+use crate::baselines::{self, Fleet};
+use crate::bound;
+use crate::table::Row;
 
 /// Name of the policy with the smallest constant number of machines that meets the targets.
 const STATIC: &str = "static";
@@ -40,15 +34,15 @@ pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
     if name == OWN { Some(Box::new(Planner::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
 }
 
-/// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is
-/// done.
+/// Each of these policies on each of these traces, on as many threads as the machine has. Each outcome is
+/// passed to `report` when it is known.
 pub fn compare(
     names: &[&str],
     cases: &[Case],
     kinds: &[Kind],
     rules: &Rules,
     policy: &Policy,
-    tell: impl Fn(&str, &Outcome) + Sync,
+    report: impl Fn(&str, &Outcome) + Sync,
 ) -> Vec<Row> {
     let bounds = in_parallel(cases.len(), |place| {
         let case = &cases[place];
@@ -58,7 +52,7 @@ pub fn compare(
         let (name, case) = (names[place / cases.len()], &cases[place % cases.len()]);
         let outcome = outcome(name, case, kinds, &case.rules(rules), policy, bounds[place % cases.len()]);
         if let Some(outcome) = &outcome {
-            tell(&case.name, outcome);
+            report(&case.name, outcome);
         }
         outcome
     });
@@ -76,14 +70,14 @@ fn outcome(name: &str, case: &Case, kinds: &[Kind], rules: &Rules, policy: &Poli
         return Some(least_static(case, kinds, rules, bound_usd));
     }
     let mut scaler = named(name, policy)?;
-    Some(super::run(&case.jobs, kinds, rules, scaler.as_mut(), bound_usd).0)
+    Some(run(&case.jobs, kinds, rules, scaler.as_mut(), Some(bound_usd)).0)
 }
 
 /// The fewest machines that meet the targets, found by halving; all that are tried, if none do.
 fn least_static(case: &Case, kinds: &[Kind], rules: &Rules, bound_usd: f64) -> Outcome {
     let of = |machines: usize| {
         let mut scaler = baselines::Static::new(machines, Fleet::cheapest());
-        super::run(&case.jobs, kinds, rules, &mut scaler, bound_usd).0
+        run(&case.jobs, kinds, rules, &mut scaler, Some(bound_usd)).0
     };
     let meets = |it: &Outcome| it.attainment.interactive >= LEAST.0 && it.attainment.batch >= LEAST.1;
     let mut high = 1;
@@ -118,7 +112,7 @@ fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T
                         return;
                     }
                     let it = work(place);
-                    lock(&done).push((place, it));
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, it));
                 }
             });
         }

@@ -1,9 +1,10 @@
 //! What the bound takes of a trace and of the offers.
 
+use stokehold_autoscaler::simulate::offers::Kind;
+use stokehold_autoscaler::simulate::trace::Job;
+
 use super::packing;
 use super::work::{Machine, Work};
-use crate::simulate::offers::Kind;
-use crate::simulate::trace::Job;
 
 /// Times and prices above this make no sense; sums of those below keep their milliseconds.
 const LARGEST: f64 = 1e10;

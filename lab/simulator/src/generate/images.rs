@@ -1,11 +1,11 @@
 //! An image service: users come by day, choose a model, and generate a few images.
 
 use rand::rngs::StdRng;
+use stokehold_autoscaler::Name;
+use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, shares, uniform, which};
-use crate::Name;
-use crate::simulate::trace::{Job, Priority};
 
 /// Of a small service: 0.35 cards on average.
 pub(super) const QUIET_JOBS_PER_DAY: f64 = 1_180.0;

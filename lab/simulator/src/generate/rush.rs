@@ -1,10 +1,10 @@
 //! An hour of chat with one model, from nothing to full load at once.
 
 use rand::rngs::StdRng;
+use stokehold_autoscaler::Name;
+use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::draw::{Rates, is_one_of, lognormal, normal};
-use crate::Name;
-use crate::simulate::trace::{Job, Priority};
 
 /// 6.2 cards, at 4.6 s each.
 const JOBS_PER_S: f64 = 1.34;

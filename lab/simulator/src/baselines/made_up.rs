@@ -1,7 +1,7 @@
 //! Observations for tests.
 
-use crate::observation::{Runs, Work};
-use crate::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
+use stokehold_autoscaler::observation::{Runs, Work};
+use stokehold_autoscaler::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
 
 /// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last look.
 pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {

@@ -1,9 +1,9 @@
 //! Hours of made-up traces, simulated with what decides live.
 
 use stokehold_autoscaler::simulate::Rules;
-use stokehold_autoscaler::simulate::generate::Shape;
 use stokehold_autoscaler::simulate::trace::{Job, Priority};
 use stokehold_autoscaler::{Machine, Name, Observation, Phase, Policy};
+use stokehold_simulator::generate::Shape;
 
 use crate::recorded::{History, hours, simulated};
 

@@ -1,11 +1,12 @@
 //! KEDA over the Kubernetes horizontal pod autoscaler, on the number of jobs.
 
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Observation, Plan};
+
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Observation, Plan};
 
 /// Period of the horizontal pod autoscaler, seconds.
 const EVERY_S: f64 = 15.0;

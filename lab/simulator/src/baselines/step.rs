@@ -1,10 +1,11 @@
 //! One more when the queue is long, one less when it is short: the simplest rule of all.
 
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Observation, Plan};
+
 use super::fleet::Fleet;
 use super::{total, waiting};
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Observation, Plan};
 
 /// Looks every so often, seconds.
 const EVERY_S: f64 = 30.0;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use stokehold_autoscaler::plan::Baseline;
+use stokehold_autoscaler::simulate::Scaler;
+use stokehold_autoscaler::{Endpoint, Name, Observation, Plan};
+
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
-use crate::plan::Baseline;
-use crate::simulate::scaler::Scaler;
-use crate::{Endpoint, Name, Observation, Plan};
 
 /// Window over which arriving work is measured, seconds.
 const RATE_S: f64 = 60.0;
@@ -99,8 +100,8 @@ impl Scaler for LoadTarget {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::Phase;
-    use crate::observation::Work;
+    use stokehold_autoscaler::Phase;
+    use stokehold_autoscaler::observation::Work;
 
     fn at(at_s: f64, arrived: u64, waiting: u64) -> Observation {
         with_work(at_s, Work { arrived, waiting, ..Work::default() }, vec![])

@@ -13,8 +13,8 @@ mod tasks;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-
-use super::trace::Job;
+use stokehold_autoscaler::simulate::Settings;
+use stokehold_autoscaler::simulate::trace::Job;
 
 /// An hour, in seconds.
 const HOUR_S: f64 = 3_600.0;
@@ -34,17 +34,6 @@ pub enum Shape {
     Tasks,
     /// Two days of steady work, and bursts of one endpoint on top.
     Bursts,
-}
-
-/// How a trace is meant to be simulated.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Settings {
-    /// Length of the periods that are laid over each other, seconds: see [`super::trace::fold`].
-    pub fold_s: Option<f64>,
-    /// Length of the initial part whose jobs the wait figures exclude, seconds.
-    pub skip_s: f64,
-    /// Maximum memory of the jobs that share a card, GB; `None`: one job at a time has a card.
-    pub share_gb: Option<f64>,
 }
 
 impl Shape {
@@ -134,8 +123,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::ops::RangeInclusive;
 
-    use super::super::trace::{self, Priority};
     use super::*;
+    use stokehold_autoscaler::simulate::trace::{self, Priority};
 
     /// What seeds keep to: jobs, cards on average, seconds of a job on average, endpoints, share of batch jobs, GB.
     struct Bounds {

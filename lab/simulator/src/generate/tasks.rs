@@ -1,11 +1,11 @@
 //! Long batch jobs that request a part of a card.
 
 use rand::rngs::StdRng;
+use stokehold_autoscaler::Name;
+use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, which};
-use crate::Name;
-use crate::simulate::trace::{Job, Priority};
 
 /// Memory of a whole card, GB.
 pub(super) const CARD_GB: f64 = 24.0;
