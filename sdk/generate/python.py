@@ -241,8 +241,14 @@ class Python:
     def _options(self, options: Options) -> str:
         found = options.read(self._document, *options.python_skip)
         lines = [f"{one.name}: {self.option(one)} | None" for one in found.fields]
-        doc = docstring(options.doc, members_doc(found.fields))
+        doc = docstring(options.doc, members_doc(self._with_events(options, one) for one in found.fields))
         return block(f"class {options.python}(TypedDict, total=False):", [doc, "", *lines])
+
+    def _with_events(self, options: Options, one: Field) -> Field:
+        """A list of plain text, with the texts that it can contain in its description."""
+        item = shapes.ITEMS.get((options.schema, one.name))
+        words = ", ".join(f"`{word}`" for word in item.words) if item and len(item.words) > 1 else ""
+        return replace(one, doc=f"{one.doc} The events are {words}.") if words else one
 
     def option(self, one: Field) -> str:
         """The annotation of an option, which can be an object of the SDK where the API has JSON."""

@@ -46,7 +46,8 @@ class JobOptions(TypedDict, total=False):
     timeout_s: The longest that one attempt may run, seconds. 1 to 604,800. Default: the endpoint's.
     version: The endpoint's version; default: the current one. At least 1.
     webhook: An https URL that receives events of the job.
-    webhook_events: The events to send. Default `["job.completed"]`.
+    webhook_events: The events to send. Default `["job.completed"]`. The events are `job.started`, `job.output`,
+        `job.progress`, `job.completed`.
     """
 
     concurrency_key: str | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
-from stokehold._generated.decorator import DEMANDS, ENDPOINT_BOUNDS, OptionsFields
+from stokehold._generated.decorator import DEMANDS, ENDPOINT_BOUNDS, EndpointOptions, OptionsFields
 from stokehold.runner.bounds import check_all
 from stokehold.runner.policy import (
     NAME,
@@ -19,12 +19,11 @@ from stokehold.runner.policy import (
     checked_variables,
     checked_warmup,
     json_of,
+    with_members,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stokehold._generated.decorator import EndpointOptions
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -90,8 +89,8 @@ def endpoint(**options: Unpack[EndpointOptions]) -> Callable[[T], T]: ...
 def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]:
     """Marks a function, or a class with `predict()`, as the handler of an endpoint. The object stays callable.
 
-    `options` are the members of `EndpointOptions`. The name of the endpoint is by default the name of the object, in
-    lower case and with `-` for `_`. The values of `secrets` are in `os.environ`.
+    The name of the endpoint is by default the name of the object, in lower case and with `-` for `_`. The values of
+    `secrets` are in `os.environ`.
 
     With a `max_batch_size` above 1, each argument is a list with one item per job, and the handler returns a list with
     one result per job. An exception in that list fails its job only. If the call raises, each half of the batch is
@@ -115,6 +114,9 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
         return target
 
     return mark if target is None else mark(target)
+
+
+endpoint.__doc__ = with_members(endpoint.__doc__, EndpointOptions.__doc__)
 
 
 def options_of(target: Any) -> Options | None:

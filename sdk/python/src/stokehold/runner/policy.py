@@ -23,8 +23,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 class Step(StepFields):
     """An endpoint that checks the input of a job before it runs, or its output after: `Step("prompt-check")`.
 
-    The options are the members of `StepFields`. The handler of the endpoint returns `allow`, `reject`, `rewrite`, or
-    scores.
+    The handler of the endpoint returns `allow`, `reject`, `rewrite`, or scores.
     """
 
     def __post_init__(self) -> None:
@@ -51,8 +50,7 @@ class Step(StepFields):
 class JobRetry(RetryFields):
     """When a failed job is retried. The number of attempts is `max_attempts` of `@endpoint`.
 
-    The options are the members of `RetryFields`. The random part of a wait makes jobs that failed together retry at
-    different times.
+    The random part of a wait makes jobs that failed together retry at different times.
     """
 
     def __post_init__(self) -> None:
@@ -139,6 +137,13 @@ def is_share(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
 
 
+def with_members(text: str | None, described: str | None) -> str | None:
+    """A docstring with the members that a generated docstring describes after its first paragraphs."""
+    if text is None or described is None:
+        return text
+    return f"{text.rstrip()}\n\n{described[described.rindex(chr(10) * 2) :].lstrip(chr(10))}"
+
+
 def _given(options: Step | JobRetry) -> dict[str, Any]:
     members = {field.name: getattr(options, field.name) for field in fields(options)}
     return {name: json_of(value) for name, value in members.items() if value is not None and value != {}}
@@ -153,5 +158,7 @@ def json_of(value: Any) -> Any:
     return value.to_json() if isinstance(value, (Step, JobRetry)) else value
 
 
-for _public in (Step, JobRetry):
+for _public, _fields in ((Step, StepFields), (JobRetry, RetryFields)):
     _public.__module__ = "stokehold"
+    # `help` shows the docstring of a class, not those of its bases.
+    _public.__doc__ = with_members(_public.__doc__, _fields.__doc__)
