@@ -39,6 +39,7 @@ _PLAIN = {
     "any": "Any",
 }
 _EMPTY = {"string": '""', "integer": "0", "number": "0.0"}
+_EMPTY_FIELD = {"list": "()", "map": "field(default_factory=dict)", "boolean": "False"}
 
 # What the SDK takes for objects of the API.
 _OBJECTS = {
@@ -148,22 +149,22 @@ class Python:
         return "\n".join([*mark, block(head, [doc, "", *lines, "", *decode])])
 
     def _member(self, shape: Shape, one: Field, name: str) -> str:
-        default = ""
+        default = self._default(shape, one)
         if one.name in shape.secret:
-            default = f" = field({'default=None, ' if one.is_optional else ''}repr=False)"
-        elif one.name in shape.first or shape.form == "tuple":
-            return f"{name}: {self._annotated(shape, one, 'tuple')}"
-        elif shape.is_zero and (one.is_required or one.name in shape.empty):
-            default = f" = {_EMPTY[one.type.kind]}"
-        elif not one.is_required:
-            empty = {"list": " = ()", "map": " = field(default_factory=dict)", "boolean": " = False"}
-            default = " = None" if one.is_optional else empty.get(one.type.kind, " = None")
-            default = "" if one.name in shape.empty or self._is_zero(one) else default
-        if self._is_zero(one) and not one.is_required:
-            default = f" = {one.type.ref}()"
-        elif one.name in shape.empty and not shape.is_zero:
-            default = ' = ""'
-        return f"{name}: {self._annotated(shape, one, 'tuple')}{default}"
+            default = f"field({f'default={default}, ' if default else ''}repr=False)"
+        return f"{name}: {self._annotated(shape, one, 'tuple')}{f' = {default}' if default else ''}"
+
+    def _default(self, shape: Shape, one: Field) -> str:
+        """The default of a member of a dataclass, as code; an empty text for a member that must be given."""
+        if one.name in shape.first or shape.form == "tuple":
+            return ""
+        if one.name in shape.empty:
+            return _EMPTY.get(one.type.kind, _EMPTY["string"])
+        if one.is_required:
+            return _EMPTY[one.type.kind] if shape.is_zero else ""
+        if self._is_zero(one):
+            return f"{self.annotation(one.type)}()"
+        return "None" if one.is_optional else _EMPTY_FIELD.get(one.type.kind, "None")
 
     def _annotated(self, shape: Shape, one: Field, many: str) -> str:
         if one.name in shape.empty and one.type.kind == "words":
@@ -201,7 +202,7 @@ class Python:
         if one.name in shape.defaults:
             return f'{found} or "{shape.defaults[one.name]}"'
         if one.name in shape.empty:
-            return f"{found} or {_EMPTY.get(one.type.kind, chr(34) * 2)}"
+            return f"{found} or {_EMPTY.get(one.type.kind, _EMPTY['string'])}"
         if one.is_optional or one.type.kind == "any":
             return found
         if one.name in _KEYS:
@@ -291,8 +292,7 @@ def wrap(text: str, indent: int, later: str = "") -> list[str]:
 def python_words(doc: str) -> str:
     """A description in the words of Python, without the format of a time, which is decoded."""
     doc = re.sub(r",? RFC 3339(?=[.;,:])", "", doc)
-    doc = re.sub(r"\bnull\b", "None", doc)
-    doc = re.sub(r"\bNull\b", "None", doc)
+    doc = re.sub(r"\b[nN]ull\b", "None", doc)
     return re.sub(r"\bfalse\b", "False", re.sub(r"\btrue\b", "True", doc))
 
 

@@ -92,15 +92,19 @@ class Shape:
         return one
 
 
-def _same(schema: str, form: str = "dataclass", **more: object) -> Shape:
-    return replace(Shape(schema, schema, schema, form), **more)  # type: ignore[arg-type]
-
+# Part of the descriptions of limits that an endpoint does not have.
+_TENANTS_ONLY = "enants only"
 
 JOBS = (
-    _same("Timing", empty=("worker_wait_ms", "inputs_ms"), is_zero=True, leaves_out=("*",)),
-    _same("Progress"),
+    Shape("Timing", "Timing", "Timing", empty=("worker_wait_ms", "inputs_ms"), is_zero=True, leaves_out=("*",)),
+    Shape("Progress", "Progress", "Progress"),
     Shape("JobError", "Failure", "Failure", rename={"class": "class_name"}),
-    _same("Attempt", first=("attempt", "worker_id", "state", "started_at", "ended_at", "timing", "error")),
+    Shape(
+        "Attempt",
+        "Attempt",
+        "Attempt",
+        first=("attempt", "worker_id", "state", "started_at", "ended_at", "timing", "error"),
+    ),
     Shape("Dependency", "Dependee", "JobDependency", "tuple", {"job": "job_id"}, defaults={"on": "success"}),
     Shape(
         "StepRun",
@@ -109,8 +113,8 @@ JOBS = (
         empty=("state",),
         first=("name", "stage", "endpoint", "job_id", "state", "decision", "reason", "scores", "timing"),
     ),
-    _same("JobCost"),
-    _same("Waiting"),
+    Shape("JobCost", "JobCost", "JobCost"),
+    Shape("Waiting", "Waiting", "Waiting"),
     Shape(
         "Job",
         "JobFields",
@@ -170,14 +174,14 @@ WEBHOOKS = (
     Shape("WebhookSecret", "WebhookSecretFields", "WebhookSecret", secret=("secret", "previous")),
 )
 FEEDBACK = (
-    _same("Feedback"),
+    Shape("Feedback", "Feedback", "Feedback"),
     Shape("FeedbackLine", typescript="FeedbackExample", leaves_out=("result", "result_url")),
     Shape("VersionFeedback", "FeedbackStats", "FeedbackStats"),
 )
 LIMITS = (
     Shape("BudgetOfDay", "BudgetUsage", "BudgetUsage", "dict"),
     Shape("Usage", "Usage", "Usage", "dict", leaves_out=("*",)),
-    Shape("LimitsShown", typescript="Limits", leaves_out=("budget",), except_described="enants only"),
+    Shape("LimitsShown", typescript="Limits", leaves_out=("budget",), except_described=_TENANTS_ONLY),
     Shape("LimitsShown", typescript="TenantLimits", leaves_out=("budget",), given=("weight",)),
     Shape("Limits", "TenantLimits", "TenantLimits", "dict"),
     Shape("LimitsOf", "EndpointLimits", "EndpointLimits", "dict", leaves_out=("budget",)),
@@ -230,8 +234,14 @@ class Options:
 
 # What the SDK takes from the folder that is deployed.
 PACKAGED = (
-    *("package_sha256", "package_size_bytes", "entry", "requirements_lock", "python", "runner"),
-    *("input_schema", "output_schema"),
+    "package_sha256",
+    "package_size_bytes",
+    "entry",
+    "requirements_lock",
+    "python",
+    "runner",
+    "input_schema",
+    "output_schema",
 )
 
 
@@ -295,7 +305,7 @@ OPTIONS = (
         flat="Demands",
         more=FOLDER,
     ),
-    Options("Limits", _LIMITS, typescript="LimitsOptions", takes_null=True, except_described="enants only"),
+    Options("Limits", _LIMITS, typescript="LimitsOptions", takes_null=True, except_described=_TENANTS_ONLY),
     Options("Limits", _LIMITS, typescript="TenantLimitsOptions", takes_null=True),
 )
 
@@ -317,12 +327,6 @@ def python_shape(schema: str) -> Shape | None:
     return next((shape for shape in all_shapes() if shape.schema == schema and shape.python), None)
 
 
-def with_items(schema: str, one: Field) -> Field:
-    """A list with the words that its items can be."""
-    item = ITEMS.get((schema, one.name))
-    return one if item is None else replace(one, type=Type("list", item=item))
-
-
 def typescript_shape(schema: str) -> Shape | None:
     """The shape of a schema in TypeScript."""
     return next((shape for shape in all_shapes() if shape.schema == schema and shape.typescript), None)
@@ -331,6 +335,12 @@ def typescript_shape(schema: str) -> Shape | None:
 def all_shapes() -> Iterator[Shape]:
     for found in MODULES.values():
         yield from found
+
+
+def with_items(schema: str, one: Field) -> Field:
+    """A list with the words that its items can be."""
+    item = ITEMS.get((schema, one.name))
+    return one if item is None else replace(one, type=Type("list", item=item))
 
 
 def word_name(schema: str) -> str:
