@@ -1,4 +1,4 @@
-"""Writes the Rust models of the API, and the flags of `stoke submit`, from api/openapi.json.
+"""Writes the Rust models of the API, and the flags of `stoke submit` and `stoke batch submit`, from api/openapi.json.
 
 `make openapi` runs it; with --check it writes nothing and fails if a file is out of date.
 """
@@ -20,36 +20,58 @@ WIDTH = 120
 
 # What the programs of this repository decode and send. Schemas that these name are generated too.
 RESPONSES = [
-    "Batch", "BatchEstimate", "CancelledMany", "Costs", "DeletedVersions", "EndpointList", "Fleet", "ForgottenNeeds",
-    "Job", "Needs", "NewToken", "Quarantine", "QuarantineOutcomes", "QueueView", "RetriedMany", "Schedule",
-    "Tenant", "TenantList", "Token", "TokenList", "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret",
-    "WorkerList",
+    "Batch", "BatchEstimate", "CancelledMany", "ChangeList", "Costs", "DeletedVersions", "DeliveryList",
+    "EndpointList", "Evicted",
+    "Feedback", "FeedbackSummary", "Fleet", "ForgottenNeeds", "Health", "Job", "LimitsShown", "Needs", "OwnLimits",
+    "Quarantine", "QuarantineOutcomes", "QueueView", "Ready", "RetriedMany", "Rewrapped", "Schedule", "SecretList",
+    "Session", "Tenant", "TenantList", "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret", "WorkerList",
 ]  # fmt: skip
 REQUESTS = [
-    "EstimateRequest", "JobFilter", "ManyRequest", "QuarantineRequest", "RetryRequest", "RotateRequest",
-    "ScheduleRequest", "SubmitRequest", "TenantRequest", "TokenRequest", "TrafficRequest",
+    "BatchRequest", "EstimateRequest", "Eviction", "FeedbackRequest", "JobFilter", "ManyRequest", "QuarantineRequest",
+    "RetryRequest", "RotateRequest", "ScheduleRequest", "SubmitRequest", "TenantRequest", "TokenRequest",
+    "TrafficRequest",
 ]  # fmt: skip
 
 NUMBERS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "int32": "i32", "int64": "i64"}
+COPY = {*NUMBERS.values(), "bool", "f64"}
 KEYWORDS = {"as", "async", "const", "enum", "fn", "for", "in", "loop", "match", "mod", "move", "ref", "type", "use"}
 
-# Members of a submit request without a flag of their own: positional, in another flag, or written by hand because
-# they are not sent as they are typed.
+# Members of a request without a flag of their own, and how they are given: positional, in another flag, or in a flag
+# that is written by hand because it is not sent as it is typed.
 ELSEWHERE = {
-    "concurrency_max": "--concurrency-key KEY:MAX",
-    "endpoint": "ENDPOINT",
-    "idempotency_key": "--idempotency-key, sent as a header",
-    "input": "--input and --file",
-    "version": "ENDPOINT@VERSION",
+    "SubmitRequest": {
+        "concurrency_max": "--concurrency-key KEY:MAX",
+        "endpoint": "ENDPOINT",
+        "idempotency_key": "--idempotency-key, sent as a header",
+        "input": "--input and --file",
+        "version": "ENDPOINT@VERSION",
+    },
+    "BatchRequest": {
+        "endpoint": "--endpoint, also for the estimate",
+        "idempotency_key": "--idempotency-key, sent as a header",
+        "input_file": "the lines are sent as the body",
+        "input_key": "the lines are sent as the body",
+        "lines": "the lines are sent as the body",
+        "webhook_events": "there is one event",
+    },
 }
 # Members that a schedule's job does not have.
 SUBMIT_ONLY = ["depends_on", "run_after"]
-# What a schema does not express: name of the flag's value, possible values, and parsers of short forms.
+# What a schema does not express: the name of a flag and of its value, further clap attributes, and short forms with
+# the statement that sets their members.
 SHORT_FORMS = {
+    "at_budget": {"value": "WHAT", "more": ['requires = "budget_usd"']},
+    "budget_usd_micros": {
+        "name": "budget_usd",
+        "help": "Budget of the batch in US dollars; once it is spent, lines that have not started are cancelled",
+        "value": "USD",
+        "more": ["value_parser = money::micros"],
+    },
     "concurrency_key": {
         "help": "Run at most MAX jobs with this key at the same time [default MAX: 1]",
         "value": "KEY[:MAX]",
-        "set": "(request.concurrency_key, request.concurrency_max) = parse::concurrency(self.concurrency_key)?;",
+        "set": "(request.concurrency_key, request.concurrency_max) =\n"
+        "            parse::concurrency(self.concurrency_key.as_deref())?;",
     },
     "depends_on": {
         "help": "Run after this job succeeds (ID) or ends in any state (ID:completion); may be repeated",
@@ -57,6 +79,7 @@ SHORT_FORMS = {
         "set": "request.depends_on = parse::dependencies(&self.depends_on)?;",
     },
     "run_after": {"value": "TIME"},
+    "version": {"more": ['requires = "endpoint"']},
     "webhook": {"value": "URL"},
     "webhook_events": {
         "value": "EVENT",
@@ -126,7 +149,7 @@ def rust_type(schemas: Schemas, schema: dict) -> str:
     if kind == "number":
         return "f64"
     if kind == "integer":
-        return NUMBERS.get(schema.get("format"), "i64")
+        return NUMBERS.get(schema.get("format"), "u64" if schema.get("minimum") == 0 else "i64")
     if kind == "array":
         return f"Vec<{rust_type(schemas, without_null(schema['items'])[0])}>"
     if kind == "object" and "additionalProperties" in schema:
@@ -155,9 +178,9 @@ def struct(schemas: Schemas, name: str, *, is_response: bool, is_request: bool) 
     """A struct of a schema with properties."""
     schema = schemas.all[name]
     required = schema.get("required", [])
-    derives = ["Clone", "Debug", "Default", "PartialEq"]
-    derives += ["Deserialize"] if is_response else []
-    derives += ["Serialize"] if is_request else []
+    kinds = {rust_type(schemas, without_null(member)[0]) for member in schema["properties"].values()}
+    derives = ["Clone", *(["Copy"] if kinds <= COPY else []), "Debug", "Default", "PartialEq"]
+    derives += ["Deserialize", *(["Serialize"] if is_request else [])]
     lines = [*doc(schema.get("description", "")), f"#[derive({', '.join(derives)})]", f"pub struct {name} {{"]
     for member, whole in schema["properties"].items():
         inner, is_nullable = without_null(whole)
@@ -165,7 +188,8 @@ def struct(schemas: Schemas, name: str, *, is_response: bool, is_request: bool) 
         is_optional = is_nullable or member not in required
         field = f"r#{member}" if member in KEYWORDS else member
         # The first member that a response requires, e.g. its id or its list, is what makes it this kind of response.
-        is_identity = bool(required) and member == required[0] and is_text_or_list(schemas, inner)
+        is_first = bool(required) and member == required[0]
+        is_identity = is_first and (name in RESPONSES or is_text_or_list(schemas, inner))
         serde = []
         if is_response and not is_optional and not is_identity:
             serde += ["default", 'deserialize_with = "or_empty"']
@@ -229,41 +253,44 @@ def flag(schemas: Schemas, member: str, whole: dict) -> tuple[list[str], str]:
     schema, _ = without_null(whole)
     kind = rust_type(schemas, schema)
     special = SHORT_FORMS.get(member, {})
-    is_list = kind.startswith(("Vec<", "BTreeMap<"))
-    number = kind in NUMBERS.values()
-    name = member.removesuffix("s") if kind.startswith("Vec<") else member
-    unit = next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), None)
-    value = unit or ("N" if number or kind == "f64" else None)
-    field, setting = f"Option<{kind}>", f"request.{member} = self.{name}.clone();"
-    if number or kind in ("f64", "bool"):
-        setting = f"request.{member} = self.{name};"
-    if kind.startswith("BTreeMap<String, String"):
-        value, field, setting = "KEY=VALUE", "Vec<String>", f"request.{member} = parse::labels(&self.{name})?;"
+    is_enum = "enum" in schemas.all.get(kind, {})
+    is_list = kind in ("Vec<String>", "BTreeMap<String, String>") or (kind.startswith("Vec<") and "set" in special)
+    name = special.get("name") or (member.removesuffix("s") if kind == "Vec<String>" else member)
+    value = next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), "N" if kind in COPY else None)
+    field, given = f"Option<{kind}>", f"self.{name}" if kind in COPY else f"self.{name}.clone()"
+    if kind == "BTreeMap<String, String>":
+        value, field, given = "KEY=VALUE", "Vec<String>", f"parse::labels(&self.{name})?"
     elif kind == "Vec<String>":
-        field, setting = "Vec<String>", f"request.{member} = parse::list(&self.{name});"
-    elif is_list or kind == "Value":
-        value, field, setting = "JSON", "Option<String>", f"request.{member} = parse::json(self.{name}.as_deref())?;"
+        field, given = "Vec<String>", f"parse::list(&self.{name})"
+    elif kind not in COPY and kind != "String" and not is_enum:
+        value, field, given = "JSON", "Option<String>", f"self.{name}.as_deref().map(serde_json::from_str).transpose()?"
+    elif kind == "bool":
+        value, field, given = None, "bool", f"self.{name}.then_some(true)"
     if "set" in special:
-        setting = special["set"]
-        field = "Vec<String>" if is_list else field if number else "Option<String>"
-        setting = setting.replace("self.concurrency_key", "self.concurrency_key.as_deref()")
+        field = "Vec<String>" if is_list else "Option<String>"
     value = special.get("value", value)
     arguments = ["long", *([f'value_name = "{value}"'] if value else []), *special.get("more", [])]
-    if number and ("minimum" in schema or "maximum" in schema):
-        low, high = schema.get("minimum", 0), schema.get("maximum")
-        until = f"={high:_}" if high is not None else ""
-        if low or until:
-            arguments.append(f"value_parser = clap::value_parser!({kind}).range({low:_}..{until})")
-    if "$ref" in schema and kind != "Value" and "enum" in schemas.all[kind]:
-        arguments.append(f"value_parser = parse::words::<{kind}>()")
+    if not any("value_parser" in argument for argument in arguments):
+        arguments += bounds(kind, schema) if kind in NUMBERS.values() else []
+        arguments += [f"value_parser = parse::words::<{kind}>()"] if is_enum else []
     text = special.get("help") or help_of(schema.get("description", ""), is_list=is_list)
     attribute = f"    #[arg({', '.join(arguments)})]".replace(", \n", ",\n")
+    setting = special.get("set", f"request.{member} = {given};")
     return [*doc(text, "    "), attribute, f"    {name}: {field},"], f"        {setting}"
 
 
-def flag_struct(schemas: Schemas, name: str, about: str, members: list[str]) -> list[str]:
+def bounds(kind: str, schema: dict) -> list[str]:
+    """The parser of a number with the bounds of its schema."""
+    low, high = schema.get("minimum", 0), schema.get("maximum")
+    if not low and high is None:
+        return []
+    until = "" if high is None else f"={high:_}"
+    return [f"value_parser = clap::value_parser!({kind}).range({low:_}..{until})"]
+
+
+def flag_struct(schemas: Schemas, request: str, name: str, about: str, members: list[str]) -> list[str]:
     """A struct of flags, and the function that sets the members of a request."""
-    properties = schemas.all["SubmitRequest"]["properties"]
+    properties = schemas.all[request]["properties"]
     flags = [flag(schemas, member, properties[member]) for member in members]
     return [
         *doc(about),
@@ -274,7 +301,7 @@ def flag_struct(schemas: Schemas, name: str, about: str, members: list[str]) -> 
         "",
         f"impl {name} {{",
         "    /// Sets the members whose flags were given.",
-        "    pub(crate) fn set(&self, request: &mut SubmitRequest) -> Result<()> {",
+        f"    pub(crate) fn set(&self, request: &mut {request}) -> Result<()> {{",
         *[setting for _, setting in flags],
         "        Ok(())",
         "    }",
@@ -284,31 +311,42 @@ def flag_struct(schemas: Schemas, name: str, about: str, members: list[str]) -> 
 
 
 def flags(schemas: Schemas) -> str:
-    """The source of the flags of `stoke submit` and `stoke schedule create`."""
-    members = [name for name in schemas.all["SubmitRequest"]["properties"] if name not in ELSEWHERE]
-    shared = [name for name in members if name not in SUBMIT_ONLY]
-    elsewhere = [f'    ("{member}", "{where}"),' for member, where in ELSEWHERE.items()]
-    enums = {rust_type(schemas, without_null(schemas.all["SubmitRequest"]["properties"][name])[0]) for name in members}
-    enums = sorted(name for name in enums if name in schemas.all)
+    """The source of the flags of `stoke submit`, `stoke schedule create` and `stoke batch submit`."""
+    of_job, of_batch = (
+        [name for name in schemas.all[request]["properties"] if name not in ELSEWHERE[request]]
+        for request in ("SubmitRequest", "BatchRequest")
+    )
+    shared = [name for name in of_job if name not in SUBMIT_ONLY]
+    body = [
+        *flag_struct(schemas, "SubmitRequest", "JobFlags", "Flags of jobs, submitted now or by a schedule.", shared),
+        *flag_struct(schemas, "SubmitRequest", "StartFlags", "Flags of jobs that are submitted now.", SUBMIT_ONLY),
+        *flag_struct(schemas, "BatchRequest", "BatchFlags", "Flags of batches.", of_batch),
+    ]
+    used = {name for name in schemas.all if re.search(rf"\b{name}\b", "\n".join(body))}
+    elsewhere = [
+        f'    ("{request}", "{member}", "{where}"),'
+        for request, members in ELSEWHERE.items()
+        for member, where in members.items()
+    ]
     return "\n".join(
         [
             "// Generated by `make openapi` from api/openapi.json.",
-            "//! The flags of a job: one for each member of a submit request.",
+            "//! The flags of jobs and batches: one for each member of the request.",
             "",
             "use anyhow::Result;",
             "use clap::Args;",
-            f"use stokehold_client::models::{{{', '.join([*enums, 'SubmitRequest'])}}};",
+            f"use stokehold_client::models::{{{', '.join(sorted(used))}}};",
             "",
             "use super::options as parse;",
+            "use crate::money;",
             "",
-            "/// Members of a submit request that are given in another way, and how.",
+            "/// Request, member, and how it is given: members without a flag of their own.",
             "#[cfg(test)]",
-            f"pub(super) const ELSEWHERE: [(&str, &str); {len(ELSEWHERE)}] = [",
+            f"pub(super) const ELSEWHERE: [(&str, &str, &str); {len(elsewhere)}] = [",
             *elsewhere,
             "];",
             "",
-            *flag_struct(schemas, "JobFlags", "Flags of jobs that are submitted now or by a schedule.", shared),
-            *flag_struct(schemas, "StartFlags", "Flags of jobs that are submitted now.", SUBMIT_ONLY),
+            *body,
         ]
     )
 

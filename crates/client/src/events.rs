@@ -3,8 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::models::{JobError, JobState, Progress};
 use crate::{Client, segment};
 
 /// Maximum size of an event: far above the largest valid one, a `done` with the whole input of the job.
@@ -19,6 +21,82 @@ pub struct Event {
     pub id: String,
     /// The event's JSON.
     pub data: Value,
+}
+
+/// The data of an event, by its kind.
+#[derive(Debug, PartialEq)]
+pub enum EventData {
+    /// The job has changed its state.
+    State(StateEvent),
+    /// The handler reports progress.
+    Progress(Progress),
+    /// The handler has written a line.
+    Log(LogEvent),
+    /// The handler has yielded a value.
+    Output(Value),
+    /// Outputs were skipped; the result contains them.
+    Gap(GapEvent),
+    /// The job has ended.
+    Done(DoneEvent),
+    /// A kind that this release does not know.
+    Other,
+}
+
+/// The data of a `state` event.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct StateEvent {
+    /// The new state.
+    pub state: JobState,
+    /// The attempt that runs, from 1.
+    pub attempt: Option<u32>,
+}
+
+/// The data of a `log` event.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct LogEvent {
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// The line.
+    pub text: String,
+}
+
+/// The data of a `gap` event.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct GapEvent {
+    /// Number of the first output that was skipped.
+    pub from: u64,
+    /// Number of the first output after the gap.
+    pub to: u64,
+}
+
+/// The data of a `done` event: the members of the job that describe its outcome.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DoneEvent {
+    /// The final state.
+    pub state: JobState,
+    /// Why the job failed.
+    pub error: Option<JobError>,
+}
+
+impl Event {
+    /// Decodes the data.
+    pub fn decode(&self) -> Result<EventData> {
+        let data = &self.data;
+        let decoded = match self.kind.as_str() {
+            "state" => StateEvent::deserialize(data).map(EventData::State),
+            "progress" => Progress::deserialize(data).map(EventData::Progress),
+            "log" => LogEvent::deserialize(data).map(EventData::Log),
+            "output" => return Ok(EventData::Output(data["value"].clone())),
+            "gap" => GapEvent::deserialize(data).map(EventData::Gap),
+            "done" => DoneEvent::deserialize(data).map(EventData::Done),
+            _ => return Ok(EventData::Other),
+        };
+        decoded.with_context(|| format!("a {:?} event of the API is not valid", self.kind))
+    }
 }
 
 /// An open stream.
@@ -97,7 +175,20 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_data_of_an_event_is_decoded_by_its_kind() {
+        let event = |kind: &str, data: Value| Event { kind: kind.to_owned(), id: String::new(), data };
+        let log = event("log", json!({"stream": "stderr", "text": "hi"})).decode().unwrap();
+        assert_eq!(log, EventData::Log(LogEvent { stream: "stderr".to_owned(), text: "hi".to_owned() }));
+        let state = event("state", json!({"state": "running", "worker_id": "w_1"})).decode().unwrap();
+        assert_eq!(state, EventData::State(StateEvent { state: JobState::Running, attempt: None }));
+        assert_eq!(event("new", json!({})).decode().unwrap(), EventData::Other);
+        assert!(event("gap", json!({"from": "the start"})).decode().is_err());
+    }
 
     #[test]
     fn events_come_out_however_they_were_cut() {

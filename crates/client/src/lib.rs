@@ -5,6 +5,7 @@ mod client;
 mod decode;
 pub mod events;
 pub mod models;
+mod outcome;
 pub mod pages;
 mod problem;
 pub mod retry;

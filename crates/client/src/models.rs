@@ -12,6 +12,35 @@ use serde_json::Value;
 use crate::decode::{Response, or_empty};
 use crate::word::words;
 
+/// The actor of a change. A tenant sees only that an operator made a change, not which one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Actor {
+    /// The token's id; null for operators.
+    pub token_id: Option<String>,
+    /// The token's name; `operator` for operators.
+    pub token_name: String,
+    /// The user that the token names, if any.
+    pub user: Option<String>,
+}
+
+impl Response for Actor {
+    const NAME: &'static str = "Actor";
+}
+
+/// Whether new work is accepted. Accepted work continues in any case.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Admission {
+    /// Whether new work is accepted.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub open: bool,
+    /// The reason for refusing new work.
+    pub reason: Option<String>,
+}
+
+impl Response for Admission {
+    const NAME: &'static str = "Admission";
+}
+
 words! {
     /// What happens when a budget is reached.
     pub enum AtBudget {
@@ -141,7 +170,7 @@ impl Response for Batch {
 
 /// The number of lines in each state. At any moment: `accepted` = `total` - `invalid` = `succeeded` + `failed` +
 /// `cancelled` + `expired` + `open`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct BatchCounts {
     /// Valid lines.
     #[serde(default, deserialize_with = "or_empty")]
@@ -184,7 +213,6 @@ pub struct BatchEstimate {
     /// Why no estimate is possible.
     pub estimate_unknown: Option<EstimateUnknown>,
     /// The number of lines.
-    #[serde(default, deserialize_with = "or_empty")]
     pub lines: u64,
 }
 
@@ -205,6 +233,65 @@ pub struct BatchLineError {
 
 impl Response for BatchLineError {
     const NAME: &'static str = "BatchLineError";
+}
+
+/// Many inputs for one endpoint. Instead of JSON, the body may be the lines themselves as `application/jsonl`; all
+/// other members are then query parameters.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct BatchRequest {
+    /// What happens when the budget is reached: lines that have not started are cancelled (`drain`, the default), or
+    /// running lines as well (`stop`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_budget: Option<AtBudget>,
+    /// The budget of all lines together, micro-dollars. Lines that are already running when it is reached add to the
+    /// cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_usd_micros: Option<u64>,
+    /// Seconds until the batch must have ended; lines that are left then expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<u64>,
+    /// The endpoint of lines that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The format of the lines. Default `auto`: detected per line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<LineFormat>,
+    /// Repeating the request with this key within 24 hours returns the same batch. Same as the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// The id of an uploaded file with the lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_file: Option<String>,
+    /// The S3 key of an object with the lines, below `inputs/<tenant>/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_key: Option<String>,
+    /// The lines, if there are few: the body may have 8 MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Vec<Value>>,
+    /// How many attempts of a line may fail because of the handler. Default: the endpoint's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Your own labels for the batch as a whole: up to 32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_invalid: Option<OnInvalid>,
+    /// The priority of the jobs. Default `batch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// The longest that one attempt of a line may run, seconds. Default: the endpoint's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<u64>,
+    /// The version of `endpoint`. Default: the version that is current while the batch validates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    /// An https URL that receives an event when the batch ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// The events to send. `batch.completed` is the only one and the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_events: Option<Vec<String>>,
 }
 
 words! {
@@ -229,6 +316,26 @@ words! {
     }
 }
 
+/// A daily budget and its use.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct BudgetOfDay {
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub limit_usd_micros: u64,
+    /// When jobs start again, RFC 3339; null while they do, and if the budget is 0.
+    pub resumes_at: Option<String>,
+    /// The cost of attempts that ended today, and of running ones as of a few seconds ago.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub spent_today_usd_micros: u64,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub state: BudgetState,
+}
+
+impl Response for BudgetOfDay {
+    const NAME: &'static str = "BudgetOfDay";
+}
+
 words! {
     /// The state of a budget: `warned` from 80 %.
     pub enum BudgetState {
@@ -239,11 +346,10 @@ words! {
 }
 
 /// The cancelled jobs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct CancelledMany {
     /// As in the document.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub cancelled: i64,
+    pub cancelled: u64,
     /// Whether there may be more jobs: repeat the request.
     #[serde(default, deserialize_with = "or_empty")]
     pub more: bool,
@@ -251,6 +357,65 @@ pub struct CancelledMany {
 
 impl Response for CancelledMany {
     const NAME: &'static str = "CancelledMany";
+}
+
+/// An entry of the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Change {
+    /// Method and route, e.g. `PUT /v1/secrets/{name}`; `stoke ...` for a change that an operator made directly in
+    /// Redis.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub action: String,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub actor: Actor,
+    /// The client's address as reported by trusted proxies; null if it is not known or the caller may not see it.
+    pub address: Option<String>,
+    /// When the change began, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub at: String,
+    /// The entry's unique id.
+    pub id: String,
+    /// The changed resource, e.g. `HF_TOKEN`; empty if the route has only one or it is not known.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub object: String,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub outcome: ChangeOutcome,
+    /// The `x-request-id` of the response.
+    pub request_id: Option<String>,
+    /// The tenant whose resources were changed.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub tenant: String,
+}
+
+impl Response for Change {
+    const NAME: &'static str = "Change";
+}
+
+/// One page of the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct ChangeList {
+    /// As in the document.
+    pub changes: Vec<Change>,
+    /// Pass this as `after` to read later entries; null if the page is empty.
+    pub newest: Option<String>,
+    /// The cursor of the next page in the same direction; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+impl Response for ChangeList {
+    const NAME: &'static str = "ChangeList";
+}
+
+words! {
+    /// The outcome of a change.
+    pub enum ChangeOutcome {
+        Done = "done",
+        Refused = "refused",
+        Failed = "failed",
+        Unknown = "unknown",
+    }
 }
 
 /// The cost of a row and its parts. The parts add up to the total.
@@ -324,7 +489,7 @@ pub struct Costs {
     pub idle_share: f64,
     /// Rows beyond the limit; the total includes them.
     #[serde(default, deserialize_with = "or_empty")]
-    pub left_off: i64,
+    pub left_off: u64,
     /// The most expensive row first; days and jobs by time.
     #[serde(default, deserialize_with = "or_empty")]
     pub rows: Vec<CostRow>,
@@ -377,15 +542,27 @@ impl Response for Decision {
 }
 
 /// The deleted versions.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct DeletedVersions {
     /// The number of deleted versions.
-    #[serde(default, deserialize_with = "or_empty")]
     pub deleted: u64,
 }
 
 impl Response for DeletedVersions {
     const NAME: &'static str = "DeletedVersions";
+}
+
+/// One page of deliveries, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct DeliveryList {
+    /// As in the document.
+    pub deliveries: Vec<WebhookDelivery>,
+    /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
+    pub next_cursor: Option<String>,
+}
+
+impl Response for DeliveryList {
+    const NAME: &'static str = "DeliveryList";
 }
 
 /// An endpoint's requirements for workers besides memory. Absent members require nothing.
@@ -524,7 +701,7 @@ impl Response for EndpointVersion {
 }
 
 /// The estimated cost of lines, based on running and loading of jobs in the last seven days.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Estimate {
     /// The number of jobs behind the estimate; below 50, the range is half the estimate to each side.
     #[serde(default, deserialize_with = "or_empty")]
@@ -549,7 +726,7 @@ impl Response for Estimate {
 
 /// What to estimate. The body of a create request with `lines` is accepted as is; its other members do not change the
 /// estimate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct EstimateRequest {
     /// The endpoint of lines that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -572,6 +749,94 @@ words! {
     }
 }
 
+/// An evicted worker.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Evicted {
+    /// As in the document.
+    pub id: String,
+    /// The id of the token that it joined with; null if it is not known.
+    pub join_token: Option<String>,
+    /// Whether that token was revoked.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub join_token_revoked: bool,
+    /// The name that its operator gave it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// The number of its jobs that were requeued.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub requeued: u32,
+}
+
+impl Response for Evicted {
+    const NAME: &'static str = "Evicted";
+}
+
+/// How to evict a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Eviction {
+    /// Also revoke the token that it joined with, so that no other worker can join with it. Workers that already joined
+    /// with it stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoke_join_token: Option<bool>,
+}
+
+/// Stored feedback.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Feedback {
+    /// As in the document.
+    pub accepted: Option<bool>,
+    /// RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub at: String,
+    /// As in the document.
+    pub comment: Option<String>,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub endpoint: String,
+    /// As in the document.
+    pub job_id: String,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub labels: Vec<String>,
+    /// As in the document.
+    pub score: Option<u8>,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub version: u32,
+}
+
+impl Response for Feedback {
+    const NAME: &'static str = "Feedback";
+}
+
+/// Feedback on a job's result. At least one member is required.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct FeedbackRequest {
+    /// Whether the result was useful.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<bool>,
+    /// At most 2,000 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// 1 to 20 labels of 1 to 100 characters each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
+    /// 1 to 5; 5 is best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<u8>,
+}
+
+/// The feedback on every version.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct FeedbackSummary {
+    /// By endpoint, newest version first; only those that have feedback.
+    pub versions: Vec<VersionFeedback>,
+}
+
+impl Response for FeedbackSummary {
+    const NAME: &'static str = "FeedbackSummary";
+}
+
 /// Every instance, by id.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Fleet {
@@ -587,7 +852,6 @@ pub struct Fleet {
     #[serde(default, deserialize_with = "or_empty")]
     pub notices: Vec<Notice>,
     /// The current cost of all instances together.
-    #[serde(default, deserialize_with = "or_empty")]
     pub usd_micros_per_hour: u64,
 }
 
@@ -596,10 +860,9 @@ impl Response for Fleet {
 }
 
 /// The reset values.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct ForgottenNeeds {
     /// The number of values over all versions and GPU models.
-    #[serde(default, deserialize_with = "or_empty")]
     pub forgotten: u64,
 }
 
@@ -660,8 +923,35 @@ words! {
     }
 }
 
-/// A worker's machine; zeros before the first reading.
+/// The health of this replica.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Health {
+    /// Whether new work is accepted, as of the last second; with several shards, on all of them.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub admission: Admission,
+    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral`
+    /// (nothing).
+    #[serde(default, deserialize_with = "or_empty")]
+    pub durability: String,
+    /// The state of Redis, as of the last second; with several shards, the fullest one.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub redis: Memory,
+    /// This API's release.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub release: String,
+    /// The number of Redis replicas that hold a job, or its end, before it is acknowledged.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub replicas_to_wait: u32,
+    /// `ok`.
+    pub status: String,
+}
+
+impl Response for Health {
+    const NAME: &'static str = "Health";
+}
+
+/// A worker's machine; zeros before the first reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Host {
     /// As in the document.
     #[serde(default, deserialize_with = "or_empty")]
@@ -797,7 +1087,7 @@ impl Response for Job {
 }
 
 /// The cost of a job. Its steps are separate jobs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct JobCost {
     /// Whether a provider has not yet billed the final amount.
     #[serde(default, deserialize_with = "or_empty")]
@@ -866,7 +1156,7 @@ words! {
 }
 
 /// The jobs to select; at least one member is required.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct JobFilter {
     /// Only lines of this batch.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -937,6 +1227,85 @@ pub struct Lane {
 
 impl Response for Lane {
     const NAME: &'static str = "Lane";
+}
+
+/// Limits. Absent or null: no limit.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Limits {
+    /// What happens when the budget is reached. With `drain`, the default, nothing more starts before midnight; with
+    /// `stop`, running jobs also return to the front of their queue and start again after midnight.
+    pub at_budget: Option<AtBudget>,
+    /// The daily budget (UTC) for running and loading, micro-dollars. Jobs that are already running when it is reached
+    /// add to the cost.
+    pub budget_usd_micros_per_day: Option<u64>,
+    /// Bytes of the queue's memory for the tenant's jobs, including ended ones until they move to the archive; a submit
+    /// beyond this is refused with `quota_exceeded`, and lines of batches wait. Absent: no limit until 60 % of the
+    /// memory is in use, then a fifth of it. Tenants only.
+    pub max_memory_bytes: Option<u64>,
+    /// Jobs that have not ended; a submit beyond this is refused with `quota_exceeded`.
+    pub max_open: Option<u64>,
+    /// Jobs that run concurrently; 0 stops every start.
+    pub max_running: Option<u32>,
+    /// Bytes of uploaded files, packages and weights; an upload beyond this is refused with `storage_exceeded`. Tenants
+    /// only.
+    pub max_storage_bytes: Option<u64>,
+    /// Requests per minute to each replica of the API; the burst is ten seconds' worth. Requests beyond this are
+    /// refused with `rate_limited`. Tenants only.
+    pub requests_per_minute: Option<u32>,
+    /// Starts per minute; the burst is one second's worth, at least one.
+    pub starts_per_minute: Option<u32>,
+    /// The share of the machines relative to other tenants, 0.01 to 1,000; default 1. Tenants only.
+    pub weight: Option<f64>,
+}
+
+impl Response for Limits {
+    const NAME: &'static str = "Limits";
+}
+
+/// Limits and their usage.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct LimitsOf {
+    /// The daily budget, if set.
+    pub budget: Option<BudgetOfDay>,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub limits: Limits,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub usage: Usage,
+}
+
+impl Response for LimitsOf {
+    const NAME: &'static str = "LimitsOf";
+}
+
+/// Limits, with the state of the budget.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct LimitsShown {
+    /// What happens when the budget is reached.
+    pub at_budget: Option<AtBudget>,
+    /// The daily budget, if set.
+    pub budget: Option<BudgetOfDay>,
+    /// The daily budget (UTC), micro-dollars.
+    pub budget_usd_micros_per_day: Option<u64>,
+    /// Bytes of the queue's memory; tenants only.
+    pub max_memory_bytes: Option<u64>,
+    /// Jobs that have not ended.
+    pub max_open: Option<u64>,
+    /// Jobs that run concurrently.
+    pub max_running: Option<u32>,
+    /// Bytes of files, packages and weights; tenants only.
+    pub max_storage_bytes: Option<u64>,
+    /// Requests per minute; tenants only.
+    pub requests_per_minute: Option<u32>,
+    /// Starts per minute.
+    pub starts_per_minute: Option<u32>,
+    /// The share of the machines relative to other tenants; tenants only.
+    pub weight: Option<f64>,
+}
+
+impl Response for LimitsShown {
+    const NAME: &'static str = "LimitsShown";
 }
 
 words! {
@@ -1019,13 +1388,31 @@ words! {
 }
 
 /// The jobs to select, and how many at most.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ManyRequest {
     /// As in the document.
     pub filter: JobFilter,
     /// 1 to 1,000; default 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+}
+
+/// The memory and the replicas of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Memory {
+    /// The `maxmemory` setting; 0 without a limit.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub memory_max_bytes: u64,
+    /// Memory in use.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub memory_used_bytes: u64,
+    /// Replicas in sync.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub replicas: u32,
+}
+
+impl Response for Memory {
+    const NAME: &'static str = "Memory";
 }
 
 words! {
@@ -1064,7 +1451,7 @@ impl Response for Model {
 }
 
 /// The memory of a model on a GPU.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct ModelOnCard {
     /// The memory reserved for the model.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1118,20 +1505,6 @@ impl Response for Needs {
     const NAME: &'static str = "Needs";
 }
 
-/// A created token.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct NewToken {
-    /// The token's stored record.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub record: Token,
-    /// The token itself, returned only once.
-    pub token: String,
-}
-
-impl Response for NewToken {
-    const NAME: &'static str = "NewToken";
-}
-
 /// A notice for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Notice {
@@ -1155,6 +1528,28 @@ words! {
         Fail = "fail",
         Skip = "skip",
     }
+}
+
+/// The limits of a tenant and its endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct OwnLimits {
+    /// The daily budget, if set.
+    pub budget: Option<BudgetOfDay>,
+    /// Deployed endpoints, by name.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub endpoints: BTreeMap<String, LimitsOf>,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub limits: Limits,
+    /// As in the document.
+    pub tenant: String,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub usage: Usage,
+}
+
+impl Response for OwnLimits {
+    const NAME: &'static str = "OwnLimits";
 }
 
 words! {
@@ -1224,7 +1619,7 @@ impl Response for QuarantineOutcomes {
 }
 
 /// The jobs to act on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QuarantineRequest {
     /// Their ids, 1 to 100.
     pub ids: Vec<String>,
@@ -1262,6 +1657,28 @@ pub struct QueueView {
 
 impl Response for QueueView {
     const NAME: &'static str = "QueueView";
+}
+
+/// Whether this replica can serve requests.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Ready {
+    /// Background duties of this replica whose last five rounds failed, by name. The log has the reasons.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub failing: Vec<String>,
+    /// The queue answers, this replica is not shutting down, and no background duty that jobs depend on panics
+    /// repeatedly.
+    pub ready: bool,
+    /// The queue answers.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub redis: bool,
+    /// The object store answers. Without it, results and files wait but everything else continues, so it does not
+    /// affect `ready`.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub s3: bool,
+}
+
+impl Response for Ready {
+    const NAME: &'static str = "Ready";
 }
 
 /// A retried job.
@@ -1310,7 +1727,7 @@ impl Response for RetryPolicy {
 }
 
 /// The jobs to retry, how many at most, and on which version.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct RetryRequest {
     /// As in the document.
     pub filter: JobFilter,
@@ -1321,6 +1738,23 @@ pub struct RetryRequest {
     /// keeps it in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_version: Option<bool>,
+}
+
+/// The outcome of sealing all secrets with the current key.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Rewrapped {
+    /// The id of the current key.
+    pub key_id: String,
+    /// The number of secrets that were sealed with another key and are now sealed with this one.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub rewrapped: u64,
+    /// Secrets that cannot be opened, `<tenant>/<name>`; they are not changed.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub unreadable: Vec<String>,
+}
+
+impl Response for Rewrapped {
+    const NAME: &'static str = "Rewrapped";
 }
 
 words! {
@@ -1337,7 +1771,7 @@ words! {
 }
 
 /// A rotation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct RotateRequest {
     /// How long the previous secret stays valid, in seconds: 0 to 604,800, default 86,400.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1419,7 +1853,7 @@ impl Response for Schedule {
 }
 
 /// A schedule to create.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ScheduleRequest {
     /// Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second.
     pub cron: String,
@@ -1441,6 +1875,54 @@ pub struct ScheduleRequest {
     /// The IANA time zone, e.g. `Europe/Berlin`. Default `UTC`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+}
+
+/// A secret, without its value, which is never returned.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Secret {
+    /// The id of the API key that seals it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub key_id: String,
+    /// As in the document.
+    pub name: String,
+    /// When it was set, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub updated_at: String,
+    /// The endpoints whose current version uses it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub used_by: Vec<String>,
+}
+
+impl Response for Secret {
+    const NAME: &'static str = "Secret";
+}
+
+/// A tenant's secrets, by name.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct SecretList {
+    /// As in the document.
+    pub secrets: Vec<Secret>,
+}
+
+impl Response for SecretList {
+    const NAME: &'static str = "SecretList";
+}
+
+/// The current session.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Session {
+    /// When the session expires, Unix milliseconds.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub expires_ms: u64,
+    /// The scopes of the session.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub scopes: Vec<String>,
+    /// The tenant whose jobs, endpoints and files the session sees.
+    pub tenant: String,
+}
+
+impl Response for Session {
+    const NAME: &'static str = "Session";
 }
 
 /// An endpoint that decides on a job.
@@ -1495,7 +1977,7 @@ impl Response for StepRun {
 }
 
 /// A job to run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct SubmitRequest {
     /// At most `concurrency_max` of your jobs with the same key run concurrently.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1580,14 +2062,14 @@ impl Response for TenantList {
 }
 
 /// A tenant to create.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct TenantRequest {
     /// 1 to 63 of a-z, 0-9 and -; must not start with -.
     pub name: String,
 }
 
 /// Where the milliseconds of an attempt went.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Timing {
     /// How many jobs shared the call of the handler, including this one, as reported by the worker; at most what the
     /// version allows. Absent if it takes one at a time.
@@ -1626,61 +2108,8 @@ impl Response for Timing {
     const NAME: &'static str = "Timing";
 }
 
-/// A token, without its secret, which is returned only once.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct Token {
-    /// RFC 3339.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub created_at: String,
-    /// RFC 3339; null: the token does not expire.
-    pub expires_at: Option<String>,
-    /// The part of the token after the first `_`.
-    pub id: String,
-    /// As in the document.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub kind: TokenKind,
-    /// When the token was last used, RFC 3339, within a minute or two; null: not in the last 400 days.
-    pub last_used_at: Option<String>,
-    /// As in the document.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub name: String,
-    /// Until when the secret before the last rotation is also valid, RFC 3339.
-    pub previous_until: Option<String>,
-    /// The token's scopes; none for a join token.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub scopes: Vec<String>,
-    /// As in the document.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub tenant: String,
-    /// The user of the token, if set.
-    pub user: Option<String>,
-}
-
-impl Response for Token {
-    const NAME: &'static str = "Token";
-}
-
-words! {
-    /// The kind of a token.
-    pub enum TokenKind {
-        Api = "api",
-        Join = "join",
-    }
-}
-
-/// Tokens, by name.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct TokenList {
-    /// As in the document.
-    pub tokens: Vec<Token>,
-}
-
-impl Response for TokenList {
-    const NAME: &'static str = "TokenList";
-}
-
 /// A token to create: with roles, scopes or both.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct TokenRequest {
     /// The token's name, 1 to 64 characters.
     pub name: String,
@@ -1736,7 +2165,7 @@ impl Response for Traffic {
 }
 
 /// A version's share of new jobs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct TrafficPart {
     /// As in the document.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1751,7 +2180,7 @@ impl Response for TrafficPart {
 }
 
 /// The version that receives new jobs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct TrafficRequest {
     /// The share of new jobs for this version, 0 to 100 percent; the current version gets the rest. With 100, the
     /// default, it becomes the current one.
@@ -1768,6 +2197,49 @@ words! {
         Datacenter = "datacenter",
         Owned = "owned",
     }
+}
+
+/// The current usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Usage {
+    /// Bytes of the queue's memory in use by jobs, including ended ones; tenants only.
+    pub memory_bytes: Option<u64>,
+    /// Jobs that have not ended.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub open: u64,
+    /// Jobs that are running.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub running: u64,
+    /// Stored bytes, as of a minute ago; only for a tenant with a storage limit.
+    pub storage_bytes: Option<u64>,
+}
+
+impl Response for Usage {
+    const NAME: &'static str = "Usage";
+}
+
+/// The feedback on one version of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct VersionFeedback {
+    /// Jobs whose result was accepted.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub accepted: u64,
+    /// As in the document.
+    pub endpoint: String,
+    /// 1 to 5; null if no feedback has a score.
+    pub mean_score: Option<f64>,
+    /// Jobs with feedback.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub rated: u64,
+    /// The share of accepted results among feedback with `accepted`, 0 to 1; null without any.
+    pub success_rate: Option<f64>,
+    /// As in the document.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub version: u32,
+}
+
+impl Response for VersionFeedback {
+    const NAME: &'static str = "VersionFeedback";
 }
 
 /// The versions of an endpoint, newest first.
