@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
+use stokehold_client::models::{Change, ChangeList};
 use tokio::time::sleep;
 
-use crate::client::{Client, query};
+use crate::client::{Client, decode, query};
 use crate::{Global, output};
 
 /// Polling interval of `--follow`.
@@ -50,12 +51,13 @@ pub(crate) async fn run(global: &Global, args: AuditArgs) -> Result<()> {
         }
         let mut table = output::table(["when", "tenant", "actor", "action", "object", "outcome", "address"]);
         for change in &changes {
-            table.add_row(cells(change, output::ago(&change["at"])));
+            let change: Change = decode(change)?;
+            table.add_row(cells(&change, output::ago(change.at.as_str())));
         }
         return output::print_table(&table, "the audit log is empty");
     }
     changes.reverse();
-    changes.iter().try_for_each(|change| told(global, change))?;
+    changes.iter().try_for_each(|change| print(global, change))?;
     follow(global, &client, tenant, newest).await
 }
 
@@ -65,10 +67,10 @@ async fn latest(client: &Client, tenant: Option<&str>, most: u32) -> Result<(Vec
     while changes.len() < most as usize {
         let limit = PAGE.min(most - u32::try_from(changes.len()).unwrap_or(most)).to_string();
         let members = [("tenant", tenant), ("limit", Some(limit.as_str())), ("cursor", cursor.as_deref())];
-        let page = client.get(&query("/v1/audit", &members)).await?;
-        newest = newest.or_else(|| page["newest"].as_str().map(str::to_owned));
-        changes.extend(page["changes"].as_array().into_iter().flatten().cloned());
-        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        let (found, page) = page(client, &members).await?;
+        newest = newest.or(page.newest);
+        changes.extend(found);
+        cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
@@ -76,42 +78,52 @@ async fn latest(client: &Client, tenant: Option<&str>, most: u32) -> Result<(Vec
     Ok((changes, newest.unwrap_or_else(|| BEGINNING.to_owned())))
 }
 
+/// Fetches a page: the changes as the API sent them, for `--json`, and the page.
+async fn page(client: &Client, members: &[(&str, Option<&str>)]) -> Result<(Vec<Value>, ChangeList)> {
+    let mut found = client.get(&query("/v1/audit", members)).await?;
+    let page = decode(&found)?;
+    let changes = found["changes"].as_array_mut().map(std::mem::take);
+    Ok((changes.unwrap_or_default(), page))
+}
+
 async fn follow(global: &Global, client: &Client, tenant: Option<&str>, mut after: String) -> Result<()> {
     let limit = PAGE.to_string();
     loop {
         let members = [("tenant", tenant), ("limit", Some(limit.as_str())), ("after", Some(after.as_str()))];
-        let page = client.get(&query("/v1/audit", &members)).await?;
-        page["changes"].as_array().into_iter().flatten().try_for_each(|change| told(global, change))?;
-        if let Some(newest) = page["newest"].as_str() {
-            newest.clone_into(&mut after);
+        let (found, page) = page(client, &members).await?;
+        found.iter().try_for_each(|change| print(global, change))?;
+        if let Some(newest) = page.newest {
+            after = newest;
         }
-        if page["next_cursor"].is_null() {
+        if page.next_cursor.is_none() {
             sleep(LOOK_EVERY).await;
         }
     }
 }
 
-fn told(global: &Global, change: &Value) -> Result<()> {
+fn print(global: &Global, change: &Value) -> Result<()> {
     if global.json {
         return output::json_line(change);
     }
-    output::line(cells(change, output::cell(&change["at"])).join("  "))
+    let change: Change = decode(change)?;
+    output::line(cells(&change, output::text(change.at.as_str())).join("  "))
 }
 
-fn cells(change: &Value, when: String) -> Vec<String> {
-    let actor = &change["actor"];
-    let who = match actor["user"].as_str() {
-        Some(user) => format!("{} ({user})", output::cell(&actor["token_name"])),
-        None => output::cell(&actor["token_name"]),
+fn cells(change: &Change, when: String) -> Vec<String> {
+    let name = output::text(change.actor.token_name.as_str());
+    let who = match &change.actor.user {
+        Some(user) => format!("{name} ({user})"),
+        None => name,
     };
     let [tenant, action, object, outcome] =
-        ["tenant", "action", "object", "outcome"].map(|name| output::cell(&change[name]));
-    let from = change["address"].as_str().unwrap_or("-").to_owned();
+        [&*change.tenant, &change.action, &change.object, change.outcome.as_str()].map(output::text);
+    let from = change.address.as_deref().unwrap_or("-").to_owned();
     vec![when, tenant, who, action, object, outcome, from]
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
 
     use super::*;
@@ -120,10 +132,10 @@ mod tests {
     #[test]
     fn a_change_says_who_what_and_from_where() {
         let change = json!({
-            "at": "2026-11-23T05:00:00.000Z", "tenant": "acme", "actor": {"token_name": "ci", "user": "ana"},
+            "id": "1-0", "at": "2026-11-23T05:00:00.000Z", "tenant": "acme", "actor": {"token_name": "ci", "user": "ana"},
             "action": "PUT /v1/secrets/{name}", "object": "KEY", "outcome": "done", "address": "10.0.0.1",
         });
-        let cells = cells(&change, "now".to_owned());
+        let cells = cells(&decode(&change).unwrap(), "now".to_owned());
         assert_eq!(cells, ["now", "acme", "ci (ana)", "PUT /v1/secrets/{name}", "KEY", "done", "10.0.0.1"]);
         assert!(parse("audit --follow --tenant * --limit 5").is_ok() && parse("audit --limit 0").is_err());
     }

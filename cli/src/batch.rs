@@ -4,7 +4,7 @@ mod estimate;
 pub(crate) mod lines;
 pub(crate) mod model;
 mod show;
-mod submit;
+pub(crate) mod submit;
 pub(crate) mod watch;
 
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use stokehold_client::models::Batch;
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::{Global, output};
 use lines::Kind;
-use model::Batch;
 
 /// Submit thousands of jobs as the lines of one file, and collect the results
 #[derive(Args)]
@@ -85,8 +85,8 @@ pub(crate) async fn run(global: &Global, args: BatchArgs) -> Result<()> {
             if global.json {
                 return output::json(&batch);
             }
-            let batch = Batch::decode(&batch)?;
-            output::line(format_args!("batch {} is {}; {}", batch.id, batch.state, batch.counts))
+            let batch: Batch = decode(&batch)?;
+            output::line(format_args!("batch {} is {}; {}", batch.id, batch.state, model::counts(batch.counts)))
         }
         Verb::Retry { id, watch } => retry(global, &client, &id, watch).await,
     }
@@ -95,7 +95,7 @@ pub(crate) async fn run(global: &Global, args: BatchArgs) -> Result<()> {
 async fn retry(global: &Global, client: &Client, id: &str, watch: bool) -> Result<()> {
     // Not idempotent: a second request would create a second batch.
     let accepted = client.once(Method::POST, &format!("/v1/batches/{}/retry-failed", segment(id)), None).await?;
-    let batch = Batch::decode(&accepted)?;
+    let batch: Batch = decode(&accepted)?;
     if watch {
         output::note(output::dim(format_args!("batch {} retries the lines of {id}", batch.id)));
         let ended = watch::until_ended(client, &batch.id).await?;

@@ -3,10 +3,10 @@
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
+use stokehold_client::models::{Job, JobFilter, JobState};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::filter::{self, FilterArgs};
-use crate::job::Job;
 use crate::{Global, output, progress};
 
 /// Cancel jobs by id, or every job that a filter matches (--all)
@@ -50,7 +50,7 @@ async fn one(global: &Global, client: &Client, id: &str) -> Result<()> {
     if global.json {
         return output::json(&cancelled);
     }
-    output::line(describe(&Job::decode(&cancelled)?))
+    output::line(describe(&decode(&cancelled)?))
 }
 
 async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()> {
@@ -59,7 +59,7 @@ async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()>
         match cancel(client, id).await {
             Ok(cancelled) => {
                 if !global.json {
-                    output::line(describe(&Job::decode(&cancelled)?))?;
+                    output::line(describe(&decode(&cancelled)?))?;
                 }
                 jobs.push(cancelled);
             }
@@ -78,8 +78,12 @@ async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()>
 }
 
 async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result<()> {
-    let filter = args.filter.members(&[("endpoint", args.endpoint.as_deref()), ("state", args.state.as_deref())])?;
-    match (args.all, filter.is_empty()) {
+    let filter = JobFilter {
+        endpoint: args.endpoint.clone(),
+        state: args.state.clone().map(JobState::from),
+        ..args.filter.job_filter()?
+    };
+    match (args.all, filter == JobFilter::default()) {
         (true, false) => (),
         (false, false) => bail!("this would cancel every job that the filter matches; add --all to confirm"),
         (_, true) => {
@@ -103,7 +107,7 @@ async fn cancel(client: &Client, id: &str) -> Result<Value> {
 }
 
 fn describe(job: &Job) -> String {
-    let suffix = if job.has_ended() { "" } else { "; its worker is stopping it" };
+    let suffix = if job.state.has_ended() { "" } else { "; its worker is stopping it" };
     format!("job {} is {}{suffix}", job.id, job.state)
 }
 

@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
+use stokehold_client::models::{Job, JobErrorCode, JobFilter, JobState};
 
-use crate::client::{Client, pages};
+use crate::client::{Client, decode, pages};
 use crate::filter::{self, FilterArgs};
-use crate::job::Job;
 use crate::{Global, output, progress};
 
 /// States of dead letters. Cancelled jobs are not included.
-const DEAD: [&str; 2] = ["failed", "expired"];
+const DEAD: [JobState; 2] = [JobState::Failed, JobState::Expired];
 
 const LIST_DEFAULT: u32 = 20;
 
@@ -58,21 +58,25 @@ enum Verb {
 
 pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let given = [("endpoint", args.endpoint.as_deref()), ("error_code", args.error_code.as_deref())];
     match &args.verb {
         None | Some(Verb::List) => {
             let limit = args.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
+            let given = [("endpoint", args.endpoint.as_deref()), ("error_code", args.error_code.as_deref())];
             let jobs = pages::collect(&client, "/v1/dead-letters", &given, "jobs", limit).await?;
             list(global, &jobs)
         }
         Some(Verb::Retry { all, same_version, filter }) => {
-            let chosen = filter.members(&given)?;
+            let chosen = JobFilter {
+                endpoint: args.endpoint.clone(),
+                error_code: args.error_code.clone().map(JobErrorCode::from),
+                ..filter.job_filter()?
+            };
             ensure!(
-                *all || !chosen.is_empty(),
+                *all || chosen != JobFilter::default(),
                 "no jobs given: use --all, or filter with --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
             );
             let limit = args.limit.unwrap_or(u32::MAX);
-            let retried = retry(&client, filter, &given, *same_version, limit).await?;
+            let retried = retry(&client, &chosen, *same_version, limit).await?;
             if global.json {
                 let pairs: Vec<Value> = retried.iter().map(|[old, new]| json!({"id": old, "new_id": new})).collect();
                 return output::json(&json!({"retried": pairs}));
@@ -82,21 +86,15 @@ pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
     }
 }
 
-async fn retry(
-    client: &Client,
-    filter: &FilterArgs,
-    given: &[(&str, Option<&str>)],
-    same_version: bool,
-    limit: u32,
-) -> Result<Vec<[String; 2]>> {
+async fn retry(client: &Client, chosen: &JobFilter, same_version: bool, limit: u32) -> Result<Vec<[String; 2]>> {
     let spinner = progress::spinner("retrying");
     let (mut retried, mut left) = (Vec::new(), limit);
     // One call per state: without a state, the filter would also match cancelled jobs.
     for state in DEAD {
-        let members = [given, &[("state", Some(state))]].concat();
+        let filter = JobFilter { state: Some(state), ..chosen.clone() };
         let before = retried.len() as u64;
         let seen = |n| spinner.set_message(format!("{} retried", output::count(before + n)));
-        let done = filter::retry_all(client, &filter.members(&members)?, same_version, left, seen).await?;
+        let done = filter::retry_all(client, &filter, same_version, left, seen).await?;
         left = left.saturating_sub(u32::try_from(done.len()).unwrap_or(u32::MAX));
         retried.extend(done);
     }
@@ -120,12 +118,12 @@ fn list(global: &Global, jobs: &[Value]) -> Result<()> {
 fn table(jobs: &[Value]) -> Result<Table> {
     let mut table = output::table(["job", "endpoint", "state", "ended", "attempts", "error"]);
     for job in jobs {
-        let job = Job::decode(job)?;
+        let job: Job = decode(job)?;
         table.add_row([
             Cell::new(&job.id),
-            Cell::new(job.endpoint()),
-            output::state_cell(&job.state),
-            Cell::new(output::ago(&job.ended_at)),
+            Cell::new(job.endpoint_version()),
+            output::state_cell(job.state.as_str()),
+            Cell::new(output::ago(job.ended_at.as_deref())),
             Cell::new(job.attempts.len()),
             Cell::new(job.error.as_ref().map_or("-".to_owned(), |error| error.in_short())),
         ]);
@@ -164,7 +162,8 @@ mod tests {
             Json(json!({"retried": [{"id": state, "new_id": format!("{state}-again")}], "more": false}))
         };
         let client = stub::serve(Router::new().route("/v1/jobs/retry", post(answer))).await;
-        let done = retry(&client, &FilterArgs::default(), &[("endpoint", Some("e"))], false, u32::MAX).await.unwrap();
+        let chosen = JobFilter { endpoint: Some("e".to_owned()), ..JobFilter::default() };
+        let done = retry(&client, &chosen, false, u32::MAX).await.unwrap();
         assert_eq!(done.len(), 2);
         let expected = ["failed", "expired"].map(|state| json!({"endpoint": "e", "state": state}));
         assert_eq!(*asked.lock().unwrap(), expected);

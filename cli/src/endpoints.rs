@@ -8,9 +8,9 @@ pub(crate) mod traffic;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::ColumnConstraint;
-use serde_json::Value;
+use stokehold_client::models::{EndpointList, VersionList};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::{Global, output, schema};
 
 /// List endpoints, or all versions of one endpoint
@@ -49,29 +49,29 @@ pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
 }
 
 async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()> {
-    let (path, member) = match name {
-        Some(name) => (format!("/v1/endpoints/{}/versions", segment(name)), "versions"),
-        None => ("/v1/endpoints".to_owned(), "endpoints"),
+    let path = match name {
+        Some(name) => format!("/v1/endpoints/{}/versions", segment(name)),
+        None => "/v1/endpoints".to_owned(),
     };
     let found = client.get(&path).await?;
     if global.json {
         return output::json(&found);
     }
-    let traffic = match name {
-        Some(name) => traffic::of(client, name).await?.versions,
-        None => Vec::new(),
+    let (versions, traffic) = match name {
+        Some(name) => (decode::<VersionList>(&found)?.versions, traffic::of(client, name).await?.versions),
+        None => (decode::<EndpointList>(&found)?.endpoints, Vec::new()),
     };
     let mut table = output::table(["endpoint", "traffic", "input", "result", "vram", "package", "deployed"]);
-    for version in found[member].as_array().into_iter().flatten() {
-        let part = traffic.iter().find(|part| Some(part.version) == version["version"].as_u64());
+    for version in &versions {
+        let part = traffic.iter().find(|part| part.version == version.version);
         table.add_row([
-            format!("{}@{}", output::cell(&version["name"]), output::cell(&version["version"])),
+            format!("{}@{}", output::text(version.name.as_str()), version.version),
             part.map_or("-".to_owned(), |part| format!("{} %", part.percent)),
-            schema::summary(&version["input_schema"]),
-            schema::type_of(&version["output_schema"]),
-            vram(&version["vram_gib"]),
-            output::bytes(version["package_size_bytes"].as_u64().unwrap_or_default()),
-            output::ago(&version["created_at"]),
+            schema::summary(&version.input_schema),
+            schema::type_of(&version.output_schema),
+            vram(version.vram_gib),
+            output::bytes(version.package_size_bytes),
+            output::ago(version.created_at.as_str()),
         ]);
     }
     if name.is_none() {
@@ -83,9 +83,6 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
     output::print_table(&table, "no endpoints; deploy one with `stoke deploy PATH`")
 }
 
-fn vram(gib: &Value) -> String {
-    match gib.as_f64() {
-        None | Some(0.0) => "CPU".to_owned(),
-        Some(gib) => format!("{gib} GiB"),
-    }
+fn vram(gib: f64) -> String {
+    if gib == 0.0 { "CPU".to_owned() } else { format!("{gib} GiB") }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use stokehold_client::models::{CancelledMany, JobFilter, ManyRequest, Priority, Retried, RetriedMany, RetryRequest};
 
-use crate::client::Client;
-use crate::submit::options::{self, Priority};
+use crate::client::{Client, decode};
+use crate::submit::options::{self, words};
 
 /// Maximum number of jobs per call.
 const PAGE: u32 = 1_000;
@@ -28,7 +30,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "SCHEDULE")]
     pub(crate) schedule: Option<String>,
     /// Only jobs of this priority
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = words::<Priority>())]
     pub(crate) priority: Option<Priority>,
     /// Only jobs with this label; repeat to require several
     #[arg(long, value_name = "KEY=VALUE")]
@@ -36,32 +38,27 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// The filter as an API object, with the other given members.
-    pub(crate) fn members(&self, others: &[(&str, Option<&str>)]) -> Result<Map<String, Value>> {
-        let given = [
-            ("batch", self.batch.as_deref()),
-            ("schedule", self.schedule.as_deref()),
-            ("priority", self.priority.map(Priority::word)),
-        ];
-        let members = others.iter().chain(&given);
-        let mut filter: Map<String, Value> =
-            members.filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?.into()))).collect();
-        if !self.metadata.is_empty() {
-            filter.insert("metadata".to_owned(), options::metadata(&self.metadata)?.into());
-        }
-        Ok(filter)
+    /// The filter as an API object.
+    pub(crate) fn job_filter(&self) -> Result<JobFilter> {
+        Ok(JobFilter {
+            batch: self.batch.clone(),
+            schedule: self.schedule.clone(),
+            priority: self.priority.clone(),
+            metadata: options::labels(&self.metadata)?,
+            ..JobFilter::default()
+        })
     }
 }
 
 /// Cancels every job that `filter` matches. Calls `seen` with the number of jobs so far.
-pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, seen: impl Fn(u64)) -> Result<u64> {
+pub(crate) async fn cancel_all(client: &Client, filter: &JobFilter, seen: impl Fn(u64)) -> Result<u64> {
     let (mut total, mut pages) = (0, Pages::default());
     loop {
-        let answer = page(client, "/v1/jobs/cancel", &json!({"filter": filter, "limit": PAGE})).await?;
-        let cancelled = answer["cancelled"].as_u64().context("the API's response has no number of cancelled jobs")?;
+        let request = ManyRequest { filter: filter.clone(), limit: Some(PAGE) };
+        let CancelledMany { cancelled, more } = decode(&page(client, "/v1/jobs/cancel", &request).await?)?;
         total += cancelled;
         seen(total);
-        if !pages.goes_on(&answer, cancelled == 0)? {
+        if !pages.goes_on(more, cancelled == 0)? {
             return Ok(total);
         }
     }
@@ -71,36 +68,30 @@ pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, see
 /// so far.
 pub(crate) async fn retry_all(
     client: &Client,
-    filter: &Map<String, Value>,
+    filter: &JobFilter,
     same_version: bool,
     limit: u32,
     seen: impl Fn(u64),
 ) -> Result<Vec<[String; 2]>> {
     let (mut retried, mut made, mut pages) = (Vec::<[String; 2]>::new(), HashSet::new(), Pages::default());
     let mut left = limit;
-    let body = |limit: u32| {
-        let mut body = json!({"filter": filter, "limit": limit});
-        // Sent only if set: an API of the previous release rejects the member.
-        if same_version {
-            body["same_version"] = true.into();
-        }
-        body
-    };
     while left > 0 {
-        let answer = page(client, "/v1/jobs/retry", &body(left.min(PAGE))).await?;
-        let found = answer["retried"].as_array().context("the API's response has no list of retried jobs")?;
-        let mut again = None;
-        for pair in found {
-            let id =
-                |name: &str| pair[name].as_str().map(str::to_owned).context("a job in the API's response has no id");
-            let (old, new) = (id("id")?, id("new_id")?);
+        let request = RetryRequest {
+            filter: filter.clone(),
+            limit: Some(left.min(PAGE)),
+            // Sent only if set: an API of the previous release rejects the member.
+            same_version: same_version.then_some(true),
+        };
+        let RetriedMany { retried: found, more } = decode(&page(client, "/v1/jobs/retry", &request).await?)?;
+        let (count, mut again) = (found.len(), None);
+        for Retried { id: old, new_id: new } in found {
             if made.contains(&old) {
                 again = Some(old.clone());
             }
             made.insert(new.clone());
             retried.push([old, new]);
         }
-        left = left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        left = left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         seen(retried.len() as u64);
         // Jobs that fail as fast as they are retried would keep this loop and their workers busy forever.
         if let Some(id) = again {
@@ -109,15 +100,15 @@ pub(crate) async fn retry_all(
                 retried.len()
             );
         }
-        if !pages.goes_on(&answer, found.is_empty())? {
+        if !pages.goes_on(more, count == 0)? {
             break;
         }
     }
     Ok(retried)
 }
 
-async fn page(client: &Client, path: &str, body: &Value) -> Result<Value> {
-    Ok(client.post(path, Some(body)).await?.1)
+async fn page(client: &Client, path: &str, request: &impl Serialize) -> Result<Value> {
+    Ok(client.post(path, Some(&serde_json::to_value(request)?)).await?.1)
 }
 
 /// Bounds of a loop that ends when the API reports no more jobs.
@@ -128,10 +119,9 @@ struct Pages {
 }
 
 impl Pages {
-    fn goes_on(&mut self, answer: &Value, was_empty: bool) -> Result<bool> {
+    fn goes_on(&mut self, more: bool, was_empty: bool) -> Result<bool> {
         self.read += 1;
         self.empty = if was_empty { self.empty + 1 } else { 0 };
-        let more = answer["more"] == true;
         ensure!(
             !more || (self.read < CALLS_MAX && self.empty < EMPTY_MAX),
             "the API still reports more jobs after {} calls without progress; run the same command again to continue",
@@ -148,6 +138,7 @@ mod tests {
 
     use axum::routing::post;
     use axum::{Json, Router};
+    use serde_json::json;
 
     use super::*;
     use crate::stub;
@@ -163,9 +154,9 @@ mod tests {
         (stub::serve(Router::new().route(path, post(answer))).await, asked)
     }
 
-    fn filter() -> Map<String, Value> {
+    fn filter() -> JobFilter {
         let args = FilterArgs { metadata: vec!["run=7".to_owned()], ..FilterArgs::default() };
-        args.members(&[("endpoint", Some("echo")), ("state", None)]).unwrap()
+        JobFilter { endpoint: Some("echo".to_owned()), ..args.job_filter().unwrap() }
     }
 
     #[tokio::test]

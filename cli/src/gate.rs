@@ -11,15 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
+use stokehold_client::models::{Batch, BatchRequest, BatchState, Priority};
 
 use crate::batch::lines::{Kind, save};
-use crate::batch::model::Batch;
+use crate::batch::model;
+use crate::batch::submit::path_of;
 use crate::batch::watch;
-use crate::client::{Client, query, segment};
+use crate::client::{Client, decode, segment};
 use crate::signals::StopSignals;
-use crate::submit::options::Priority;
+use crate::submit::options::words;
 use crate::upload::lines::{Lines, send};
-use crate::{Global, money, output};
+use crate::{Global, endpoints, money, output};
 use verdict::{Limits, Measured, Verdict};
 
 /// Test one version of an endpoint with a file of lines, and fail if it misses a limit
@@ -65,7 +67,7 @@ pub(crate) struct GateArgs {
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
     timeout: Duration,
     /// Priority of the jobs [default: batch]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = words::<Priority>())]
     priority: Option<Priority>,
     /// Also write the result to this file in JUnit XML format
     #[arg(long, value_name = "FILE")]
@@ -79,9 +81,9 @@ pub(crate) async fn run(global: &Global, args: GateArgs) -> Result<()> {
     }
     let batch = submit(&client, &args).await?;
     let ended = watched(&client, &batch).await?;
-    if ended.state == "failed" {
+    if ended.state == BatchState::Failed {
         // The lines are invalid, which does not concern the version.
-        return Err(ended.succeeded().err().unwrap_or_else(|| anyhow::anyhow!("batch {batch} failed")));
+        return Err(model::succeeded(&ended).err().unwrap_or_else(|| anyhow::anyhow!("batch {batch} failed")));
     }
     let files = tempfile::tempdir().context("cannot create a temporary folder for the results")?;
     let (results, errors) = (files.path().join("results.jsonl"), files.path().join("errors.jsonl"));
@@ -117,20 +119,18 @@ pub(crate) async fn run(global: &Global, args: GateArgs) -> Result<()> {
 /// Submits the lines on the version. They expire at the gate's timeout, in case the command is interrupted.
 async fn submit(client: &Client, args: &GateArgs) -> Result<String> {
     let lines = Lines::open(&args.batch).await?;
-    let (version, deadline_s) = (args.version.to_string(), args.timeout.as_secs().max(1).to_string());
-    let path = query(
-        "/v1/batches",
-        &[
-            ("endpoint", Some(&args.endpoint)),
-            ("version", Some(&version)),
-            ("deadline_s", Some(&deadline_s)),
-            ("priority", args.priority.map(Priority::word)),
-            ("metadata.gate", Some(&format!("{}@{version}", args.endpoint))),
-        ],
-    );
+    let target = format!("{}@{}", args.endpoint, args.version);
+    let path = path_of(&BatchRequest {
+        endpoint: Some(args.endpoint.clone()),
+        version: Some(args.version),
+        deadline_s: Some(args.timeout.as_secs().max(1)),
+        priority: args.priority.clone(),
+        metadata: Some([("gate".to_owned(), target.clone())].into()),
+        ..BatchRequest::default()
+    })?;
     let key = format!("stoke-gate-{:032x}", rand::random::<u128>());
-    let batch = Batch::decode(&send(client, &path, &key, &lines).await?)?;
-    output::note(output::dim(format_args!("batch {} runs on {}@{version}", batch.id, args.endpoint)));
+    let batch: Batch = decode(&send(client, &path, &key, &lines).await?)?;
+    output::note(output::dim(format_args!("batch {} runs on {target}", batch.id)));
     Ok(batch.id)
 }
 
@@ -138,7 +138,7 @@ async fn submit(client: &Client, args: &GateArgs) -> Result<String> {
 async fn watched(client: &Client, id: &str) -> Result<Batch> {
     let mut stop = StopSignals::new()?;
     tokio::select! {
-        ended = watch::until_ended(client, id) => Batch::decode(&ended?),
+        ended = watch::until_ended(client, id) => decode(&ended?),
         () = stop.recv() => {
             client.post(&format!("/v1/batches/{}/cancel", segment(id)), None).await?;
             bail!("interrupted; batch {id} was cancelled");
@@ -161,9 +161,8 @@ fn tell(global: &Global, args: &GateArgs, batch: &str, verdict: &Verdict, moved:
     if left > 0 {
         output::line(format_args!("and {} more: `stoke batch errors {batch}`", output::count(left)))?;
     }
-    for part in moved.and_then(|moved| moved["versions"].as_array()).into_iter().flatten() {
-        let (version, percent) = (output::cell(&part["version"]), output::cell(&part["percent"]));
-        output::line(format_args!("{}@{version}  {percent} % of new jobs", args.endpoint))?;
+    match moved {
+        Some(moved) => endpoints::traffic::lines(&args.endpoint, &decode(moved)?),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, Table};
+use stokehold_client::models::{Job, JobState, Timing};
 
-use crate::client::{Client, segment};
-use crate::job::{self, Job, Timing};
-use crate::{Global, output, submit, wait};
+use crate::client::{Client, decode, segment};
+use crate::{Global, job, output, submit, wait};
 
 /// Show a job: its state, attempts, timing and result
 #[derive(Args)]
@@ -41,9 +41,9 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
     if global.json {
         return output::json(&found);
     }
-    let job = Job::decode(&found)?;
+    let job: Job = decode(&found)?;
     show(&job)?;
-    if job.state == "succeeded" {
+    if job.state == JobState::Succeeded {
         output::line("")?;
         output::json(&job::result(&client, &job).await?)?;
     }
@@ -66,14 +66,15 @@ fn show(job: &Job) -> Result<()> {
     for attempt in &job.attempts {
         let mut row = vec![
             Cell::new(attempt.attempt),
-            output::state_cell(&attempt.state),
+            output::state_cell(attempt.state.as_str()),
             Cell::new(&attempt.worker_id),
-            Cell::new(output::ago(&attempt.started_at)),
+            Cell::new(output::ago(attempt.started_at.as_str())),
         ];
         let Timing { queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, .. } = attempt.timing;
         let Timing { worker_wait_ms, inputs_ms, run_ms, upload_ms, .. } = attempt.timing;
         let before = [queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms];
-        let parts = before.into_iter().chain([worker_wait_ms, inputs_ms, run_ms, upload_ms]);
+        let after = [worker_wait_ms.unwrap_or_default(), inputs_ms.unwrap_or_default(), run_ms, upload_ms];
+        let parts = before.into_iter().chain(after);
         row.extend(parts.map(|ms| Cell::new(output::millis(ms))));
         attempts.add_row(row);
     }
@@ -89,23 +90,23 @@ fn show(job: &Job) -> Result<()> {
 
 fn facts(job: &Job) -> Table {
     let mut facts = output::table(["job", &job.id]);
-    facts.add_row([Cell::new("state"), output::state_cell(&job.state)]);
-    facts.add_row(["endpoint", &job.endpoint()]);
-    facts.add_row(["created", &output::ago(&job.created_at)]);
-    if job.has_ended() {
-        facts.add_row(["ended", &output::ago(&job.ended_at)]);
+    facts.add_row([Cell::new("state"), output::state_cell(job.state.as_str())]);
+    facts.add_row(["endpoint", &job.endpoint_version()]);
+    facts.add_row(["created", &output::ago(job.created_at.as_str())]);
+    if job.state.has_ended() {
+        facts.add_row(["ended", &output::ago(job.ended_at.as_deref())]);
     } else if let Some(progress) = &job.progress {
         facts.add_row(["progress", &format!("{:.0} % {}", progress.fraction * 100.0, progress.message)]);
     }
-    if !job.deadline_at.is_null() && !job.has_ended() {
-        facts.add_row(["deadline", &output::when(&job.deadline_at)]);
+    if let Some(deadline_at) = job.deadline_at.as_deref().filter(|_| !job.state.has_ended()) {
+        facts.add_row(["deadline", &output::when(deadline_at)]);
     }
     let batch = job.batch_id.as_ref().map(|batch| match job.line {
         Some(line) => format!("{batch}, line {line}"),
         None => batch.clone(),
     });
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
-    let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros / 1e6));
+    let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
     let waiting = job.waiting.as_ref().map(|waiting| format!("{}: {}", waiting.reason, waiting.message));
     let given = [
         ("waiting", waiting),
@@ -131,11 +132,11 @@ fn steps(job: &Job) -> Table {
     let mut table = output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]);
     for step in &job.steps {
         table.add_row([
-            Cell::new(output::cell(&step.name)),
+            Cell::new(output::text(step.name.as_str())),
             Cell::new(&step.stage),
             Cell::new(&step.endpoint),
             Cell::new(step.job_id.as_deref().unwrap_or("-")),
-            output::state_cell(&output::cell(&step.state)),
+            output::state_cell(step.state.as_ref().map_or("-", JobState::as_str)),
             step.decision.as_deref().map_or(Cell::new("-"), output::state_cell),
             Cell::new(step.timing.map_or("-".to_owned(), |timing| output::millis(timing.run_ms))),
             Cell::new(step.reason.as_deref().unwrap_or("-")),
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_job_shows_where_it_comes_from_and_its_steps() {
-        let job = Job::decode(&json!({
+        let job: Job = decode(&json!({
             "id": "02", "endpoint": "echo", "version": 1, "state": "failed", "batch_id": "batch_1", "line": 7, "retry_of": "01",
             "depends_on": [{"job": "00", "on": "completion"}], "cost_usd_micros": 1_250_000,
             "steps": [{"name": null, "stage": "before", "endpoint": "guard", "job_id": "03", "state": "succeeded", "decision": "reject",

@@ -4,10 +4,10 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
+use stokehold_client::models::{Job, Priority};
 
-use crate::client::{Client, pages};
-use crate::job::Job;
-use crate::submit::options::Priority;
+use crate::client::{Client, decode, pages};
+use crate::submit::options::words;
 use crate::{Global, output};
 
 /// List jobs, newest first
@@ -26,7 +26,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
     /// Only jobs of this priority
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = words::<Priority>())]
     priority: Option<Priority>,
     /// Only jobs that ended with this error code, e.g. handler_error or timeout
     #[arg(long, value_name = "CODE")]
@@ -43,7 +43,7 @@ pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
         ("endpoint", args.endpoint.as_deref()),
         ("batch", args.batch.as_deref()),
         ("schedule", args.schedule.as_deref()),
-        ("priority", args.priority.map(Priority::word)),
+        ("priority", args.priority.as_ref().map(Priority::as_str)),
         ("error_code", args.error_code.as_deref()),
     ];
     let jobs = pages::collect(&client, "/v1/jobs", &filter, "jobs", args.limit).await?;
@@ -56,12 +56,12 @@ pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
 fn table(jobs: &[Value]) -> Result<Table> {
     let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run"]);
     for job in jobs {
-        let job = Job::decode(job)?;
+        let job: Job = decode(job)?;
         table.add_row([
             Cell::new(&job.id),
-            Cell::new(job.endpoint()),
-            output::state_cell(&job.state),
-            Cell::new(output::ago(&job.created_at)),
+            Cell::new(job.endpoint_version()),
+            output::state_cell(job.state.as_str()),
+            Cell::new(output::ago(job.created_at.as_str())),
             Cell::new(job.attempts.len()),
             Cell::new(job.timing.map_or("-".to_owned(), |timing| output::millis(timing.run_ms))),
         ]);

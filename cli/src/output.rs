@@ -202,19 +202,19 @@ pub(crate) fn millis(ms: u64) -> String {
 }
 
 /// Formats an RFC 3339 time as its age. A time in the future counts as now, because clocks differ.
-pub(crate) fn ago(at: &Value) -> String {
+pub(crate) fn ago<'a>(at: impl Into<Option<&'a str>>) -> String {
     let now = stokehold_queue::now_ms();
     millis_of(at).map_or("-".to_owned(), |at| since(at.min(now), now))
 }
 
 /// Formats an RFC 3339 time as its age, or as the time until then.
-pub(crate) fn when(at: &Value) -> String {
+pub(crate) fn when<'a>(at: impl Into<Option<&'a str>>) -> String {
     millis_of(at).map_or("-".to_owned(), |at| since(at, stokehold_queue::now_ms()))
 }
 
 /// Parses an RFC 3339 time to milliseconds since 1970.
-pub(crate) fn millis_of(at: &Value) -> Option<u64> {
-    let at = time::OffsetDateTime::parse(at.as_str()?, &time::format_description::well_known::Rfc3339).ok()?;
+pub(crate) fn millis_of<'a>(at: impl Into<Option<&'a str>>) -> Option<u64> {
+    let at = time::OffsetDateTime::parse(at.into()?, &time::format_description::well_known::Rfc3339).ok()?;
     u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
 }
 
@@ -238,12 +238,24 @@ pub(crate) fn bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
+/// Formats text for a cell: without control characters, missing and empty text as a dash.
+pub(crate) fn text<'a>(text: impl Into<Option<&'a str>>) -> String {
+    match text.into() {
+        None | Some("") => "-".to_owned(),
+        Some(text) => plain(text).into_owned(),
+    }
+}
+
+/// Formats a number for a cell, or a dash if it is missing.
+pub(crate) fn number(number: Option<impl Display>) -> String {
+    number.map_or("-".to_owned(), |number| number.to_string())
+}
+
 /// Formats a JSON value for a cell: strings without quotes and control characters, null and empty strings as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => plain(text).into_owned(),
+        Value::String(word) => text(word.as_str()),
         other => other.to_string(),
     }
 }

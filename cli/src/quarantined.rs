@@ -1,11 +1,12 @@
 //! `stoke job quarantined`.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
+use stokehold_client::models::{Quarantine, QuarantineOutcome, QuarantineRequest};
 
-use crate::client::Client;
+use crate::client::{Client, decode};
 use crate::{Global, output};
 
 /// Maximum number of ids per request.
@@ -63,8 +64,9 @@ pub(crate) async fn run(global: &Global, JobArgs { what: What::Quarantined(args)
             if global.json {
                 return output::json(&found);
             }
+            let found: Quarantine = decode(&found)?;
             output::print_table(&table(&found), "no quarantined jobs: every job record is readable")?;
-            if found["total"].as_u64() > Some(0) {
+            if found.total > 0 {
                 output::note(output::dim(
                     "`stoke job quarantined put-back JOB` requeues a job, `stoke job quarantined discard JOB` ends it as failed",
                 ));
@@ -80,40 +82,40 @@ async fn decide(global: &Global, client: &Client, verb: &str, chosen: Chosen) ->
     let ids = if chosen.all { all(client).await? } else { chosen.ids };
     let mut jobs: Vec<Value> = Vec::new();
     for ids in ids.chunks(AT_ONCE) {
-        let (_, answer) = client.post(&format!("/v1/quarantine/{verb}"), Some(&json!({"ids": ids}))).await?;
+        let request = serde_json::to_value(QuarantineRequest { ids: ids.to_vec() })?;
+        let (_, answer) = client.post(&format!("/v1/quarantine/{verb}"), Some(&request)).await?;
         jobs.extend(answer["jobs"].as_array().into_iter().flatten().cloned());
     }
-    let stays: Vec<&Value> =
-        jobs.iter().filter(|job| matches!(job["outcome"].as_str(), Some("unreadable" | "not_found"))).collect();
+    let outcomes: Vec<QuarantineOutcome> = jobs.iter().map(decode).collect::<Result<_>>()?;
+    let stays = outcomes.iter().filter(|job| matches!(job.outcome.as_str(), "unreadable" | "not_found")).count();
     if global.json {
         output::json(&json!({"jobs": jobs}))?;
     } else {
         let mut table = output::table(["job", "outcome", "why"]);
-        for job in &jobs {
-            table.add_row([&job["id"], &job["outcome"], &job["why"]].map(output::cell));
+        for job in &outcomes {
+            table.add_row([Some(job.id.as_str()), Some(job.outcome.as_str()), job.why.as_deref()].map(output::text));
         }
         output::print_table(&table, "no quarantined jobs: every job record is readable")?;
     }
-    ensure!(stays.is_empty(), "{} of {} jobs could not be moved", stays.len(), jobs.len());
+    ensure!(stays == 0, "{stays} of {} jobs could not be moved", jobs.len());
     Ok(())
 }
 
 async fn all(client: &Client) -> Result<Vec<String>> {
-    let found = client.get("/v1/quarantine").await?;
-    let Some(jobs) = found["jobs"].as_array() else { bail!("the API's response has no list of jobs") };
-    Ok(jobs.iter().map(|job| output::cell(&job["id"])).collect())
+    let found: Quarantine = decode(&client.get("/v1/quarantine").await?)?;
+    Ok(found.jobs.into_iter().map(|job| job.id).collect())
 }
 
-fn table(found: &Value) -> Table {
+fn table(found: &Quarantine) -> Table {
     let mut table = output::table(["job", "tenant", "endpoint", "was", "since", "why"]);
-    for job in found["jobs"].as_array().into_iter().flatten() {
+    for job in &found.jobs {
         table.add_row([
-            Cell::new(output::cell(&job["id"])),
-            Cell::new(output::cell(&job["tenant"])),
-            Cell::new(output::cell(&job["endpoint"])),
-            Cell::new(output::cell(&job["state"])),
-            Cell::new(output::ago(&job["since"])),
-            Cell::new(output::cell(&job["why"])),
+            Cell::new(&job.id),
+            Cell::new(output::text(job.tenant.as_deref())),
+            Cell::new(output::text(job.endpoint.as_deref())),
+            Cell::new(output::text(job.state.as_deref())),
+            Cell::new(output::ago(job.since.as_str())),
+            Cell::new(output::text(job.why.as_str())),
         ]);
     }
     table
@@ -141,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn all_are_those_that_are_listed() {
         let jobs = json!({"total": 1, "jobs": [{"id": "a", "tenant": null, "why": "no run"}]});
-        assert!(table(&jobs).trim_fmt().contains("no run"));
+        assert!(table(&decode(&jobs).unwrap()).trim_fmt().contains("no run"));
         let answer = |Json(body): Json<Value>| async move {
             Json(json!({"jobs": [{"id": body["ids"][0], "outcome": "unreadable", "why": "no run"}]}))
         };

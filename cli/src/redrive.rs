@@ -1,11 +1,12 @@
 //! `stoke retry`: retries jobs. (`retry.rs` retries requests.)
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::{Value, json};
+use stokehold_client::models::Job;
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::{Global, output};
 
 /// Retry failed, expired or cancelled jobs, each as a new job
@@ -46,7 +47,8 @@ fn show(json: bool, jobs: &[(&str, Value)]) -> Result<()> {
     }
     let mut table = output::table(["job", "new job", "state"]);
     for (old, job) in jobs {
-        table.add_row([Cell::new(old), Cell::new(new_id(job)?), output::state_cell(&output::cell(&job["state"]))]);
+        let job: Job = decode(job)?;
+        table.add_row([Cell::new(old), Cell::new(&job.id), output::state_cell(job.state.as_str())]);
     }
     output::print_table(&table, "no jobs were retried")
 }
@@ -54,12 +56,8 @@ fn show(json: bool, jobs: &[(&str, Value)]) -> Result<()> {
 /// The response format of the API's bulk retry.
 fn retried(jobs: &[(&str, Value)]) -> Result<Value> {
     let pairs: Result<Vec<Value>> =
-        jobs.iter().map(|(old, job)| Ok(json!({"id": old, "new_id": new_id(job)?}))).collect();
+        jobs.iter().map(|(old, job)| Ok(json!({"id": old, "new_id": decode::<Job>(job)?.id}))).collect();
     Ok(json!({"retried": pairs?}))
-}
-
-fn new_id(job: &Value) -> Result<&str> {
-    job["id"].as_str().context("the API's response is not a job")
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! `stoke schedule`.
 
-use anyhow::{Context, Result};
-use clap::{Args, Subcommand, ValueEnum};
+use anyhow::Result;
+use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use stokehold_client::models::{Missed, Schedule, ScheduleRequest, SubmitRequest};
 
-use crate::client::{Client, pages, segment};
+use crate::client::{Client, decode, pages, segment};
+use crate::submit::flags::JobFlags;
 use crate::submit::input;
-use crate::submit::options::{self, JobOptions};
+use crate::submit::options::{self, words};
 use crate::{Global, output};
 
 /// Run jobs on a cron schedule
@@ -63,8 +65,9 @@ struct CreateArgs {
     /// IANA time zone, e.g. Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
-    /// What to do about runs that were missed, e.g. while the API was down [default: run_once]
-    #[arg(long, value_enum)]
+    /// What to do about runs that were missed, e.g. while the API was down: skip them, run once for all of them, or run
+    /// each of them [default: run_once]
+    #[arg(long, value_parser = words::<Missed>())]
     missed: Option<Missed>,
     /// Delay in seconds after which a run counts as missed [default: 60]
     #[arg(long, value_name = "SECONDS")]
@@ -79,18 +82,7 @@ struct CreateArgs {
     #[arg(long, short)]
     input: Option<String>,
     #[command(flatten)]
-    options: JobOptions,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Missed {
-    /// Skip missed runs
-    Skip,
-    /// Run once for all missed runs
-    RunOnce,
-    /// Run every missed run
-    RunAll,
+    job: JobFlags,
 }
 
 pub(crate) async fn run(global: &Global, args: ScheduleArgs) -> Result<()> {
@@ -102,11 +94,11 @@ pub(crate) async fn run(global: &Global, args: ScheduleArgs) -> Result<()> {
             if global.json {
                 return output::json(&json!({"schedules": schedules}));
             }
-            output::print_table(&table(&schedules), "no schedules; create one with `stoke schedule create`")
+            output::print_table(&table(&schedules)?, "no schedules; create one with `stoke schedule create`")
         }
         Verb::Get { id } => {
             let found = client.get(&path(&id, "")).await?;
-            if global.json { output::json(&found) } else { show(&found) }
+            if global.json { output::json(&found) } else { show(&decode(&found)?) }
         }
         Verb::Pause { id } => turn(global, &client, &id, "/pause").await,
         Verb::Resume { id } => turn(global, &client, &id, "/resume").await,
@@ -126,32 +118,30 @@ fn path(id: &str, verb: &str) -> String {
 
 async fn create(global: &Global, client: &Client, args: &CreateArgs) -> Result<()> {
     // Not idempotent: a second request would create a second schedule.
-    let made = client.once(Method::POST, "/v1/schedules", Some(&body(args)?)).await?;
+    let made = client.once(Method::POST, "/v1/schedules", Some(&serde_json::to_value(request(args)?)?)).await?;
     if global.json {
         return output::json(&made);
     }
-    output::line(made["id"].as_str().context("the API's response has no schedule id")?)?;
+    let made: Schedule = decode(&made)?;
+    output::line(&made.id)?;
     output::note(output::dim(next(&made)));
     Ok(())
 }
 
-fn body(args: &CreateArgs) -> Result<Value> {
-    let mut job = options::endpoint(&args.endpoint)?;
-    job.extend(args.options.members()?);
-    job.insert("input".to_owned(), input::read(args.input.as_deref())?);
-    let missed = args.missed.and_then(|missed| Some(missed.to_possible_value()?.get_name().to_owned()));
-    let given = [
-        ("cron", Some(args.cron.as_str().into())),
-        ("name", args.name.as_deref().map(Value::from)),
-        ("time_zone", args.time_zone.as_deref().map(Value::from)),
-        ("missed", missed.map(Value::from)),
-        ("grace_s", args.grace_s.map(Value::from)),
-        ("paused", args.paused.then_some(Value::Bool(true))),
-        ("job", Some(job.into())),
-    ];
-    let members: Map<String, Value> =
-        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    Ok(members.into())
+fn request(args: &CreateArgs) -> Result<ScheduleRequest> {
+    let (endpoint, version) = options::endpoint(&args.endpoint)?;
+    let mut job = SubmitRequest { endpoint, version, ..SubmitRequest::default() };
+    args.job.set(&mut job)?;
+    job.input = input::read(args.input.as_deref())?;
+    Ok(ScheduleRequest {
+        cron: args.cron.clone(),
+        name: args.name.clone(),
+        time_zone: args.time_zone.clone(),
+        missed: args.missed.clone(),
+        grace_s: args.grace_s,
+        paused: args.paused.then_some(true),
+        job,
+    })
 }
 
 async fn turn(global: &Global, client: &Client, id: &str, verb: &str) -> Result<()> {
@@ -159,63 +149,67 @@ async fn turn(global: &Global, client: &Client, id: &str, verb: &str) -> Result<
     if global.json {
         return output::json(&schedule);
     }
-    output::line(format_args!("schedule {id}: {}", next(&schedule)))
+    output::line(format_args!("schedule {id}: {}", next(&decode(&schedule)?)))
 }
 
 /// The next run, as text.
-fn next(schedule: &Value) -> String {
-    match (schedule["paused"] == true, schedule["next_at"].as_str()) {
+fn next(schedule: &Schedule) -> String {
+    match (schedule.paused, schedule.next_at.as_deref()) {
         (true, _) => "paused".to_owned(),
-        (false, Some(at)) => format!("next run {} ({at})", output::when(&schedule["next_at"])),
+        (false, Some(at)) => format!("next run {} ({at})", output::when(at)),
         (false, None) => "no further runs".to_owned(),
     }
 }
 
-fn state(schedule: &Value) -> &'static str {
-    match (schedule["paused"] == true, schedule["last_error"].is_null()) {
+fn state(schedule: &Schedule) -> &'static str {
+    match (schedule.paused, &schedule.last_error) {
         (true, _) => "paused",
-        (false, true) => "ok",
+        (false, None) => "ok",
         // The last run could not be submitted; the next run is still tried.
-        (false, false) => "failed",
+        (false, Some(_)) => "failed",
     }
 }
 
-fn table(schedules: &[Value]) -> Table {
+fn table(schedules: &[Value]) -> Result<Table> {
     let mut table =
         output::table(["schedule", "name", "endpoint", "cron", "time zone", "state", "next", "last", "runs"]);
     for schedule in schedules {
+        let schedule: Schedule = decode(schedule)?;
         table.add_row([
-            Cell::new(output::cell(&schedule["id"])),
-            Cell::new(output::cell(&schedule["name"])),
-            Cell::new(output::cell(&schedule["job"]["endpoint"])),
-            Cell::new(output::cell(&schedule["cron"])),
-            Cell::new(output::cell(&schedule["time_zone"])),
-            output::state_cell(state(schedule)),
-            Cell::new(output::when(&schedule["next_at"])),
-            Cell::new(output::ago(&schedule["last_at"])),
-            Cell::new(output::cell(&schedule["ticks"])),
+            Cell::new(&schedule.id),
+            Cell::new(output::text(schedule.name.as_deref())),
+            Cell::new(output::text(schedule.job["endpoint"].as_str())),
+            Cell::new(output::text(schedule.cron.as_str())),
+            Cell::new(output::text(schedule.time_zone.as_str())),
+            output::state_cell(state(&schedule)),
+            Cell::new(output::when(schedule.next_at.as_deref())),
+            Cell::new(output::ago(schedule.last_at.as_deref())),
+            Cell::new(schedule.ticks),
         ]);
     }
-    table
+    Ok(table)
 }
 
-fn show(schedule: &Value) -> Result<()> {
+fn show(schedule: &Schedule) -> Result<()> {
     output::line(facts(schedule).trim_fmt())?;
     output::line("")?;
-    output::json(&schedule["job"])
+    output::json(&schedule.job)
 }
 
-fn facts(schedule: &Value) -> Table {
-    let mut facts = output::table(["schedule", schedule["id"].as_str().unwrap_or_default()]);
+fn facts(schedule: &Schedule) -> Table {
+    let mut facts = output::table(["schedule", &schedule.id]);
     facts.add_row([Cell::new("state"), output::state_cell(state(schedule))]);
-    for name in ["name", "cron", "time_zone", "missed", "grace_s", "ticks"] {
-        facts.add_row([name.replace('_', " "), output::cell(&schedule[name])]);
-    }
-    facts.add_row(["next", &output::when(&schedule["next_at"])]);
-    facts.add_row(["last", &output::ago(&schedule["last_at"])]);
-    for name in ["last_job_id", "last_error"] {
-        if !schedule[name].is_null() {
-            facts.add_row([name.trim_end_matches("_id").replace('_', " "), output::cell(&schedule[name])]);
+    facts.add_row(["name", &output::text(schedule.name.as_deref())]);
+    facts.add_row(["cron", &output::text(schedule.cron.as_str())]);
+    facts.add_row(["time zone", &output::text(schedule.time_zone.as_str())]);
+    facts.add_row(["missed", &output::text(schedule.missed.as_str())]);
+    facts.add_row(["grace s", &schedule.grace_s.to_string()]);
+    facts.add_row(["ticks", &schedule.ticks.to_string()]);
+    facts.add_row(["next", &output::when(schedule.next_at.as_deref())]);
+    facts.add_row(["last", &output::ago(schedule.last_at.as_deref())]);
+    for (name, value) in [("last job", &schedule.last_job_id), ("last error", &schedule.last_error)] {
+        if let Some(value) = value {
+            facts.add_row([name, &output::text(value.as_str())]);
         }
     }
     facts
@@ -260,7 +254,7 @@ mod tests {
             "cron": "0 6 * * 1-5", "time_zone": "Europe/Berlin", "missed": "run_all", "name": "mornings", "grace_s": 30, "paused": true,
             "job": {"endpoint": "echo", "version": 2, "input": {"text": "hi"}, "priority": "batch"},
         });
-        assert_eq!(body(&args).unwrap(), expected);
+        assert_eq!(json!(request(&args).unwrap()), expected);
     }
 
     #[test]
@@ -275,11 +269,15 @@ mod tests {
     fn a_schedule_shows_when_and_what() {
         let mut schedule = json!({"id": "sch_1", "name": null, "cron": "* * * * *", "time_zone": "UTC", "paused": false, "ticks": 3,
             "next_at": null, "last_at": null, "last_error": "unknown_endpoint", "last_job_id": "01", "job": {"endpoint": "echo"}});
-        let shown = format!("{}\n{}", table(std::slice::from_ref(&schedule)).trim_fmt(), facts(&schedule).trim_fmt());
+        let shown = format!(
+            "{}\n{}",
+            table(std::slice::from_ref(&schedule)).unwrap().trim_fmt(),
+            facts(&decode(&schedule).unwrap()).trim_fmt()
+        );
         for part in ["sch_1", "echo", "failed", "unknown_endpoint", "last job"] {
             assert!(shown.contains(part), "{part}:\n{shown}");
         }
         schedule["paused"] = true.into();
-        assert_eq!(next(&schedule), "paused");
+        assert_eq!(next(&decode(&schedule).unwrap()), "paused");
     }
 }

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
+use stokehold_client::models::{Rewrapped, Secret, SecretList};
 
-use crate::client::{Call, Client, segment};
+use crate::client::{Call, Client, decode, segment};
 use crate::{Global, output};
 
 const SECRETS: &str = "/v1/secrets";
@@ -83,7 +84,7 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     }
     let what = if status == StatusCode::CREATED { "set" } else { "replaced" };
     output::line(format_args!("{what} {}", args.name))?;
-    let users = users(&secret);
+    let users = decode::<Secret>(&secret)?.used_by.join(", ");
     if !users.is_empty() && status != StatusCode::CREATED {
         output::note(format_args!("loaded models of {users} keep the old value until they are loaded again"));
     }
@@ -125,12 +126,12 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         return output::json(&found);
     }
     let mut table = output::table(["secret", "set", "key", "used by"]);
-    for secret in found["secrets"].as_array().into_iter().flatten() {
+    for secret in decode::<SecretList>(&found)?.secrets {
         table.add_row([
-            Cell::new(output::cell(&secret["name"])),
-            Cell::new(output::ago(&secret["updated_at"])),
-            Cell::new(output::cell(&secret["key_id"])),
-            Cell::new(users(secret)),
+            Cell::new(output::text(secret.name.as_str())),
+            Cell::new(output::ago(secret.updated_at.as_str())),
+            Cell::new(output::text(secret.key_id.as_str())),
+            Cell::new(secret.used_by.join(", ")),
         ]);
     }
     output::print_table(&table, "no secrets; set one with `stoke secret set NAME`")
@@ -141,23 +142,15 @@ async fn rewrap(global: &Global, client: &Client) -> Result<()> {
     if global.json {
         return output::json(&done);
     }
-    output::line(format_args!(
-        "{} secrets re-encrypted with key {}",
-        done["rewrapped"],
-        output::cell(&done["key_id"])
-    ))?;
-    for name in done["unreadable"].as_array().into_iter().flatten() {
+    let Rewrapped { rewrapped, key_id, unreadable } = decode(&done)?;
+    output::line(format_args!("{rewrapped} secrets re-encrypted with key {}", output::text(key_id.as_str())))?;
+    for name in &unreadable {
         output::note(format_args!(
             "{} cannot be decrypted with any key of the API and was not changed",
-            output::cell(name)
+            output::text(name.as_str())
         ));
     }
     Ok(())
-}
-
-fn users(secret: &Value) -> String {
-    let names = secret["used_by"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    names.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `stoke submit`.
 
+pub(crate) mod flags;
 pub(crate) mod input;
 pub(crate) mod options;
 
@@ -10,12 +11,12 @@ use anyhow::{Result, bail};
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use stokehold_client::models::{Job, JobState, SubmitRequest};
 use stokehold_queue::now_ms;
 
-use crate::client::{Call, Client};
-use crate::job::{self, Job};
-use crate::{Global, output, upload, wait};
-use options::JobOptions;
+use crate::client::{Call, Client, decode};
+use crate::{Global, job, output, upload, wait};
+use flags::{JobFlags, StartFlags};
 
 /// Submit a job (--wait waits for its result)
 #[derive(Args)]
@@ -41,14 +42,10 @@ pub(crate) struct SubmitArgs {
     /// Save the files of the result to this folder
     #[arg(long, short, value_name = "FOLDER", requires = "wait")]
     out: Option<PathBuf>,
-    /// Earliest start time (RFC 3339) [default: now]
-    #[arg(long, value_name = "TIME")]
-    run_after: Option<String>,
-    /// Run after this job succeeds (ID) or ends in any state (ID:completion); may be repeated
-    #[arg(long, value_name = "ID[:completion]")]
-    depends_on: Vec<String>,
     #[command(flatten)]
-    options: JobOptions,
+    start: StartFlags,
+    #[command(flatten)]
+    job: JobFlags,
     /// Idempotency key: submitting the same job with the same key returns the existing job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -57,7 +54,7 @@ pub(crate) struct SubmitArgs {
 pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let (called_ms, place) = (now_ms().to_string(), traceparent());
-    let body = body(&client, &args).await?;
+    let body = serde_json::to_value(request(&client, &args).await?)?;
     // A retried request must not create a second job.
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
     let mut headers = vec![("idempotency-key", key.as_str()), ("stokehold-called-ms", called_ms.as_str())];
@@ -65,7 +62,7 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     let call =
         Call { method: Method::POST, path: "/v1/jobs", body: Some(&body), headers: &headers, hold: Duration::ZERO };
     let (_, accepted) = client.call(&call).await?;
-    let job = Job::decode(&accepted)?;
+    let job: Job = decode(&accepted)?;
     if args.wait {
         let ended = wait::until_ended(&client, &job.id, args.wait_timeout).await?;
         return show_ended(&client, &ended, args.out.as_deref(), global.json).await;
@@ -77,7 +74,7 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     output::note(output::dim(format_args!(
         "{} on {}; `stoke get {} --wait` prints its result",
         job.state,
-        job.endpoint(),
+        job.endpoint_version(),
         job.id
     )));
     Ok(())
@@ -91,8 +88,8 @@ fn traceparent() -> Option<String> {
 
 /// Prints the result of an ended job, or the whole job with `json`. Fails if the job did not succeed.
 pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path>, json: bool) -> Result<()> {
-    let job = Job::decode(ended)?;
-    if job.state != "succeeded" {
+    let job: Job = decode(ended)?;
+    if job.state != JobState::Succeeded {
         if json {
             output::json(ended)?;
         }
@@ -108,19 +105,14 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
     output::json(if json { ended } else { &result })
 }
 
-async fn body(client: &Client, args: &SubmitArgs) -> Result<Value> {
-    let mut body = options::endpoint(&args.endpoint)?;
+async fn request(client: &Client, args: &SubmitArgs) -> Result<SubmitRequest> {
+    let (endpoint, version) = options::endpoint(&args.endpoint)?;
+    let mut request = SubmitRequest { endpoint, version, ..SubmitRequest::default() };
     // Invalid options fail before anything is uploaded.
-    body.extend(args.options.members()?);
-    if let Some(time) = &args.run_after {
-        body.insert("run_after".to_owned(), time.as_str().into());
-    }
-    if !args.depends_on.is_empty() {
-        let jobs: Result<Vec<Value>> = args.depends_on.iter().map(|job| options::dependency(job)).collect();
-        body.insert("depends_on".to_owned(), jobs?.into());
-    }
-    body.insert("input".to_owned(), input(client, args).await?);
-    Ok(body.into())
+    args.job.set(&mut request)?;
+    args.start.set(&mut request)?;
+    request.input = input(client, args).await?;
+    Ok(request)
 }
 
 async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
@@ -156,7 +148,7 @@ mod tests {
             "webhook": "https://x.test/h", "webhook_events": ["job.started", "job.completed"],
             "run_after": "2026-11-21T05:50:00Z", "priority": "batch", "metadata": {"a": "b"}, "timeout_s": 7, "max_attempts": 2,
         });
-        assert_eq!(body(&client, &args).await.unwrap(), expected);
+        assert_eq!(json!(request(&client, &args).await.unwrap()), expected);
     }
 
     #[test]
@@ -164,5 +156,32 @@ mod tests {
         assert!(stub::parse("submit echo --webhook-event job.completed").is_err_and(|said| said.contains("--webhook")));
         let said = stub::parse("submit echo --webhook https://x.test --webhook-event job.done").err().unwrap();
         assert!(said.contains("job.started"), "{said}");
+    }
+
+    #[test]
+    fn every_member_of_a_request_has_a_flag() {
+        let document: Value = serde_json::from_str(include_str!("../../api/openapi.json")).unwrap();
+        let command = <crate::Cli as clap::CommandFactory>::command();
+        for (request, words) in [("SubmitRequest", &["submit"][..]), ("BatchRequest", &["batch", "submit"])] {
+            let named = words.iter().fold(&command, |command, word| command.find_subcommand(word).unwrap());
+            let flags: Vec<&str> = named.get_arguments().filter_map(clap::Arg::get_long).collect();
+            let members = document["components"]["schemas"][request]["properties"].as_object().unwrap();
+            for member in members.keys() {
+                let flag = member.replace('_', "-");
+                // A flag of a list is singular, and amounts are given in US dollars.
+                let forms = [&*flag, flag.trim_end_matches('s'), flag.trim_end_matches("-micros")];
+                let has_flag = forms.iter().any(|form| flags.contains(form));
+                let is_elsewhere =
+                    flags::ELSEWHERE.iter().any(|(of, name, _)| (*of, *name) == (request, member.as_str()));
+                assert!(has_flag || is_elsewhere, "{request}: no flag for {member}; run `make openapi`");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_have_the_bounds_of_the_api() {
+        for wrong in ["--timeout-s 0", "--max-attempts 101", "--retention-s 59", "--priority urgent"] {
+            assert!(stub::parse(&format!("submit echo {wrong}")).is_err(), "{wrong}");
+        }
     }
 }

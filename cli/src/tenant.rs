@@ -3,9 +3,9 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use stokehold_client::models::{Tenant, TenantList, TenantRequest};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::{Global, output};
 
 const TENANTS: &str = "/v1/tenants";
@@ -50,7 +50,8 @@ pub(crate) async fn run(global: &Global, args: TenantArgs) -> Result<()> {
     let client = Client::connect(global)?;
     match args.verb {
         Verb::Create { name } => {
-            let (status, tenant) = client.post(TENANTS, Some(&json!({"name": name}))).await?;
+            let request = serde_json::to_value(TenantRequest { name: name.clone() })?;
+            let (status, tenant) = client.post(TENANTS, Some(&request)).await?;
             if global.json {
                 return output::json(&tenant);
             }
@@ -66,7 +67,7 @@ pub(crate) async fn run(global: &Global, args: TenantArgs) -> Result<()> {
             if global.json {
                 return output::json(&found);
             }
-            list(&found)
+            list(&decode(&found)?)
         }
         Verb::Disable { name } => switch(global, &client, &name, "disable").await,
         Verb::Enable { name } => switch(global, &client, &name, "enable").await,
@@ -78,7 +79,7 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     if global.json {
         return output::json(&tenant);
     }
-    let open = output::count(tenant["open_jobs"].as_u64().unwrap_or_default());
+    let open = output::count(decode::<Tenant>(&tenant)?.open_jobs);
     match verb {
         "disable" => {
             output::line(format_args!("disabled tenant {name}; it has {open} open jobs, of which no more will start"))
@@ -87,15 +88,14 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     }
 }
 
-fn list(found: &Value) -> Result<()> {
+fn list(TenantList { tenants }: &TenantList) -> Result<()> {
     let mut table = output::table(["tenant", "created", "open jobs", "disabled"]);
-    for tenant in found["tenants"].as_array().into_iter().flatten() {
-        let since = |at: &Value| if at.is_null() { "-".to_owned() } else { output::ago(at) };
+    for tenant in tenants {
         table.add_row([
-            output::cell(&tenant["name"]),
-            since(&tenant["created_at"]),
-            output::count(tenant["open_jobs"].as_u64().unwrap_or_default()),
-            since(&tenant["disabled_at"]),
+            output::text(tenant.name.as_str()),
+            output::ago(tenant.created_at.as_deref()),
+            output::count(tenant.open_jobs),
+            output::ago(tenant.disabled_at.as_deref()),
         ]);
     }
     output::print_table(&table, "no tenants; create one with `stoke tenant create NAME`")

@@ -7,8 +7,9 @@ mod redis;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope};
 use stokehold_queue::demands::Trust;
@@ -230,17 +231,43 @@ fn id_of(text: &str) -> &str {
     text.split('_').nth(1).unwrap_or(text)
 }
 
+/// A token as both ways show it: the members that the tables use.
+#[derive(Deserialize)]
+struct Shown {
+    id: String,
+    kind: String,
+    #[serde(default)]
+    tenant: String,
+    #[serde(default)]
+    name: String,
+    user: Option<String>,
+    #[serde(default)]
+    scopes: Vec<String>,
+    last_used_ms: Option<u64>,
+    expires_ms: Option<u64>,
+    previous_until_ms: Option<u64>,
+    trust: Option<String>,
+    region: Option<String>,
+    /// The token itself, once.
+    token: Option<String>,
+}
+
+fn decode(token: &Value) -> Result<Shown> {
+    Shown::deserialize(token).context("the API's response is not a token")
+}
+
 fn shown_once(global: &Global, made: &Value) -> Result<()> {
     if global.json {
         return output::json(made);
     }
-    output::line(output::cell(&made["token"]))?;
-    let id = output::cell(&made["id"]);
-    if let Some(until_ms) = made["previous_until_ms"].as_u64() {
+    let made = decode(made)?;
+    output::line(output::text(made.token.as_deref()))?;
+    if let Some(until_ms) = made.previous_until_ms {
         output::note(format_args!("The old secret stays valid for {}.", from_now(until_ms)));
     }
     output::note(output::dim(format_args!(
-        "The token cannot be shown again. To revoke it: `stoke token revoke {id}`."
+        "The token cannot be shown again. To revoke it: `stoke token revoke {}`.",
+        made.id
     )));
     Ok(())
 }
@@ -251,16 +278,17 @@ fn list(global: &Global, tokens: &[Value]) -> Result<()> {
     }
     let mut table = output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]);
     for token in tokens {
-        let used = token["last_used_ms"].as_u64();
+        let token = decode(token)?;
+        let used = token.last_used_ms;
         table.add_row([
-            output::cell(&token["id"]),
-            output::cell(&token["kind"]),
-            output::cell(&token["tenant"]),
-            output::cell(&token["name"]),
-            token["user"].as_str().unwrap_or_default().to_owned(),
-            good_for(token),
+            output::text(token.id.as_str()),
+            output::text(token.kind.as_str()),
+            output::text(token.tenant.as_str()),
+            output::text(token.name.as_str()),
+            token.user.clone().unwrap_or_default(),
+            good_for(&token),
             used.map_or("-".to_owned(), |at| format!("{} ago", output::millis(now_ms().saturating_sub(at)))),
-            token["expires_ms"].as_u64().map_or("never".to_owned(), |at| format!("in {}", from_now(at))),
+            token.expires_ms.map_or("never".to_owned(), |at| format!("in {}", from_now(at))),
         ]);
     }
     output::print_table(&table, "no tokens")
@@ -271,14 +299,13 @@ fn from_now(at_ms: u64) -> String {
 }
 
 /// The rights of an API token, as a role if they match one; trust level and region of a join token.
-fn good_for(token: &Value) -> String {
-    if token["kind"] == "join" {
-        let words = [&token["trust"], &token["region"]].map(|word| word.as_str().unwrap_or_default());
+fn good_for(token: &Shown) -> String {
+    if token.kind == "join" {
+        let words = [&token.trust, &token.region].map(|word| word.as_deref().unwrap_or_default());
         return words.join(" ").trim().to_owned();
     }
-    let scopes = token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let scopes: Vec<&str> = scopes.collect();
-    let is_just = |role: &Role| role.scopes().into_iter().map(Scope::as_str).eq(scopes.iter().copied());
+    let scopes = &token.scopes;
+    let is_just = |role: &Role| role.scopes().into_iter().map(Scope::as_str).eq(scopes.iter().map(String::as_str));
     match Role::ALL.into_iter().filter(|role| *role != Role::Worker).find(is_just) {
         Some(role) => role.as_str().to_owned(),
         None => scopes.join(" "),
@@ -327,10 +354,13 @@ mod tests {
     fn what_is_just_a_role_is_called_so() {
         let token = |scopes: Vec<Scope>| {
             let words: Vec<&str> = scopes.into_iter().map(Scope::as_str).collect();
-            json!({"kind": "api", "scopes": words})
+            decode(&json!({"id": "1", "kind": "api", "scopes": words})).unwrap()
         };
         assert_eq!(good_for(&token(Role::Deploy.scopes())), "deploy");
         assert_eq!(good_for(&token(vec![Scope::JobsRead])), "jobs:read");
-        assert_eq!(good_for(&json!({"kind": "join", "trust": "owned", "region": ""})), "owned");
+        assert_eq!(
+            good_for(&decode(&json!({"id": "1", "kind": "join", "trust": "owned", "region": ""})).unwrap()),
+            "owned"
+        );
     }
 }

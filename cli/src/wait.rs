@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use serde_json::Value;
+use stokehold_client::models::Job;
 use tokio::time::Instant;
 
-use crate::client::{Client, segment};
-use crate::job::Job;
+use crate::client::{Client, decode, segment};
 use crate::{output, progress};
 
 /// Long-poll duration of one request: short for a progress bar, long otherwise.
@@ -26,8 +26,8 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
         // Rounded up: the API takes whole seconds, and 0 does not wait.
         let wait_s = left.as_millis().div_ceil(1_000);
         let job = client.hold(&format!("/v1/jobs/{}?wait_s={wait_s}", segment(id)), left).await?;
-        let seen = Job::decode(&job)?;
-        if seen.has_ended() {
+        let seen: Job = decode(&job)?;
+        if seen.state.has_ended() {
             bar.finish_and_clear();
             return Ok(job);
         }
@@ -40,7 +40,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
 }
 
 fn show(bar: &ProgressBar, job: &Job) {
-    bar.set_prefix(format!("{} {}", job.endpoint(), job.state));
+    bar.set_prefix(format!("{} {}", job.endpoint_version(), job.state));
     if let Some(progress) = &job.progress {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
         bar.set_position((progress.fraction.clamp(0.0, 1.0) * 1_000.0) as u64);

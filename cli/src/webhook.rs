@@ -1,12 +1,13 @@
 //! `stoke webhook`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use reqwest::Method;
 use serde_json::{Value, json};
+use stokehold_client::models::{WebhookDelivery, WebhookDeliveryState, WebhookSecret, WebhookTry};
 
-use crate::client::{Client, pages, segment};
+use crate::client::{Client, decode, pages, segment};
 use crate::{Global, output};
 
 const DELIVERIES: &str = "/v1/webhooks/deliveries";
@@ -63,17 +64,15 @@ pub(crate) async fn run(global: &Global, args: WebhookArgs) -> Result<()> {
         Verb::List(args) => list(global, &client, &args).await,
         Verb::Get { id } => {
             let found = client.get(&format!("{DELIVERIES}/{}", segment(&id))).await?;
-            if global.json { output::json(&found) } else { show(&found) }
+            if global.json { output::json(&found) } else { show(&decode(&found)?) }
         }
         Verb::Replay { id } => {
             let (_, delivery) = client.post(&format!("{DELIVERIES}/{}/replay", segment(&id)), None).await?;
             if global.json {
                 return output::json(&delivery);
             }
-            output::line(format_args!(
-                "{id} is {}; `stoke webhook get {id}` shows its tries",
-                output::cell(&delivery["state"])
-            ))
+            let WebhookDelivery { state, .. } = decode(&delivery)?;
+            output::line(format_args!("{id} is {state}; `stoke webhook get {id}` shows its tries"))
         }
     }
 }
@@ -88,8 +87,9 @@ async fn secret(global: &Global, client: &Client, rotate: bool) -> Result<()> {
     if global.json {
         return output::json(&found);
     }
-    output::line(found["secret"].as_str().context("the API's response has no secret")?)?;
-    if let Some(until) = found["previous_until"].as_str() {
+    let found: WebhookSecret = decode(&found)?;
+    output::line(found.secret)?;
+    if let Some(until) = found.previous_until {
         output::note(output::dim(format_args!(
             "messages are also signed with the previous secret until {until}; update the receivers before then"
         )));
@@ -103,38 +103,38 @@ async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
     if global.json {
         return output::json(&json!({"deliveries": deliveries}));
     }
-    output::print_table(&table(&deliveries), "no deliveries found")
+    output::print_table(&table(&deliveries)?, "no deliveries found")
 }
 
-fn table(deliveries: &[Value]) -> Table {
+fn table(deliveries: &[Value]) -> Result<Table> {
     let mut table =
         output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]);
     for delivery in deliveries {
-        let tries = delivery["tries"].as_array().map_or(&[][..], Vec::as_slice);
+        let delivery: WebhookDelivery = decode(delivery)?;
         table.add_row([
-            Cell::new(output::cell(&delivery["id"])),
-            Cell::new(output::cell(&delivery["event"])),
-            Cell::new(subject(delivery)),
-            output::state_cell(&output::cell(&delivery["state"])),
-            Cell::new(output::ago(&delivery["created_at"])),
-            Cell::new(tries.len()),
-            Cell::new(tries.last().map_or("-".to_owned(), answer)),
-            Cell::new(output::when(&delivery["next_try_at"])),
+            Cell::new(&delivery.id),
+            Cell::new(output::text(delivery.event.as_str())),
+            Cell::new(subject(&delivery)),
+            output::state_cell(delivery.state.as_str()),
+            Cell::new(output::ago(delivery.created_at.as_str())),
+            Cell::new(delivery.tries.len()),
+            Cell::new(delivery.tries.last().map_or("-".to_owned(), answer)),
+            Cell::new(output::when(delivery.next_try_at.as_deref())),
         ]);
     }
-    table
+    Ok(table)
 }
 
-fn subject(delivery: &Value) -> String {
-    output::cell(if delivery["job_id"].is_null() { &delivery["batch_id"] } else { &delivery["job_id"] })
+fn subject(delivery: &WebhookDelivery) -> String {
+    output::text(delivery.job_id.as_deref().or(delivery.batch_id.as_deref()))
 }
 
 /// The status of the receiver's response, or the error.
-fn answer(tried: &Value) -> String {
-    output::cell(if tried["status"].is_null() { &tried["error"] } else { &tried["status"] })
+fn answer(tried: &WebhookTry) -> String {
+    tried.status.map_or_else(|| output::text(tried.error.as_deref()), |status| status.to_string())
 }
 
-fn show(delivery: &Value) -> Result<()> {
+fn show(delivery: &WebhookDelivery) -> Result<()> {
     output::line(facts(delivery).trim_fmt())?;
     let tries = tries(delivery);
     if tries.is_empty() {
@@ -144,31 +144,34 @@ fn show(delivery: &Value) -> Result<()> {
     output::line(tries.trim_fmt())
 }
 
-fn facts(delivery: &Value) -> Table {
-    let mut facts = output::table(["delivery", delivery["id"].as_str().unwrap_or_default()]);
-    let state = output::cell(&delivery["state"]);
-    facts.add_row([Cell::new("state"), output::state_cell(&state)]);
-    facts.add_row(["event", &output::cell(&delivery["event"])]);
+fn facts(delivery: &WebhookDelivery) -> Table {
+    let mut facts = output::table(["delivery", &delivery.id]);
+    facts.add_row([Cell::new("state"), output::state_cell(delivery.state.as_str())]);
+    facts.add_row(["event", &output::text(delivery.event.as_str())]);
     facts.add_row(["subject", &subject(delivery)]);
-    facts.add_row(["url", &output::cell(&delivery["url"])]);
-    facts.add_row(["created", &output::ago(&delivery["created_at"])]);
-    match state.as_str() {
-        "pending" => facts.add_row(["next try", &output::when(&delivery["next_try_at"])]),
-        "exhausted" | "disabled" => facts.add_row(["next try", "none; send it again with `stoke webhook replay`"]),
-        _ => &mut facts,
-    };
+    facts.add_row(["url", &output::text(delivery.url.as_str())]);
+    facts.add_row(["created", &output::ago(delivery.created_at.as_str())]);
+    match delivery.state {
+        WebhookDeliveryState::Pending => {
+            facts.add_row(["next try", &output::when(delivery.next_try_at.as_deref())]);
+        }
+        WebhookDeliveryState::Exhausted | WebhookDeliveryState::Disabled => {
+            facts.add_row(["next try", "none; send it again with `stoke webhook replay`"]);
+        }
+        _ => (),
+    }
     facts
 }
 
-fn tries(delivery: &Value) -> Table {
+fn tries(delivery: &WebhookDelivery) -> Table {
     let mut table = output::table(["try", "at", "status", "took", "error"]);
-    for (n, tried) in delivery["tries"].as_array().into_iter().flatten().enumerate() {
+    for (n, tried) in delivery.tries.iter().enumerate() {
         table.add_row([
             (n + 1).to_string(),
-            output::ago(&tried["at"]),
-            output::cell(&tried["status"]),
-            tried["duration_ms"].as_u64().map_or("-".to_owned(), output::millis),
-            output::cell(&tried["error"]),
+            output::ago(tried.at.as_str()),
+            output::number(tried.status),
+            output::millis(tried.duration_ms),
+            output::text(tried.error.as_deref()),
         ]);
     }
     table
@@ -176,6 +179,7 @@ fn tries(delivery: &Value) -> Table {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::stub::parse;
 
@@ -203,16 +207,16 @@ mod tests {
 
     #[test]
     fn a_delivery_shows_its_tries() {
-        let shown = tries(&sample()).trim_fmt();
+        let shown = tries(&decode(&sample()).unwrap()).trim_fmt();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["1", "-", "503", "12", "ms", "-"]);
         assert_eq!(rows[2], ["2", "-", "-", "1.5", "s", "connection", "refused"]);
-        assert!(facts(&sample()).trim_fmt().contains("stoke webhook replay"));
+        assert!(facts(&decode(&sample()).unwrap()).trim_fmt().contains("stoke webhook replay"));
     }
 
     #[test]
     fn a_list_shows_the_last_answer() {
-        let shown = table(&[sample()]).trim_fmt();
+        let shown = table(&[sample()]).unwrap().trim_fmt();
         assert!(shown.contains("batch_1") && shown.contains("connection refused"), "{shown}");
     }
 }

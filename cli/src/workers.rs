@@ -3,9 +3,9 @@
 use anyhow::Result;
 use clap::Args;
 use comfy_table::Cell;
-use serde_json::Value;
+use stokehold_client::models::{Gpu, GpuHealth, Worker, WorkerList};
 
-use crate::client::Client;
+use crate::client::{Client, decode};
 use crate::{Global, output};
 
 /// List workers with their running jobs, loaded models and GPUs
@@ -20,46 +20,52 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
     }
     let mut table =
         output::table(["worker", "state", "trust", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"]);
-    for worker in found["workers"].as_array().into_iter().flatten() {
-        let loaded: Vec<String> = worker["loaded"].as_array().into_iter().flatten().map(output::cell).collect();
+    for worker in decode::<WorkerList>(&found)?.workers {
+        let loaded: Vec<String> = worker.loaded.iter().map(|model| output::text(model.as_str())).collect();
         table.add_row([
-            Cell::new(output::cell(&worker["name"])),
-            output::state_cell(worker["state"].as_str().unwrap_or_default()),
-            Cell::new(whose(worker)),
-            Cell::new(worker["sandbox"].as_str().unwrap_or("-")),
-            Cell::new(format!("{}/{}", output::cell(&worker["running"]), output::cell(&worker["slots"]))),
+            Cell::new(output::text(worker.name.as_str())),
+            output::state_cell(worker.state.as_str()),
+            Cell::new(whose(&worker)),
+            Cell::new(worker.sandbox.as_deref().unwrap_or("-")),
+            Cell::new(format!("{}/{}", worker.running, worker.slots)),
             Cell::new(if loaded.is_empty() { "-".to_owned() } else { loaded.join(" ") }),
-            Cell::new(gpus(&worker["gpus"])),
-            Cell::new(output::ago(&worker["joined_at"])),
-            Cell::new(output::ago(&worker["seen_at"])),
-            Cell::new(output::cell(&worker["id"])),
+            Cell::new(gpus(&worker.gpus)),
+            Cell::new(output::ago(worker.joined_at.as_str())),
+            Cell::new(output::ago(worker.seen_at.as_str())),
+            Cell::new(&worker.id),
         ]);
     }
     output::print_table(&table, "no workers; start one with `stoke worker`")
 }
 
 /// Trust level and, if known, region of a worker.
-fn whose(worker: &Value) -> String {
-    let words = [worker["trust"].as_str(), worker["region"].as_str()];
-    words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+fn whose(worker: &Worker) -> String {
+    let words = [worker.trust.as_str(), &worker.region];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// One line per GPU: name, memory in use, temperature and, if it takes no work, the reason.
-fn gpus(cards: &Value) -> String {
-    let line = |card: &Value| {
-        let gib = |member: &str| card[member].as_u64().map(|mib| mib as f64 / 1024.0);
-        let used = gib("vram_used_mib").map_or(String::new(), |used| format!("{used:.1}/"));
-        let mut line = format!("{} {used}{:.1} GiB", output::cell(&card["name"]), gib("vram_mib").unwrap_or_default());
-        if let Some(degrees) = card["temperature_c"].as_u64() {
+fn gpus(gpus: &[Gpu]) -> String {
+    let line = |gpu: &Gpu| {
+        let gib = |mib: u64| mib as f64 / 1024.0;
+        let used = gpu.vram_used_mib.map_or(String::new(), |used| format!("{:.1}/", gib(used)));
+        let mut line = format!("{} {used}{:.1} GiB", output::text(gpu.name.as_str()), gib(gpu.vram_mib));
+        if let Some(degrees) = gpu.temperature_c {
             line.push_str(&format!(" {degrees} °C"));
         }
-        match (card["health"].as_str(), card["why"].as_str()) {
-            (Some("well") | None, _) => {}
-            (Some(health), None) => line.push_str(&format!(" {health}")),
-            (Some(health), Some(why)) => line.push_str(&format!(" {health}: {why}")),
+        if let Some(health) = health(gpu) {
+            line.push_str(&match &gpu.why {
+                None => format!(" {health}"),
+                Some(why) => format!(" {health}: {why}"),
+            });
         }
         line
     };
-    let lines: Vec<String> = cards.as_array().into_iter().flatten().map(line).collect();
+    let lines: Vec<String> = gpus.iter().map(line).collect();
     if lines.is_empty() { "CPU only".to_owned() } else { lines.join("\n") }
+}
+
+/// The health of a GPU that takes no work, or less than it could.
+pub(crate) fn health(gpu: &Gpu) -> Option<&str> {
+    Some(gpu.health.as_str()).filter(|health| gpu.health != GpuHealth::Well && !health.is_empty())
 }

@@ -1,28 +1,18 @@
 //! Estimated cost of a file of lines before it is submitted.
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use stokehold_client::models::{BatchEstimate, Estimate, EstimateRequest, EstimateUnknown};
 
-use crate::client::Client;
+use crate::client::{Client, decode};
 use crate::upload::lines::Lines;
 use crate::{Global, money, output};
 
-/// The API's cost estimate.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(super) struct Estimate {
-    pub(super) usd_micros: u64,
-    pub(super) low_usd_micros: u64,
-    pub(super) high_usd_micros: u64,
-}
-
-impl Estimate {
-    /// The estimate and its range, as text.
-    pub(super) fn words(&self) -> String {
-        let range = [self.low_usd_micros, self.high_usd_micros].map(money::dollars);
-        let [low, high] = range.map(|text| text.trim_start_matches('$').to_owned());
-        format!("about {} ({low} to {high})", money::dollars(self.usd_micros))
-    }
+/// An estimate and its range, as text.
+pub(super) fn words(estimate: &Estimate) -> String {
+    let range = [estimate.low_usd_micros, estimate.high_usd_micros].map(money::dollars);
+    let [low, high] = range.map(|text| text.trim_start_matches('$').to_owned());
+    format!("about {} ({low} to {high})", money::dollars(estimate.usd_micros))
 }
 
 /// Implements `--estimate`: prints the estimate, or fails if there is none.
@@ -34,7 +24,7 @@ pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>
     if global.json {
         return output::json(&told);
     }
-    match said(&told) {
+    match said(&decode(&told)?) {
         Ok(said) => output::line(said),
         Err(why) => bail!(why),
     }
@@ -44,26 +34,27 @@ pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>
 pub(super) async fn say(client: &Client, endpoint: Option<&str>, lines: &Lines) {
     let (Some(endpoint), Ok(Some(count))) = (endpoint, lines.count().await) else { return };
     if let Ok(told) = ask(client, endpoint, count).await
-        && let Ok(said) = said(&told)
+        && let Ok(Ok(said)) = decode(&told).map(|told| said(&told))
     {
         output::note(said);
     }
 }
 
 async fn ask(client: &Client, endpoint: &str, count: u64) -> Result<Value> {
-    let body = json!({"endpoint": endpoint, "line_count": count});
-    Ok(client.post("/v1/batches/estimate", Some(&body)).await?.1)
+    let request = EstimateRequest { endpoint: Some(endpoint.to_owned()), line_count: Some(count), lines: None };
+    Ok(client.post("/v1/batches/estimate", Some(&serde_json::to_value(request)?)).await?.1)
 }
 
-fn said(told: &Value) -> Result<String, String> {
-    let lines = output::count(told["lines"].as_u64().unwrap_or_default());
-    if let Ok(estimate) = Estimate::deserialize(&told["estimate"]) {
-        let jobs = output::count(told["estimate"]["basis_jobs"].as_u64().unwrap_or_default());
-        return Ok(format!("{} for {lines} lines, based on {jobs} jobs of the last week", estimate.words()));
+fn said(told: &BatchEstimate) -> Result<String, String> {
+    if let Some(estimate) = &told.estimate {
+        let (lines, jobs) = (output::count(told.lines), output::count(estimate.basis_jobs));
+        return Ok(format!("{} for {lines} lines, based on {jobs} jobs of the last week", words(estimate)));
     }
-    Err(match told["estimate_unknown"].as_str() {
-        Some("no_price") => "cannot estimate the cost: the workers that ran this endpoint have no price".to_owned(),
-        Some("mixed") => "cannot estimate the cost: the lines are for several endpoints".to_owned(),
+    Err(match told.estimate_unknown {
+        Some(EstimateUnknown::NoPrice) => {
+            "cannot estimate the cost: the workers that ran this endpoint have no price".to_owned()
+        }
+        Some(EstimateUnknown::Mixed) => "cannot estimate the cost: the lines are for several endpoints".to_owned(),
         _ => "cannot estimate the cost: no job of this endpoint ended in the last week".to_owned(),
     })
 }
@@ -73,6 +64,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use axum::routing::post;
     use axum::{Json, Router};
+    use serde_json::json;
 
     use super::*;
     use crate::stub;
@@ -85,11 +77,11 @@ mod tests {
     #[test]
     fn an_estimate_is_said_with_its_range() {
         assert_eq!(
-            said(&told()).unwrap(),
+            said(&decode(&told()).unwrap()).unwrap(),
             "about $3.20 (2.90 to 3.70) for 12,000 lines, based on 5,000 jobs of the last week"
         );
         let none = json!({"lines": 5, "estimate": null, "estimate_unknown": "no_price"});
-        assert!(said(&none).unwrap_err().contains("no price"));
+        assert!(said(&decode(&none).unwrap()).unwrap_err().contains("no price"));
     }
 
     #[tokio::test]

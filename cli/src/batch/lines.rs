@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use futures::StreamExt;
 use serde_json::json;
+use stokehold_client::models::Batch;
 use tokio::io::AsyncWriteExt;
 
-use super::model::Batch;
-use crate::client::{Client, may_pass, retry, segment};
+use crate::client::{Client, decode, may_pass, retry, segment};
 use crate::{Global, job, output, progress};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl Kind {
 }
 
 pub(super) async fn run(global: &Global, client: &Client, kind: Kind, id: &str, to: Option<&Path>) -> Result<()> {
-    let batch = Batch::decode(&client.get(&format!("/v1/batches/{}", segment(id))).await?)?;
+    let batch: Batch = decode(&client.get(&format!("/v1/batches/{}", segment(id))).await?)?;
     let lines = match to {
         Some(path) => save(client, kind, id, path).await?,
         None => print(client, kind, id).await?,
@@ -39,7 +39,7 @@ pub(super) async fn run(global: &Global, client: &Client, kind: Kind, id: &str, 
     } else if to.is_some() {
         said(kind, lines, to);
     }
-    if !batch.has_ended() {
+    if !batch.state.has_ended() {
         output::note(output::dim(format_args!("the batch is {}; more lines will follow", batch.state)));
     }
     Ok(())

@@ -4,10 +4,11 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
+use stokehold_client::models::{Batch, OnInvalid};
 use stokehold_queue::now_ms;
 
-use super::model::Batch;
-use crate::client::{Client, pages, segment};
+use super::model;
+use crate::client::{Client, decode, pages, segment};
 use crate::{Global, output};
 
 #[derive(Args)]
@@ -33,13 +34,13 @@ fn table(batches: &[Value]) -> Result<Table> {
     let mut table =
         output::table(["batch", "endpoint", "state", "created", "lines", "succeeded", "failed", "expired", "open"]);
     for batch in batches {
-        let batch = Batch::decode(batch)?;
+        let batch: Batch = decode(batch)?;
         let counts = batch.counts;
         let mut row = vec![
             Cell::new(&batch.id),
             Cell::new(batch.endpoint.as_deref().unwrap_or("-")),
-            output::state_cell(&batch.state),
-            Cell::new(output::ago(&batch.created_at)),
+            output::state_cell(batch.state.as_str()),
+            Cell::new(output::ago(batch.created_at.as_str())),
         ];
         let numbers = [counts.total, counts.succeeded, counts.failed, counts.expired, counts.open];
         row.extend(numbers.map(|number| Cell::new(output::count(number))));
@@ -53,7 +54,7 @@ pub(super) async fn get(global: &Global, client: &Client, id: &str) -> Result<()
     if global.json {
         return output::json(&found);
     }
-    show(&Batch::decode(&found)?)
+    show(&decode(&found)?)
 }
 
 /// Prints the id of a new batch and the next steps.
@@ -61,7 +62,7 @@ pub(super) fn accepted(global: &Global, accepted: &Value) -> Result<()> {
     if global.json {
         return output::json(accepted);
     }
-    let batch = Batch::decode(accepted)?;
+    let batch: Batch = decode(accepted)?;
     output::line(&batch.id)?;
     output::note(output::dim(format_args!(
         "{}; `stoke batch watch {id}` shows its progress, `stoke batch results {id} -o FILE` saves the results",
@@ -73,13 +74,13 @@ pub(super) fn accepted(global: &Global, accepted: &Value) -> Result<()> {
 
 /// Prints a batch that has ended. Fails if it did not complete or has failed lines.
 pub(super) fn show_ended(ended: &Value, json: bool) -> Result<()> {
-    let batch = Batch::decode(ended)?;
+    let batch: Batch = decode(ended)?;
     if json {
         output::json(ended)?;
-    } else if batch.succeeded().is_ok() {
-        output::line(format_args!("batch {} is {}: {}", batch.id, batch.state, batch.counts))?;
+    } else if model::succeeded(&batch).is_ok() {
+        output::line(format_args!("batch {} is {}: {}", batch.id, batch.state, model::counts(batch.counts)))?;
     }
-    batch.succeeded()
+    model::succeeded(&batch)
 }
 
 fn show(batch: &Batch) -> Result<()> {
@@ -94,25 +95,25 @@ fn show(batch: &Batch) -> Result<()> {
 fn facts(batch: &Batch) -> Table {
     let counts = batch.counts;
     let mut facts = output::table(["batch", &batch.id]);
-    facts.add_row([Cell::new("state"), output::state_cell(&batch.state)]);
+    facts.add_row([Cell::new("state"), output::state_cell(batch.state.as_str())]);
     facts.add_row(["endpoint", batch.endpoint.as_deref().unwrap_or("set by each line")]);
-    facts.add_row(["priority", &output::cell(&batch.priority)]);
-    facts.add_row(["created", &output::ago(&batch.created_at)]);
-    if batch.has_ended() {
-        facts.add_row(["ended", &output::ago(&batch.ended_at)]);
+    facts.add_row(["priority", &output::text(batch.priority.as_str())]);
+    facts.add_row(["created", &output::ago(batch.created_at.as_str())]);
+    if batch.state.has_ended() {
+        facts.add_row(["ended", &output::ago(batch.ended_at.as_deref())]);
     } else {
-        if !batch.deadline_at.is_null() {
-            facts.add_row(["deadline", &output::when(&batch.deadline_at)]);
+        if let Some(deadline_at) = batch.deadline_at.as_deref() {
+            facts.add_row(["deadline", &output::when(deadline_at)]);
         }
-        if let Some(pace) = batch.pace(now_ms()) {
+        if let Some(pace) = model::pace(batch, now_ms()) {
             facts.add_row(["pace", &pace]);
         }
     }
     if batch.spent_usd_micros > 0 || batch.budget_usd_micros.is_some() || batch.estimate.is_some() {
-        facts.add_row(["cost", &batch.cost()]);
+        facts.add_row(["cost", &model::cost(batch)]);
     }
     if let Some(reason) = &batch.stop_reason {
-        facts.add_row(["stopped by", reason]);
+        facts.add_row(["stopped by", reason.as_str()]);
     }
     if let Some(retry_of) = &batch.retry_of {
         facts.add_row(["retry of", retry_of]);
@@ -130,7 +131,7 @@ fn facts(batch: &Batch) -> Table {
         facts.add_row([format!("  {name}"), output::count(number)]);
     }
     if counts.invalid > 0 {
-        let does = if batch.on_invalid == "skip" { "skipped" } else { "the batch fails" };
+        let does = if batch.on_invalid == OnInvalid::Skip { "skipped" } else { "the batch fails" };
         facts.add_row(["  invalid", &format!("{} ({does})", output::count(counts.invalid))]);
     }
     facts
@@ -139,7 +140,7 @@ fn facts(batch: &Batch) -> Table {
 fn invalid(batch: &Batch) -> Table {
     let mut table = output::table(["line", "error"]);
     for error in &batch.errors {
-        table.add_row([error.line.map_or("-".to_owned(), |line| line.to_string()), error.message.clone()]);
+        table.add_row([error.line.to_string(), error.message.clone()]);
     }
     table
 }
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_batch_shows_its_counts_and_invalid_lines() {
-        let batch = Batch::decode(&sample()).unwrap();
+        let batch = decode(&sample()).unwrap();
         let shown = format!("{}\n{}", facts(&batch).trim_fmt(), invalid(&batch).trim_fmt());
         let mut costly = sample();
         costly["estimate"] =
@@ -182,7 +183,7 @@ mod tests {
         ] {
             costly[name] = value;
         }
-        let told = facts(&Batch::decode(&costly).unwrap()).trim_fmt();
+        let told = facts(&decode(&costly).unwrap()).trim_fmt();
         let cost = "$2.60 of $2.50, reached; estimated at about $3.20 (2.90 to 3.70), actual cost -3.1 %";
         assert!(told.contains(cost) && told.contains("stopped by"), "{told}");
         for part in ["batch_0", "2.0/s", "1,234", "1 (skipped)", "9     input is missing"] {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use serde_json::Value;
+use stokehold_client::models::Batch;
 use stokehold_queue::now_ms;
 use tokio::time::Instant;
 
-use super::model::Batch;
-use crate::client::{Client, may_pass, segment};
+use super::model;
+use crate::client::{Client, decode, may_pass, segment};
 use crate::{output, progress};
 
 /// Long-poll duration of one request: short for a progress bar, longer for plain lines.
@@ -46,9 +47,9 @@ pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
             }
         };
         gone_since = None;
-        let seen = Batch::decode(&batch)?;
+        let seen: Batch = decode(&batch)?;
         view.show(&seen);
-        if seen.has_ended() {
+        if seen.state.has_ended() {
             view.finish();
             return Ok(batch);
         }
@@ -77,7 +78,7 @@ impl View {
     fn show(&self, batch: &Batch) {
         match self {
             Self::Bar(bar) => draw(bar, batch, now_ms()),
-            Self::Lines(_) => self.print(&batch.progress(now_ms())),
+            Self::Lines(_) => self.print(&model::progress(batch, now_ms())),
         }
     }
 
@@ -110,9 +111,9 @@ fn draw(bar: &ProgressBar, batch: &Batch, now_ms: u64) {
     // The length grows while lines are being validated.
     bar.set_length(batch.counts.accepted);
     bar.set_position(batch.counts.done());
-    bar.set_prefix(batch.state.clone());
-    let pace = batch.pace(now_ms).map_or(String::new(), |pace| format!("; {pace}"));
-    bar.set_message(format!("{}{pace}", batch.counts));
+    bar.set_prefix(batch.state.to_string());
+    let pace = model::pace(batch, now_ms).map_or(String::new(), |pace| format!("; {pace}"));
+    bar.set_message(format!("{}{pace}", model::counts(batch.counts)));
 }
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
     fn the_bar_counts_lines() {
         let bar = ProgressBar::hidden();
         let counts = json!({"total": 10, "accepted": 10, "succeeded": 3, "failed": 1, "open": 6});
-        draw(&bar, &Batch::decode(&json!({"id": "b", "state": "running", "counts": counts})).unwrap(), 0);
+        draw(&bar, &decode(&json!({"id": "b", "state": "running", "counts": counts})).unwrap(), 0);
         assert_eq!((bar.position(), bar.length(), bar.prefix()), (4, Some(10), "running".to_owned()));
         assert_eq!(bar.message(), "3 succeeded, 1 failed, 6 open");
     }

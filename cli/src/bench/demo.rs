@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use stokehold_client::models::Job;
 
 use super::load::{Load, LoadArgs};
 use super::requests::Requests;
-use crate::client::{Client, connect_to};
+use crate::client::{Client, connect_to, decode};
 use crate::deploy::Builder;
-use crate::job::Job;
 use crate::signals::StopSignals;
 use crate::{Global, demo, logging, output, wait};
 
@@ -55,8 +55,8 @@ async fn prepare(client: &Client, folder: &Path) -> Result<Requests> {
     let requests = Requests::from_lines(MIX, "echo")?;
     for endpoint in requests.endpoints() {
         let (_, accepted) = client.post("/v1/jobs", requests.first_of(endpoint)).await?;
-        let id = Job::decode(&accepted)?.id;
-        Job::decode(&wait::until_ended(client, &id, None).await?)?.succeeded()?;
+        let id = decode::<Job>(&accepted)?.id;
+        decode::<Job>(&wait::until_ended(client, &id, None).await?)?.succeeded()?;
     }
     Ok(requests)
 }

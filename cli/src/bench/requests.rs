@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use stokehold_client::models::SubmitRequest;
 
 use crate::submit::{input, options};
 
@@ -14,9 +15,9 @@ pub(super) struct Requests(Vec<Value>);
 impl Requests {
     /// The same job every time; `given` is an input in the format of `stoke submit --input`.
     pub(super) fn same(endpoint: &str, given: Option<&str>) -> Result<Self> {
-        let mut body = options::endpoint(endpoint)?;
-        body.insert("input".to_owned(), input::read(given)?);
-        Ok(Self(vec![body.into()]))
+        let (endpoint, version) = options::endpoint(endpoint)?;
+        let request = SubmitRequest { endpoint, version, input: input::read(given)?, ..SubmitRequest::default() };
+        Ok(Self(vec![serde_json::to_value(request)?]))
     }
 
     /// One job per line of a file; lines that name no endpoint use `endpoint`.
@@ -27,7 +28,7 @@ impl Requests {
 
     /// Like [`Self::from_file`], from the text of the file.
     pub(super) fn from_lines(text: &str, endpoint: &str) -> Result<Self> {
-        let default = options::endpoint(endpoint)?;
+        let (name, version) = options::endpoint(endpoint)?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let bodies = lines.map(|(at, line)| {
             let mut body: Value =
@@ -35,7 +36,8 @@ impl Requests {
             let members = body.as_object_mut().filter(|members| members.contains_key("input"));
             let members = members.with_context(|| format!("line {} is not an object with \"input\"", at + 1))?;
             if !members.contains_key("endpoint") {
-                members.extend(default.clone());
+                members.insert("endpoint".to_owned(), name.as_str().into());
+                members.extend(version.map(|version| ("version".to_owned(), version.into())));
             }
             Ok(body)
         });

@@ -6,9 +6,10 @@ use anyhow::Result;
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use stokehold_client::models::{DeletedVersions, VersionList};
 
 use super::traffic;
-use crate::client::{Call, Client, segment};
+use crate::client::{Call, Client, decode, segment};
 use crate::{Global, output};
 
 /// Delete an endpoint with all its versions, or one version
@@ -50,19 +51,22 @@ pub(super) async fn run(global: &Global, client: &Client, args: &DeleteArgs) -> 
     }
     match version {
         Some(_) => output::line(format!("deleted {}", args.name)),
-        None => output::line(format!("deleted {} with {} versions", args.name, output::cell(&done["deleted"]))),
+        None => {
+            let DeletedVersions { deleted } = decode(&done)?;
+            output::line(format!("deleted {} with {deleted} versions", args.name))
+        }
     }
 }
 
 pub(super) async fn prune(global: &Global, client: &Client, args: &PruneArgs) -> Result<()> {
     let traffic = traffic::of(client, &args.name).await?;
     let path = format!("/v1/endpoints/{}/versions", segment(&args.name));
-    let found = client.get(&path).await?;
-    let has_use = |version: &u64| {
+    let VersionList { versions } = decode(&client.get(&path).await?)?;
+    let has_use = |version: &u32| {
         traffic.previous == Some(*version) || traffic.versions.iter().any(|part| part.version == *version)
     };
-    let numbers = found["versions"].as_array().into_iter().flatten().filter_map(|version| version["version"].as_u64());
-    let old: Vec<u64> = numbers.filter(|version| !has_use(version)).skip(args.keep).collect();
+    let numbers = versions.iter().map(|version| version.version);
+    let old: Vec<u32> = numbers.filter(|version| !has_use(version)).skip(args.keep).collect();
     let (mut deleted, mut kept) = (Vec::new(), Vec::new());
     for version in old {
         match delete(client, &args.name, Some(&version.to_string()), false).await {

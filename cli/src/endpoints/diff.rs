@@ -19,9 +19,9 @@ pub(super) struct DiffArgs {
     /// Endpoint name
     name: String,
     /// Older version [default: the one before NEW]
-    old: Option<u64>,
+    old: Option<u32>,
     /// Newer version [default: the current one]
-    new: Option<u64>,
+    new: Option<u32>,
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Result<()> {
@@ -31,7 +31,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Re
     let new = args.new.unwrap_or(current);
     let old = args.old.unwrap_or(new.saturating_sub(1));
     ensure!(old > 0, "{}@1 is the first version; there is no earlier one to compare with", args.name);
-    let version = |number: u64| {
+    let version = |number: u32| {
         let found = versions.iter().find(|version| version["version"] == number).and_then(Value::as_object);
         found.with_context(|| format!("{} has no version {number}", args.name))
     };

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use reqwest::Method;
+use stokehold_client::models::{ForgottenNeeds, Needs};
 
-use crate::client::{Call, Client, segment};
+use crate::client::{Call, Client, decode, segment};
 use crate::{Global, output};
 
 /// Show the measured GPU memory of an endpoint's versions
@@ -33,11 +34,11 @@ pub(super) async fn show(global: &Global, client: &Client, args: &NeedsArgs) -> 
         return output::json(&found);
     }
     let mut table = output::table(["endpoint", "GPU", "MiB"]);
-    for need in found["needs"].as_array().into_iter().flatten() {
+    for need in decode::<Needs>(&found)?.needs {
         table.add_row([
-            format!("{}@{}", args.name, output::cell(&need["version"])),
-            need["gpu"].as_str().unwrap_or("any (minimum)").to_owned(),
-            output::cell(&need["need_mib"]),
+            format!("{}@{}", args.name, need.version),
+            need.gpu.unwrap_or_else(|| "any (minimum)".to_owned()),
+            need.need_mib.to_string(),
         ]);
     }
     output::print_table(&table, "nothing measured yet: the declared `vram_gib` applies")
@@ -50,7 +51,8 @@ pub(super) async fn forget(global: &Global, client: &Client, args: &ForgetArgs) 
     if global.json {
         return output::json(&done);
     }
-    output::line(format!("forgot {} measurements of {}", output::cell(&done["forgotten"]), args.name))
+    let ForgottenNeeds { forgotten } = decode(&done)?;
+    output::line(format_args!("forgot {forgotten} measurements of {}", args.name))
 }
 
 fn path(name: &str) -> String {

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
+use stokehold_client::models::{Traffic, TrafficPart, TrafficRequest};
 
-use crate::client::{Call, Client, segment};
+use crate::client::{Call, Client, decode, segment};
 use crate::{Global, output};
 
 /// Show or change the percentage of new jobs that each version gets
@@ -36,35 +36,18 @@ pub(super) struct RollbackArgs {
     name: String,
 }
 
-/// The split of new jobs between versions.
-#[derive(Deserialize)]
-pub(crate) struct Traffic {
-    /// The versions that get new jobs, the current one first.
-    pub(crate) versions: Vec<Part>,
-    /// The previously current version.
-    pub(crate) previous: Option<u64>,
-}
-
-/// A version's percentage of new jobs.
-#[derive(Deserialize)]
-pub(crate) struct Part {
-    pub(crate) version: u64,
-    pub(crate) percent: u32,
-}
-
-impl Traffic {
-    /// The version that should get the new jobs of `version`: the current version if `version` is a canary, the
-    /// previous one if it is current. `None` if there is no such version, or if `version` gets no jobs.
-    pub(crate) fn without(&self, version: u64) -> Option<u64> {
-        let current = self.versions.first()?.version;
-        self.versions.iter().any(|part| part.version == version).then_some(())?;
-        if version == current { self.previous } else { Some(current) }
-    }
+/// The version that should get the new jobs of `version`: the current version if `version` is a canary, the previous one
+/// if it is current. `None` if there is no such version, or if `version` gets no jobs.
+pub(crate) fn without(traffic: &Traffic, version: u32) -> Option<u32> {
+    // The current version is the first.
+    let current = traffic.versions.first()?.version;
+    traffic.versions.iter().any(|part| part.version == version).then_some(())?;
+    if version == current { traffic.previous } else { Some(current) }
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) -> Result<()> {
     let shown = match args.version {
-        Some(version) => set(client, &args.name, version.into(), args.percent).await?,
+        Some(version) => set(client, &args.name, version, args.percent).await?,
         None => client.get(&path(&args.name)).await?,
     };
     show(global, &shown)
@@ -74,7 +57,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) ->
 pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackArgs) -> Result<()> {
     let (name, traffic) = (&args.name, of(client, &args.name).await?);
     let tried = traffic.versions.last().with_context(|| format!("{name} gets no jobs"))?.version;
-    let Some(target) = traffic.without(tried) else {
+    let Some(target) = without(&traffic, tried) else {
         bail!(
             "no version was current before {name}@{tried}; list the versions with `stoke endpoints {name}` \
              and choose one with `stoke endpoints traffic {name} N`"
@@ -85,12 +68,12 @@ pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackA
 
 /// Fetches the split of an endpoint.
 pub(crate) async fn of(client: &Client, name: &str) -> Result<Traffic> {
-    serde_json::from_value(client.get(&path(name)).await?).context("the API's response has no traffic")
+    decode(&client.get(&path(name)).await?)
 }
 
 /// Gives a version a percentage of new jobs. Returns the new split.
-pub(crate) async fn set(client: &Client, name: &str, version: u64, percent: u32) -> Result<Value> {
-    let body = json!({"version": version, "percent": percent});
+pub(crate) async fn set(client: &Client, name: &str, version: u32, percent: u32) -> Result<Value> {
+    let body = serde_json::to_value(TrafficRequest { version, percent: Some(percent) })?;
     let call = Call { method: Method::PUT, path: &path(name), body: Some(&body), headers: &[], hold: Duration::ZERO };
     Ok(client.call(&call).await?.1)
 }
@@ -99,9 +82,14 @@ fn show(global: &Global, traffic: &Value) -> Result<()> {
     if global.json {
         return output::json(traffic);
     }
-    for part in traffic["versions"].as_array().into_iter().flatten() {
-        let (version, percent) = (output::cell(&part["version"]), output::cell(&part["percent"]));
-        output::line(format_args!("{}@{version}  {percent} % of new jobs", output::cell(&traffic["name"])))?;
+    let traffic: Traffic = decode(traffic)?;
+    lines(&output::text(traffic.name.as_str()), &traffic)
+}
+
+/// Prints the split: one line per version that gets new jobs.
+pub(crate) fn lines(name: &str, traffic: &Traffic) -> Result<()> {
+    for TrafficPart { version, percent } in &traffic.versions {
+        output::line(format_args!("{name}@{version}  {percent} % of new jobs"))?;
     }
     Ok(())
 }
@@ -125,8 +113,9 @@ mod tests {
             (&[7], Some(5), 8, None),
             (&[], None, 1, None),
         ] {
-            let versions = has.iter().map(|version| Part { version: *version, percent: 50 }).collect();
-            assert_eq!(Traffic { versions, previous }.without(version), expected, "{version} of {has:?}");
+            let versions = has.iter().map(|version| TrafficPart { version: *version, percent: 50 }).collect();
+            let traffic = Traffic { versions, previous, ..Traffic::default() };
+            assert_eq!(without(&traffic, version), expected, "{version} of {has:?}");
         }
     }
 }

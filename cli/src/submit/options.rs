@@ -1,100 +1,47 @@
-//! Job options that `stoke submit` and `stoke schedule create` share.
+//! Short forms of the flags of a job, e.g. `KEY=VALUE` and `NAME@VERSION`.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
-use serde_json::{Map, Value, json};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::{Value, json};
+use stokehold_client::Word;
 
-#[derive(Args, Debug, Default)]
-pub(crate) struct JobOptions {
-    /// Priority of the job [default: the endpoint's]
-    #[arg(long, value_enum)]
-    priority: Option<Priority>,
-    /// Time limit of one attempt in seconds [default: the endpoint's]
-    #[arg(long, value_name = "SECONDS")]
-    timeout_s: Option<u64>,
-    /// Maximum attempts [default: the endpoint's]
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
-    /// Time limit of the whole job in seconds, including retries; then it becomes `expired`
-    #[arg(long, value_name = "SECONDS")]
-    deadline_s: Option<u64>,
-    /// Time limit of waiting for the first attempt in seconds; then it becomes `expired`
-    #[arg(long, value_name = "SECONDS")]
-    queue_timeout_s: Option<u64>,
-    /// Seconds that the ended job stays in queue memory before it moves to history
-    #[arg(long, value_name = "SECONDS")]
-    retention_s: Option<u64>,
-    /// Run at most MAX jobs with this key at the same time [default MAX: 1]
-    #[arg(long, value_name = "KEY[:MAX]")]
-    concurrency_key: Option<String>,
-    /// https URL to notify when the job ends
-    #[arg(long, value_name = "URL")]
-    webhook: Option<String>,
-    /// Event to send to the webhook; may be repeated [default: job.completed]
-    #[arg(long, value_name = "EVENT", requires = "webhook",
-        value_parser = ["job.started", "job.output", "job.progress", "job.completed"])]
-    webhook_event: Vec<String>,
-    /// Label of the job; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    metadata: Vec<String>,
+/// Parses a word of the API. The help lists the words.
+pub(crate) fn words<T: Word>() -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(T::WORDS).map(T::from)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub(crate) enum Priority {
-    Interactive,
-    Standard,
-    Batch,
+/// A list as a request member: none if the flag is not given.
+pub(super) fn list(given: &[String]) -> Option<Vec<String>> {
+    Some(given.to_vec()).filter(|list| !list.is_empty())
 }
 
-impl Priority {
-    /// The API's name of the priority.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Interactive => "interactive",
-            Self::Standard => "standard",
-            Self::Batch => "batch",
-        }
-    }
-}
-
-impl JobOptions {
-    /// The given options as request members.
-    pub(crate) fn members(&self) -> Result<Map<String, Value>> {
-        let (key, max) = match self.concurrency_key.as_deref().map(concurrency) {
-            Some(parsed) => parsed.map(|(key, max)| (Some(key), max))?,
-            None => (None, None),
-        };
-        let events = Some(&self.webhook_event).filter(|events| !events.is_empty());
-        let labels = if self.metadata.is_empty() { None } else { Some(metadata(&self.metadata)?) };
-        let given = [
-            ("priority", self.priority.map(|priority| priority.word().into())),
-            ("timeout_s", self.timeout_s.map(Value::from)),
-            ("max_attempts", self.max_attempts.map(Value::from)),
-            ("deadline_s", self.deadline_s.map(Value::from)),
-            ("queue_timeout_s", self.queue_timeout_s.map(Value::from)),
-            ("retention_s", self.retention_s.map(Value::from)),
-            ("concurrency_key", key.map(Value::from)),
-            ("concurrency_max", max.map(Value::from)),
-            ("webhook", self.webhook.clone().map(Value::from)),
-            ("webhook_events", events.map(|events| json!(events))),
-            ("metadata", labels.map(Value::from)),
-        ];
-        Ok(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
-    }
+/// Parses labels, each KEY=VALUE: none if the flag is not given.
+pub(crate) fn labels(pairs: &[String]) -> Result<Option<BTreeMap<String, String>>> {
+    let labels: Result<BTreeMap<String, String>> =
+        pairs.iter().map(|pair| pair_of(pair).map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
+    Ok(Some(labels?).filter(|labels| !labels.is_empty()))
 }
 
 /// Parses `KEY` or `KEY:MAX`. A key may contain colons: only a number after the last one is a MAX.
-fn concurrency(text: &str) -> Result<(&str, Option<u32>)> {
+pub(super) fn concurrency(text: Option<&str>) -> Result<(Option<String>, Option<u32>)> {
+    let Some(text) = text else { return Ok((None, None)) };
     let (key, max) = match text.rsplit_once(':').map(|(key, max)| (key, max.parse::<u32>())) {
         Some((key, Ok(max))) => (key, Some(max)),
         _ => (text, None),
     };
     ensure!(!key.is_empty() && max != Some(0), "{text:?} is not KEY[:MAX]; use e.g. user-7 or user-7:3");
-    Ok((key, max))
+    Ok((Some(key.to_owned()), max))
 }
 
-/// Parses `ID` or `ID:completion` to an item of `depends_on`.
-pub(crate) fn dependency(text: &str) -> Result<Value> {
+/// Parses dependencies, each `ID` or `ID:completion`: none if the flag is not given.
+pub(super) fn dependencies(given: &[String]) -> Result<Option<Vec<Value>>> {
+    let jobs: Result<Vec<Value>> = given.iter().map(|job| dependency(job)).collect();
+    Ok(Some(jobs?).filter(|jobs| !jobs.is_empty()))
+}
+
+fn dependency(text: &str) -> Result<Value> {
     let (job, on) = text.split_once(':').unwrap_or((text, "success"));
     ensure!(
         !job.is_empty() && matches!(on, "success" | "completion"),
@@ -104,25 +51,11 @@ pub(crate) fn dependency(text: &str) -> Result<Value> {
 }
 
 /// Parses NAME or NAME@VERSION.
-pub(crate) fn endpoint(text: &str) -> Result<Map<String, Value>> {
-    let mut members = Map::new();
-    let name = match text.split_once('@') {
-        Some((name, version)) => {
-            let number: u32 = version
-                .parse()
-                .with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
-            members.insert("version".to_owned(), number.into());
-            name
-        }
-        None => text,
-    };
-    members.insert("endpoint".to_owned(), name.into());
-    Ok(members)
-}
-
-/// Parses labels to an object.
-pub(crate) fn metadata(pairs: &[String]) -> Result<Map<String, Value>> {
-    pairs.iter().map(|pair| pair_of(pair).map(|(key, value)| (key.to_owned(), value.into()))).collect()
+pub(crate) fn endpoint(text: &str) -> Result<(String, Option<u32>)> {
+    let Some((name, version)) = text.split_once('@') else { return Ok((text.to_owned(), None)) };
+    let number =
+        version.parse().with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
+    Ok((name.to_owned(), Some(number)))
 }
 
 /// Splits KEY=VALUE.
@@ -138,9 +71,10 @@ mod tests {
 
     #[test]
     fn a_concurrency_key_may_have_a_maximum_and_colons() {
-        let parsed = ["user-7", "user-7:3", "a:b", "a:b:2"].map(|text| concurrency(text).unwrap());
-        assert_eq!(parsed, [("user-7", None), ("user-7", Some(3)), ("a:b", None), ("a:b", Some(2))]);
-        assert!(concurrency(":3").is_err() && concurrency("a:0").is_err());
+        let parsed = ["user-7", "user-7:3", "a:b", "a:b:2"].map(|text| concurrency(Some(text)).unwrap());
+        let expected = [("user-7", None), ("user-7", Some(3)), ("a:b", None), ("a:b", Some(2))];
+        assert_eq!(parsed, expected.map(|(key, max)| (Some(key.to_owned()), max)));
+        assert!(concurrency(Some(":3")).is_err() && concurrency(Some("a:0")).is_err());
     }
 
     #[test]
@@ -152,7 +86,8 @@ mod tests {
 
     #[test]
     fn endpoints_may_have_a_version() {
-        assert_eq!(Value::from(endpoint("echo@2").unwrap()), json!({"endpoint": "echo", "version": 2}));
+        assert_eq!(endpoint("echo@2").unwrap(), ("echo".to_owned(), Some(2)));
+        assert_eq!(endpoint("echo").unwrap(), ("echo".to_owned(), None));
         assert!(endpoint("echo@new").is_err());
     }
 }

@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 use reqwest::Method;
-use serde_json::{Value, json};
-use stokehold_api::token::{Role, Scope};
+use serde_json::Value;
+use stokehold_api::token::Role;
+use stokehold_client::models::{RotateRequest, TokenRequest};
 use stokehold_queue::demands::Trust;
 
 use super::{CreateArgs, RotateArgs, TokenKind};
@@ -22,24 +23,25 @@ impl Api {
             !roles.is_empty() || !args.scopes.is_empty(),
             "a token needs rights: use e.g. --role submit or --scope jobs:read"
         );
-        let body = json!({
-            "name": args.name,
-            "user": args.user,
-            "roles": roles.into_iter().map(Role::as_str).collect::<Vec<_>>(),
-            "scopes": args.scopes.into_iter().map(Scope::as_str).collect::<Vec<_>>(),
-            "ttl_s": args.ttl.map(|ttl| ttl.as_secs()),
-            "tenant": args.tenant,
-            "trust": args.trust.map(|trust| Trust::from(trust).as_str()),
-            "region": args.region,
-            "single_use": args.single_use,
-        });
-        Ok(made(&self.0.once(Method::POST, TOKENS, Some(&body)).await?))
+        let request = TokenRequest {
+            name: args.name,
+            user: args.user,
+            roles: Some(roles.into_iter().map(|role| role.as_str().to_owned().into()).collect()),
+            scopes: Some(args.scopes.into_iter().map(|scope| scope.as_str().to_owned()).collect()),
+            ttl_s: args.ttl.map(|ttl| ttl.as_secs()),
+            tenant: args.tenant,
+            trust: args.trust.map(|trust| Trust::from(trust).as_str().to_owned().into()),
+            region: args.region,
+            single_use: Some(args.single_use),
+        };
+        Ok(made(&self.0.once(Method::POST, TOKENS, Some(&serde_json::to_value(request)?)).await?))
     }
 
     pub(super) async fn rotate(&self, args: &RotateArgs) -> Result<Value> {
-        let body = json!({"overlap_s": args.overlap.as_secs(), "ttl_s": args.ttl.map(|ttl| ttl.as_secs())});
+        let request =
+            RotateRequest { overlap_s: Some(args.overlap.as_secs()), ttl_s: args.ttl.map(|ttl| ttl.as_secs()) };
         let path = format!("{TOKENS}/{}/rotate", segment(&args.id));
-        Ok(made(&self.0.once(Method::POST, &path, Some(&body)).await?))
+        Ok(made(&self.0.once(Method::POST, &path, Some(&serde_json::to_value(request)?)).await?))
     }
 
     pub(super) async fn list(&self, tenant: Option<&str>) -> Result<Vec<Value>> {
@@ -70,13 +72,15 @@ fn shown(token: &Value) -> Value {
         ("previous_until", "previous_until_ms"),
     ] {
         let at = members.remove(time).unwrap_or_default();
-        members.insert(number.to_owned(), output::millis_of(&at).into());
+        members.insert(number.to_owned(), output::millis_of(at.as_str()).into());
     }
     shown
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

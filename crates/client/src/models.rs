@@ -783,24 +783,24 @@ pub struct Eviction {
 /// Stored feedback.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Feedback {
-    /// As in the document.
+    /// Whether the result was useful.
     pub accepted: Option<bool>,
-    /// RFC 3339.
+    /// When it was given, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub at: String,
-    /// As in the document.
+    /// Your own words.
     pub comment: Option<String>,
-    /// As in the document.
+    /// The endpoint of the job.
     #[serde(default, deserialize_with = "or_empty")]
     pub endpoint: String,
-    /// As in the document.
+    /// The job that was rated.
     pub job_id: String,
-    /// As in the document.
+    /// Your own labels.
     #[serde(default, deserialize_with = "or_empty")]
     pub labels: Vec<String>,
-    /// As in the document.
+    /// 1 to 5; 5 is best.
     pub score: Option<u8>,
-    /// As in the document.
+    /// The version of the endpoint that the job ran on.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
 }
