@@ -3,11 +3,13 @@
 mod show;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use stokehold_client::models::{Costs, CostsBy};
 use time::format_description::well_known::Iso8601;
 use time::{Date, Duration, OffsetDateTime};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
+use crate::submit::options::words;
 use crate::{Global, output};
 
 /// Show what jobs cost, and what the money was spent on
@@ -22,8 +24,8 @@ use crate::{Global, output};
   stoke costs --by job --batch batch_0123      the newest jobs of a batch")]
 pub(crate) struct CostsArgs {
     /// Group by this; machine is operator only
-    #[arg(long, value_enum, default_value = "endpoint")]
-    by: By,
+    #[arg(long, value_parser = words::<CostsBy>(), default_value = "endpoint")]
+    by: CostsBy,
     /// First day, or number of days up to and including the last
     #[arg(long, default_value = "7d", value_name = "DAYS|DATE", value_parser = from)]
     from: From,
@@ -45,29 +47,6 @@ pub(crate) struct CostsArgs {
     /// Print CSV; amounts are in millionths of a US dollar
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    Endpoint,
-    Tenant,
-    Batch,
-    Machine,
-    Day,
-    Job,
-}
-
-impl By {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Endpoint => "endpoint",
-            Self::Tenant => "tenant",
-            Self::Batch => "batch",
-            Self::Machine => "machine",
-            Self::Day => "day",
-            Self::Job => "job",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,16 +80,17 @@ pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
     if global.json {
         return output::json(&told);
     }
+    let costs: Costs = decode(&told)?;
     if args.csv {
-        return output::raw(show::csv(&told).as_bytes());
+        return output::raw(show::csv(&costs).as_bytes());
     }
-    if told["rows"].as_array().is_none_or(Vec::is_empty) && told["total"]["total_usd_micros"] == 0 {
+    if costs.rows.is_empty() && costs.total.total_usd_micros == 0 {
         output::note("no costs and no ended jobs in this period");
         return Ok(());
     }
-    output::line(show::table(args.by.word(), &told).trim_fmt())?;
+    output::line(show::table(&args.by, &costs).trim_fmt())?;
     output::note("");
-    show::summary(&told).into_iter().for_each(output::note);
+    show::summary(&costs).into_iter().for_each(output::note);
     Ok(())
 }
 
@@ -120,7 +100,7 @@ fn path(args: &CostsArgs, today: Date) -> Result<String> {
         From::Day(day) => day,
         From::Days(days) => to.saturating_sub(Duration::days(days - 1)),
     };
-    let mut path = format!("/v1/costs?by={}&from={from}&to={to}", args.by.word());
+    let mut path = format!("/v1/costs?by={}&from={from}&to={to}", args.by);
     for (name, value) in [("tenant", &args.tenant), ("endpoint", &args.endpoint), ("batch", &args.batch)] {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", segment(value)));

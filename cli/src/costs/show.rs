@@ -2,50 +2,51 @@
 
 use comfy_table::{Cell, CellAlignment, Table};
 use serde_json::Value;
+use stokehold_client::models::{CostRow, Costs, CostsBy};
 
 use crate::output;
 
 /// Width of the cost bar, characters.
 const BAR: u64 = 24;
 
-/// The parts of a cost: the sign in the bar, the heading, and the JSON fields that it sums.
-const PARTS: [(&str, &str, &[&str]); 6] = [
-    ("#", "run", &["run_usd_micros"]),
-    ("=", "load", &["load_usd_micros"]),
-    ("+", "boot", &["boot_usd_micros"]),
-    (".", "idle", &["idle_usd_micros"]),
-    ("o", "disk", &["disk_usd_micros", "stopped_usd_micros"]),
-    ("~", "traffic", &["traffic_usd_micros"]),
+/// The parts of a cost: the sign in the bar, the heading, and the micro-dollars of a row.
+const PARTS: [(&str, &str, fn(&CostRow) -> u64); 6] = [
+    ("#", "run", |row| row.run_usd_micros),
+    ("=", "load", |row| row.load_usd_micros),
+    ("+", "boot", |row| row.boot_usd_micros.unwrap_or_default()),
+    (".", "idle", |row| row.idle_usd_micros.unwrap_or_default()),
+    ("o", "disk", |row| row.disk_usd_micros.unwrap_or_default() + row.stopped_usd_micros.unwrap_or_default()),
+    ("~", "traffic", |row| row.traffic_usd_micros.unwrap_or_default()),
 ];
 
 /// The CSV columns, in order.
-const COLUMNS: [&str; 21] = [
-    "name",
-    "tenant",
-    "endpoint",
-    "batch_id",
-    "machine",
-    "day",
-    "job_id",
-    "jobs",
-    "run_s",
-    "run_usd_micros",
-    "load_usd_micros",
-    "boot_usd_micros",
-    "idle_usd_micros",
-    "stopped_usd_micros",
-    "disk_usd_micros",
-    "traffic_usd_micros",
-    "overhead_usd_micros",
-    "total_usd_micros",
-    "per_job_usd_micros",
-    "per_1000_jobs_usd_micros",
-    "is_estimate",
+const COLUMNS: [(&str, fn(&CostRow) -> Value); 21] = [
+    ("name", |row| row.name.as_str().into()),
+    ("tenant", |row| row.tenant.as_deref().into()),
+    ("endpoint", |row| row.endpoint.as_deref().into()),
+    ("batch_id", |row| row.batch_id.as_deref().into()),
+    ("machine", |row| row.machine.as_deref().into()),
+    ("day", |row| row.day.as_deref().into()),
+    ("job_id", |row| row.job_id.as_deref().into()),
+    ("jobs", |row| row.jobs.into()),
+    ("run_s", |row| row.run_s.into()),
+    ("run_usd_micros", |row| row.run_usd_micros.into()),
+    ("load_usd_micros", |row| row.load_usd_micros.into()),
+    ("boot_usd_micros", |row| row.boot_usd_micros.into()),
+    ("idle_usd_micros", |row| row.idle_usd_micros.into()),
+    ("stopped_usd_micros", |row| row.stopped_usd_micros.into()),
+    ("disk_usd_micros", |row| row.disk_usd_micros.into()),
+    ("traffic_usd_micros", |row| row.traffic_usd_micros.into()),
+    ("overhead_usd_micros", |row| row.overhead_usd_micros.into()),
+    ("total_usd_micros", |row| row.total_usd_micros.into()),
+    ("per_job_usd_micros", |row| row.per_job_usd_micros.into()),
+    ("per_1000_jobs_usd_micros", |row| row.per_1000_jobs_usd_micros.into()),
+    ("is_estimate", |row| row.is_estimate.into()),
 ];
 
-pub(super) fn table(by: &str, told: &Value) -> Table {
-    let is_by_job = by == "job";
-    let mut headings = vec![by, "jobs"];
+pub(super) fn table(by: &CostsBy, costs: &Costs) -> Table {
+    let is_by_job = *by == CostsBy::Job;
+    let mut headings = vec![by.as_str(), "jobs"];
     if is_by_job {
         headings.extend(["run", "load", "overhead", "total"]);
     } else {
@@ -61,18 +62,19 @@ pub(super) fn table(by: &str, told: &Value) -> Table {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let rows = told["rows"].as_array().into_iter().flatten();
-    for row in rows.chain((!is_by_job).then_some(&told["total"])) {
-        let mut cells = vec![output::cell(&row["name"]), output::count(number(&row["jobs"]))];
+    for row in costs.rows.iter().chain((!is_by_job).then_some(&costs.total)) {
+        let mut cells = vec![output::text(row.name.as_str()), output::count(row.jobs)];
         if is_by_job {
-            let parts = ["run_usd_micros", "load_usd_micros", "overhead_usd_micros", "total_usd_micros"];
-            cells.extend(parts.map(|part| dollars(number(&row[part]))));
+            let parts = [row.run_usd_micros, row.load_usd_micros, row.overhead_usd_micros, row.total_usd_micros];
+            cells.extend(parts.map(dollars));
         } else {
-            cells.extend(PARTS.map(|(_, _, members)| cost(row, members)));
-            let total = dollars(number(&row["total_usd_micros"]));
-            let about = if row["is_estimate"] == true { "~" } else { "" };
-            cells.push(format!("{about}{total}"));
-            cells.extend(["per_job_usd_micros", "per_1000_jobs_usd_micros"].map(|per| known(&row[per])));
+            cells.extend(PARTS.map(|(_, _, part)| match part(row) {
+                0 => "-".to_owned(),
+                micros => dollars(micros),
+            }));
+            let about = if row.is_estimate { "~" } else { "" };
+            cells.push(format!("{about}{}", dollars(row.total_usd_micros)));
+            cells.extend([row.per_job_usd_micros, row.per_1000_jobs_usd_micros].map(known));
             cells.push(bar(row));
         }
         table.add_row(cells);
@@ -81,32 +83,31 @@ pub(super) fn table(by: &str, told: &Value) -> Table {
 }
 
 /// The lines below the table: totals, savings and the legend.
-pub(super) fn summary(told: &Value) -> Vec<String> {
-    let total = &told["total"];
-    let paid = number(&total["total_usd_micros"]);
-    let mut said = vec![format!(
+pub(super) fn summary(costs: &Costs) -> Vec<String> {
+    let total = &costs.total;
+    let paid = total.total_usd_micros;
+    let mut lines = vec![format!(
         "{} to {}: {} for {} jobs, {} per job, idle {:.0} %",
-        output::cell(&told["from"]),
-        output::cell(&told["to"]),
+        output::text(costs.from.as_str()),
+        output::text(costs.to.as_str()),
         dollars(paid),
-        output::count(number(&total["jobs"])),
-        known(&total["per_job_usd_micros"]),
-        told["idle_share"].as_f64().unwrap_or_default() * 100.0,
+        output::count(total.jobs),
+        known(total.per_job_usd_micros),
+        costs.idle_share * 100.0,
     )];
-    said.extend(saved(paid, number(&told["savings"]["on_demand_usd_micros"]), "on-demand"));
-    for there in told["savings"]["hosted"].as_array().into_iter().flatten() {
-        let (ours, theirs) = (number(&there["ours_usd_micros"]), number(&there["usd_micros"]));
-        said.extend(saved(ours, theirs, &output::cell(&there["service"])));
+    lines.extend(saved(paid, costs.savings.on_demand_usd_micros, "on-demand"));
+    for hosted in &costs.savings.hosted {
+        lines.extend(saved(hosted.ours_usd_micros, hosted.usd_micros, &output::text(hosted.service.as_str())));
     }
-    if number(&told["left_off"]) > 0 {
-        said.push(format!("{} more rows are in the total; --limit shows more", output::cell(&told["left_off"])));
+    if costs.left_off > 0 {
+        lines.push(format!("{} more rows are in the total; --limit shows more", costs.left_off));
     }
-    if total["is_estimate"] == true {
-        said.push("~ marks an estimate: not every provider has sent its final bill".to_owned());
+    if total.is_estimate {
+        lines.push("~ marks an estimate: not every provider has sent its final bill".to_owned());
     }
     let signs: Vec<String> = PARTS.iter().map(|(sign, word, _)| format!("{sign} {word}")).collect();
-    said.push(signs.join("  "));
-    said
+    lines.push(signs.join("  "));
+    lines
 }
 
 fn saved(ours: u64, theirs: u64, what: &str) -> Option<String> {
@@ -116,12 +117,12 @@ fn saved(ours: u64, theirs: u64, what: &str) -> Option<String> {
     differs.then(|| format!("{word} {} ({share:.0} %) compared with {what}", dollars(ours.abs_diff(theirs))))
 }
 
-pub(super) fn csv(told: &Value) -> String {
-    let mut text = format!("{}\n", COLUMNS.join(","));
-    for row in told["rows"].as_array().into_iter().flatten() {
-        let cells = COLUMNS.map(|column| match &row[column] {
+pub(super) fn csv(costs: &Costs) -> String {
+    let mut text = format!("{}\n", COLUMNS.map(|(name, _)| name).join(","));
+    for row in &costs.rows {
+        let cells = COLUMNS.map(|(_, column)| match column(row) {
             Value::Null => String::new(),
-            Value::String(text) => quoted(text),
+            Value::String(text) => quoted(&text),
             other => other.to_string(),
         });
         text.push_str(&cells.join(","));
@@ -136,19 +137,8 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
-}
-
-fn known(micros: &Value) -> String {
-    micros.as_u64().map_or("-".to_owned(), dollars)
-}
-
-fn cost(row: &Value, members: &[&str]) -> String {
-    match members.iter().map(|member| number(&row[*member])).sum() {
-        0 => "-".to_owned(),
-        micros => dollars(micros),
-    }
+fn known(micros: Option<u64>) -> String {
+    micros.map_or("-".to_owned(), dollars)
 }
 
 /// Formats an amount with as many digits as it needs: $12.34, $0.0042, $0.000005.
@@ -163,16 +153,15 @@ fn dollars(micros: u64) -> String {
 }
 
 /// The parts of a row's cost as a bar.
-fn bar(row: &Value) -> String {
-    let of = |members: &[&str]| members.iter().map(|member| number(&row[*member])).sum::<u64>();
-    let total: u64 = PARTS.iter().map(|(_, _, members)| of(members)).sum();
+fn bar(row: &CostRow) -> String {
+    let total: u64 = PARTS.iter().map(|(_, _, part)| part(row)).sum();
     if total == 0 {
         return String::new();
     }
     // Boundaries are rounded, not widths, so that the parts fill the bar exactly.
     let (mut text, mut so_far, mut drawn) = (String::new(), 0_u64, 0);
-    for (sign, _, members) in PARTS {
-        so_far += of(members);
+    for (sign, _, part) in PARTS {
+        so_far += part(row);
         let ends = u64::try_from((u128::from(so_far) * u128::from(BAR) + u128::from(total) / 2) / u128::from(total));
         let ends = ends.unwrap_or(BAR);
         (drawn..ends).for_each(|_| text.push_str(sign));
@@ -183,9 +172,11 @@ fn bar(row: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
 
     use super::*;
+    use crate::client::decode;
 
     fn told() -> Value {
         let row = |name: &str, jobs: u64, [run, load, boot, idle, disk]: [u64; 5]| {
@@ -196,7 +187,7 @@ mod tests {
                 "per_job_usd_micros": total.checked_div(jobs), "per_1000_jobs_usd_micros": (1_000 * total).checked_div(jobs),
                 "is_estimate": name == "acme/write"})
         };
-        json!({"from": "2026-11-16", "to": "2026-11-22", "left_off": 0, "idle_share": 0.125,
+        json!({"by": "endpoint", "from": "2026-11-16", "to": "2026-11-22", "left_off": 0, "idle_share": 0.125,
             "rows": [
                 row("acme/draw", 1_200, [3_000_000, 500_000, 250_000, 1_000_000, 250_000]),
                 row("acme/write", 9, [42, 0, 0, 0, 0]),
@@ -209,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_table_shows_what_everything_cost_and_where_the_money_went() {
-        let shown = table("endpoint", &told()).trim_fmt();
+        let shown = table(&CostsBy::Endpoint, &decode(&told()).unwrap()).trim_fmt();
         let expected = "\
 endpoint           jobs        run     load     boot   idle     disk  traffic       total    per job  per 1,000  breakdown
 acme/draw         1,200      $3.00  $0.5000  $0.2500  $1.00  $0.2500        -       $5.00    $0.0042      $4.17  ##############===+.....o
@@ -221,7 +212,7 @@ total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -   
 
     #[test]
     fn what_was_saved_is_said_in_words() {
-        let said = summary(&told());
+        let said = summary(&decode(&told()).unwrap());
         assert_eq!(said[0], "2026-11-16 to 2026-11-22: $5.30 for 1,209 jobs, $0.0044 per job, idle 12 %");
         assert_eq!(said[1], "saved $4.70 (47 %) compared with on-demand");
         assert_eq!(said[2], "overspent $1.00 (25 %) compared with somebody");
@@ -232,7 +223,7 @@ total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -   
     fn a_spreadsheet_gets_every_row_whole() {
         let mut told = told();
         told["rows"][1]["name"] = json!("=HYPERLINK(\"x\"), y");
-        let text = csv(&told);
+        let text = csv(&decode(&told).unwrap());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
         assert!(lines[0].starts_with("name,tenant,endpoint"));
@@ -248,8 +239,14 @@ total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -   
 
     #[test]
     fn a_bar_is_always_as_wide() {
-        let row = json!({"run_usd_micros": 1, "load_usd_micros": 1, "idle_usd_micros": 1, "traffic_usd_micros": 7});
+        let row = CostRow {
+            run_usd_micros: 1,
+            load_usd_micros: 1,
+            idle_usd_micros: Some(1),
+            traffic_usd_micros: Some(7),
+            ..CostRow::default()
+        };
         assert_eq!(bar(&row), "##===..~~~~~~~~~~~~~~~~~");
-        assert_eq!(bar(&json!({})), "");
+        assert_eq!(bar(&CostRow::default()), "");
     }
 }
