@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::Cell;
-use serde_json::{Value, json};
+use serde_json::json;
+use stokehold_client::models::{Gpu, Lane, Model, ModelOnCard, QueueView, Worker, WorkerList};
 use tokio::time::sleep;
 
-use crate::client::Client;
-use crate::{Global, output};
+use crate::client::{Client, decode};
+use crate::{Global, output, workers};
 
 /// Width of a GPU's memory bar, characters.
 const BAR: usize = 40;
@@ -40,7 +41,7 @@ pub(crate) async fn run(global: &Global, args: TopArgs) -> Result<()> {
         if is_live {
             output::clear_screen()?;
         }
-        output::line(screen(&workers, &queue))?;
+        output::line(screen(&decode(&workers)?, &decode(&queue)?))?;
         if !is_live {
             return Ok(());
         }
@@ -48,104 +49,96 @@ pub(crate) async fn run(global: &Global, args: TopArgs) -> Result<()> {
     }
 }
 
-fn screen(workers: &Value, queue: &Value) -> String {
-    let workers = list(&workers["workers"]);
+fn screen(WorkerList { workers }: &WorkerList, queue: &QueueView) -> String {
     let mut text = String::new();
-    for worker in &workers {
+    for worker in workers {
         text.push_str(&head(worker));
-        for card in list(&worker["gpus"]) {
-            text.push_str(&card_lines(card, &list(&worker["models"])));
+        for gpu in &worker.gpus {
+            text.push_str(&gpu_lines(gpu, &worker.models));
         }
-        let on_cpu: Vec<&Value> =
-            list(&worker["models"]).into_iter().filter(|model| list(&model["cards"]).is_empty()).collect();
+        let on_cpu: Vec<&Model> = worker.models.iter().filter(|model| model.cards.is_empty()).collect();
         if !on_cpu.is_empty() {
             text.push_str("  CPU\n");
-            on_cpu.iter().for_each(|model| text.push_str(&model_line(model, &Value::Null)));
+            on_cpu.iter().for_each(|model| text.push_str(&model_line(model, None)));
         }
         text.push('\n');
     }
     if workers.is_empty() {
         text.push_str("no workers; start one with `stoke worker`\n\n");
     }
-    text.push_str(&waiting(&list(&queue["lanes"])));
+    text.push_str(&waiting(&queue.lanes));
     text
 }
 
-fn head(worker: &Value) -> String {
-    let host = &worker["host"];
-    let gib = |member: &str| host[member].as_u64().unwrap_or_default() as f64 / f64::from(1 << 30);
+fn head(worker: &Worker) -> String {
+    let host = &worker.host;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let facts = format!(
         "{}, {} of {} slots, memory {:.0} of {:.0} GiB free, disk {:.0} of {:.0} GiB free",
-        output::cell(&worker["state"]),
-        output::cell(&worker["running"]),
-        output::cell(&worker["slots"]),
-        gib("memory_free_bytes"),
-        gib("memory_total_bytes"),
-        gib("disk_free_bytes"),
-        gib("disk_total_bytes"),
+        output::text(worker.state.as_str()),
+        worker.running,
+        worker.slots,
+        gib(host.memory_free_bytes),
+        gib(host.memory_total_bytes),
+        gib(host.disk_free_bytes),
+        gib(host.disk_total_bytes),
     );
-    format!("{}  {}\n", output::bold(output::cell(&worker["name"])), output::dim(facts))
+    format!("{}  {}\n", output::bold(output::text(worker.name.as_str())), output::dim(facts))
 }
 
-fn card_lines(card: &Value, models: &[&Value]) -> String {
-    let part = |model: &Value| model["cards"].as_array()?.iter().find(|on| on["index"] == card["index"]).cloned();
-    let mine: Vec<(&Value, Value)> = models.iter().filter_map(|model| Some((*model, part(model)?))).collect();
-    let number = |member: &str| card[member].as_u64();
-    let total_mib = number("vram_mib").unwrap_or_default();
-    let seen_mib: u64 = mine.iter().filter_map(|(_, on)| on["seen_mib"].as_u64()).sum();
-    let (held_mib, foreign_mib) =
-        (number("vram_held_mib").unwrap_or_default(), number("vram_foreign_mib").unwrap_or_default());
-    let mut facts =
-        vec![format!("{:.1} of {:.1} GiB free", gib(number("vram_free_mib").unwrap_or_default()), gib(total_mib))];
-    facts.extend(number("temperature_c").map(|degrees| format!("{degrees} °C")));
-    facts.extend(number("utilisation_pct").map(|percent| format!("{percent} %")));
-    facts.extend(number("power_w").map(|watts| format!("{watts} W")));
-    facts.extend(match (card["health"].as_str(), card["why"].as_str()) {
-        (Some("well") | None, _) => None,
-        (Some(health), why) => Some(format!("{health} {}", why.unwrap_or_default()).trim_end().to_owned()),
-    });
-    let map = bar(total_mib, seen_mib, held_mib, foreign_mib);
-    let mut text =
-        format!("  {} {}  [{map}]  {}\n", output::cell(&card["index"]), output::cell(&card["name"]), facts.join("  "));
-    mine.iter().for_each(|(model, on)| text.push_str(&model_line(model, on)));
+fn gpu_lines(gpu: &Gpu, models: &[Model]) -> String {
+    let part = |model: &Model| model.cards.iter().find(|on| on.index == gpu.index).copied();
+    let mine: Vec<(&Model, ModelOnCard)> = models.iter().filter_map(|model| Some((model, part(model)?))).collect();
+    let seen_mib: u64 = mine.iter().filter_map(|(_, on)| on.seen_mib).sum();
+    let (held_mib, foreign_mib) = (gpu.vram_held_mib.unwrap_or_default(), gpu.vram_foreign_mib.unwrap_or_default());
+    let free_mib = gpu.vram_free_mib.unwrap_or_default();
+    let mut facts = vec![format!("{:.1} of {:.1} GiB free", gib(free_mib), gib(gpu.vram_mib))];
+    facts.extend(gpu.temperature_c.map(|degrees| format!("{degrees} °C")));
+    facts.extend(gpu.utilisation_pct.map(|percent| format!("{percent} %")));
+    facts.extend(gpu.power_w.map(|watts| format!("{watts} W")));
+    let why = gpu.why.as_deref().unwrap_or_default();
+    facts.extend(workers::health(gpu).map(|health| format!("{health} {why}").trim_end().to_owned()));
+    let map = bar(gpu.vram_mib, seen_mib, held_mib, foreign_mib);
+    let name = output::text(gpu.name.as_str());
+    let mut text = format!("  {} {name}  [{map}]  {}\n", gpu.index, facts.join("  "));
+    mine.iter().for_each(|(model, on)| text.push_str(&model_line(model, Some(*on))));
     text
 }
 
 /// The line of a model, with its memory on one GPU.
-fn model_line(model: &Value, on: &Value) -> String {
-    let mib = |member: &str| on[member].as_u64().map(|mib| format!("{:.1}", gib(mib)));
-    let memory = match (mib("held_mib"), mib("seen_mib")) {
-        (Some(held), Some(seen)) => format!("{seen} of {held} GiB"),
-        (Some(held), None) if held != "0.0" => format!("{held} GiB"),
-        _ => String::new(),
-    };
-    let times = match (model["mean_ms"].as_u64(), model["p95_ms"].as_u64()) {
+fn model_line(model: &Model, on: Option<ModelOnCard>) -> String {
+    let memory = on.map_or(String::new(), |on| {
+        let held = format!("{:.1}", gib(on.held_mib));
+        match on.seen_mib {
+            Some(seen_mib) => format!("{:.1} of {held} GiB", gib(seen_mib)),
+            None if held != "0.0" => format!("{held} GiB"),
+            None => String::new(),
+        }
+    });
+    let times = match (model.mean_ms, model.p95_ms) {
         (Some(mean_ms), Some(p95_ms)) => format!("mean {}, p95 {}", output::millis(mean_ms), output::millis(p95_ms)),
         _ => String::new(),
     };
-    let line =
-        format!("      {:<32} {:<8} {memory:<18} {times}", output::cell(&model["name"]), output::cell(&model["state"]));
+    let (name, state) = (output::text(model.name.as_str()), output::text(model.state.as_str()));
+    let line = format!("      {name:<32} {state:<8} {memory:<18} {times}");
     format!("{}\n", line.trim_end())
 }
 
-fn waiting(lanes: &[&Value]) -> String {
+fn waiting(lanes: &[Lane]) -> String {
     if lanes.is_empty() {
         return "no jobs are waiting".to_owned();
     }
     let mut table = output::table(["waiting", "endpoint", "priority", "needs", "done in", "why"]);
     for lane in lanes {
-        let class_gib = lane["vram_class_gib"].as_u64().unwrap_or_default();
+        let (tenant, endpoint) = (output::text(lane.tenant.as_str()), output::text(lane.endpoint.as_str()));
+        let (reason, message) = (lane.waiting.reason.as_str(), lane.waiting.message.as_str());
         table.add_row([
-            Cell::new(output::cell(&lane["jobs"])),
-            Cell::new(format!("{}/{}", output::cell(&lane["tenant"]), output::cell(&lane["endpoint"]))),
-            Cell::new(output::cell(&lane["priority"])),
-            Cell::new(if class_gib == 0 { "CPU".to_owned() } else { format!("{class_gib} GiB") }),
-            Cell::new(lane["eta_s"].as_u64().map_or("-".to_owned(), |eta_s| output::millis(eta_s * 1_000))),
-            Cell::new(format!(
-                "{}: {}",
-                output::cell(&lane["waiting"]["reason"]),
-                output::cell(&lane["waiting"]["message"])
-            )),
+            Cell::new(lane.jobs),
+            Cell::new(format!("{tenant}/{endpoint}")),
+            Cell::new(output::text(lane.priority.as_str())),
+            Cell::new(if lane.vram_class_gib == 0 { "CPU".to_owned() } else { format!("{} GiB", lane.vram_class_gib) }),
+            Cell::new(lane.eta_s.map_or("-".to_owned(), |eta_s| output::millis(eta_s * 1_000))),
+            Cell::new(format!("{}: {}", output::text(reason), output::text(message))),
         ]);
     }
     table.trim_fmt()
@@ -166,12 +159,9 @@ fn gib(mib: u64) -> f64 {
     mib as f64 / 1024.0
 }
 
-fn list(value: &Value) -> Vec<&Value> {
-    value.as_array().into_iter().flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
@@ -187,15 +177,15 @@ mod tests {
     #[test]
     fn a_screen_shows_cards_models_and_what_waits_for_what() {
         let workers = json!({"workers": [{
-            "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
+            "id": "w1", "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
             "gpus": [{"index": 0, "name": "RTX 4090", "vram_mib": 24_576, "vram_held_mib": 10_240, "vram_free_mib": 12_288,
                 "vram_foreign_mib": 512, "temperature_c": 61, "health": "fenced", "why": "Xid 79"}],
-            "models": [{"name": "render@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240, "seen_mib": 9_216}], "mean_ms": 1_200, "p95_ms": 2_000},
-                {"name": "split@1", "state": "idle", "cards": []}],
+            "models": [{"tenant": "acme", "name": "render@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240, "seen_mib": 9_216}], "mean_ms": 1_200, "p95_ms": 2_000},
+                {"tenant": "acme", "name": "split@1", "state": "idle", "cards": []}],
         }]});
         let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7, "eta_s": 90,
             "waiting": {"reason": "unschedulable", "message": "it needs a card of 48 GiB"}}]});
-        let text = screen(&workers, &queue);
+        let text = screen(&decode(&workers).unwrap(), &decode(&queue).unwrap());
         for part in [
             "desk",
             "12.0 of 24.0 GiB free  61 °C  fenced Xid 79",
