@@ -5,9 +5,11 @@ use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
+use std::fmt::Display;
 use std::time::Duration;
+use stokehold_client::models::{AtBudget, BudgetOfDay, BudgetState, Limits, LimitsShown, OwnLimits};
 
-use crate::client::{Call, Client, segment};
+use crate::client::{Call, Client, decode, segment};
 use crate::{Global, money, output};
 
 /// Show or set the limits of a tenant
@@ -100,9 +102,6 @@ const TENANT_FIELDS: &[Field] = &[
 const ENDPOINT_FIELDS: &[Field] =
     &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute, Field::BudgetUsdMicrosPerDay, Field::AtBudget];
 
-/// Fields with a table column of their own.
-const SHOWN: &[Field] = &[Field::Weight, Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute];
-
 impl Field {
     fn name(self) -> &'static str {
         match self {
@@ -189,12 +188,13 @@ pub(crate) async fn run(global: &Global, args: LimitsArgs) -> Result<()> {
     if global.json {
         return output::json(&limits);
     }
-    if let Some(spent) = spent(&limits["budget"]) {
+    let LimitsShown { budget, .. } = decode(&limits)?;
+    if let Some(spent) = budget.as_ref().and_then(spent) {
         output::note(spent);
     }
     let name = args.endpoint.as_ref().map_or(tenant.clone(), |endpoint| format!("{tenant} at {endpoint}"));
     let mut table = headings();
-    add(&mut table, &name, &limits);
+    add(&mut table, &name, &decode(&limits)?, budget.as_ref());
     output::line(table.trim_fmt())
 }
 
@@ -214,13 +214,15 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
     if global.json {
         return output::json(&found);
     }
+    let found: OwnLimits = decode(&found)?;
     output::line(table(&found).trim_fmt())?;
-    let used = |name: &str| output::count(found["usage"][name].as_u64().unwrap_or_default());
-    output::line(format_args!("\n{} jobs running, {} not ended", used("running"), used("open")))?;
-    if let Some(held) = found["usage"]["memory_bytes"].as_u64() {
+    let usage = &found.usage;
+    let (running, open) = (output::count(usage.running), output::count(usage.open));
+    output::line(format_args!("\n{running} jobs running, {open} not ended"))?;
+    if let Some(held) = usage.memory_bytes {
         output::line(format_args!("{} of queue memory in use, including ended jobs", output::bytes(held)))?;
     }
-    match found["usage"]["storage_bytes"].as_u64() {
+    match usage.storage_bytes {
         Some(stored) => output::line(format_args!("{} of storage in use", output::bytes(stored))),
         None => Ok(()),
     }
@@ -240,35 +242,27 @@ fn bytes_of(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)
 }
 
-fn table(own: &Value) -> Table {
+fn table(own: &OwnLimits) -> Table {
     let mut table = headings();
-    add(&mut table, own["tenant"].as_str().unwrap_or("you"), &joined(own));
-    for (endpoint, its) in own["endpoints"].as_object().into_iter().flatten() {
-        add(&mut table, &format!("at {endpoint}"), &joined(its));
+    let tenant = Some(&*own.tenant).filter(|tenant| !tenant.is_empty()).unwrap_or("you");
+    add(&mut table, tenant, &own.limits, own.budget.as_ref());
+    for (endpoint, its) in &own.endpoints {
+        add(&mut table, &format!("at {endpoint}"), &its.limits, its.budget.as_ref());
     }
     table
 }
 
-/// Limits and budget usage in one object.
-fn joined(of: &Value) -> Value {
-    let mut limits = of["limits"].clone();
-    if let Some(limits) = limits.as_object_mut() {
-        limits.insert("budget".to_owned(), of["budget"].clone());
-    }
-    limits
-}
-
 /// A warning about a budget that is spent or nearly spent.
-fn spent(budget: &Value) -> Option<String> {
-    let (spent, of) = (money::cell(&budget["spent_today_usd_micros"]), money::cell(&budget["limit_usd_micros"]));
-    match budget["state"].as_str()? {
-        "warned" => Some(format!("{spent} of today's budget of {of} is spent")),
-        "reached" if budget["limit_usd_micros"] == 0 => {
+fn spent(budget: &BudgetOfDay) -> Option<String> {
+    let (spent, of) = (money::dollars(budget.spent_today_usd_micros), money::dollars(budget.limit_usd_micros));
+    match budget.state {
+        BudgetState::Warned => Some(format!("{spent} of today's budget of {of} is spent")),
+        BudgetState::Reached if budget.limit_usd_micros == 0 => {
             Some("the budget is 0, so no job starts; raise it with --budget-usd-per-day".to_owned())
         }
-        "reached" => Some(format!(
+        BudgetState::Reached => Some(format!(
             "today's budget of {of} is spent ({spent}): no job starts before {}; raise it with --budget-usd-per-day",
-            budget["resumes_at"].as_str().unwrap_or("midnight UTC")
+            budget.resumes_at.as_deref().unwrap_or("midnight UTC")
         )),
         _ => None,
     }
@@ -288,26 +282,33 @@ fn headings() -> Table {
     ])
 }
 
-fn add(table: &mut Table, name: &str, limits: &Value) {
-    let mut row = vec![name.to_owned()];
-    row.extend(SHOWN.iter().map(|field| match (&limits[field.name()], field) {
-        (Value::Null, Field::Weight) => "-".to_owned(),
-        (Value::Null, _) => "no limit".to_owned(),
-        (value, _) => output::cell(value),
-    }));
-    row.push(match (&limits["budget_usd_micros_per_day"], limits["at_budget"].as_str()) {
-        (Value::Null, _) => "no limit".to_owned(),
-        (budget, Some("stop")) => format!("{}, then stop", money::cell(budget)),
-        (budget, _) => money::cell(budget),
-    });
-    row.push(match (&limits["budget"]["spent_today_usd_micros"], limits["budget"]["state"].as_str()) {
-        (spent, Some(state @ ("warned" | "reached"))) => format!("{} ({state})", money::cell(spent)),
-        (spent, _) => money::cell(spent),
-    });
-    // Absent at an endpoint, and from APIs of older releases.
-    row.push(output::cell(&limits["requests_per_minute"]));
-    row.push(limits["max_storage_bytes"].as_u64().map_or("-".to_owned(), output::bytes));
-    table.add_row(row);
+/// Formats a limit.
+fn most(limit: Option<impl Display>) -> String {
+    limit.map_or("no limit".to_owned(), |limit| limit.to_string())
+}
+
+fn add(table: &mut Table, name: &str, limits: &Limits, budget: Option<&BudgetOfDay>) {
+    table.add_row([
+        name.to_owned(),
+        limits.weight.map_or("-".to_owned(), |weight| format!("{weight:?}")),
+        most(limits.max_running),
+        most(limits.max_open),
+        most(limits.starts_per_minute),
+        match (limits.budget_usd_micros_per_day, &limits.at_budget) {
+            (None, _) => "no limit".to_owned(),
+            (Some(budget), Some(AtBudget::Stop)) => format!("{}, then stop", money::dollars(budget)),
+            (Some(budget), _) => money::dollars(budget),
+        },
+        budget.map_or("-".to_owned(), |budget| match &budget.state {
+            state @ (BudgetState::Warned | BudgetState::Reached) => {
+                format!("{} ({state})", money::dollars(budget.spent_today_usd_micros))
+            }
+            _ => money::dollars(budget.spent_today_usd_micros),
+        }),
+        // Absent at an endpoint, and from APIs of older releases.
+        output::number(limits.requests_per_minute),
+        limits.max_storage_bytes.map_or("-".to_owned(), output::bytes),
+    ]);
 }
 
 #[cfg(test)]
@@ -390,21 +391,21 @@ mod tests {
     #[test]
     fn a_budget_that_is_spent_is_said_to_be() {
         let budget = json!({"limit_usd_micros": 5_000_000, "spent_today_usd_micros": 4_100_000, "state": "warned"});
-        assert_eq!(spent(&budget).unwrap(), "$4.10 of today's budget of $5.00 is spent");
+        assert_eq!(spent(&decode(&budget).unwrap()).unwrap(), "$4.10 of today's budget of $5.00 is spent");
         let own = json!({"tenant": "acme", "limits": {"budget_usd_micros_per_day": 5_000_000, "at_budget": "stop"}, "budget": budget});
-        let shown = table(&own).trim_fmt();
+        let shown = table(&decode(&own).unwrap()).trim_fmt();
         assert!(shown.contains("$5.00, then stop") && shown.contains("$4.10 (warned)"), "{shown}");
         let reached = json!({"state": "reached", "resumes_at": "2026-11-23T00:00:00.000Z"});
-        assert!(spent(&reached).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
-        assert_eq!(spent(&json!({"state": "within"})), None);
+        assert!(spent(&decode(&reached).unwrap()).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
+        assert_eq!(spent(&decode(&json!({"state": "within"})).unwrap()), None);
         let nothing = json!({"state": "reached", "limit_usd_micros": 0, "resumes_at": null});
-        assert!(spent(&nothing).unwrap().starts_with("the budget is 0, so no job starts"));
+        assert!(spent(&decode(&nothing).unwrap()).unwrap().starts_with("the budget is 0, so no job starts"));
     }
 
     #[test]
     fn own_limits_show_the_endpoints_too() {
         let own = json!({"tenant": "acme", "limits": {"weight": 1.5, "max_running": 5}, "endpoints": {"render": {"max_open": 7}}});
-        let shown = table(&own).trim_fmt();
+        let shown = table(&decode(&own).unwrap()).trim_fmt();
         assert!(shown.contains("acme") && shown.contains("1.5") && shown.contains("at render"), "{shown}");
         assert!(shown.contains("no limit"), "{shown}");
     }

@@ -1,12 +1,6 @@
 //! Conversion between dollars in text and micro-dollars in the API.
 
-use serde_json::Value;
 pub(crate) use stokehold_queue::costs::dollars;
-
-/// Formats an amount with [`dollars`], or a dash if it is null.
-pub(crate) fn cell(usd_micros: &Value) -> String {
-    usd_micros.as_u64().map_or_else(|| "-".to_owned(), dollars)
-}
 
 /// Parses `2.50` or `$2.50` to micro-dollars.
 pub(crate) fn micros(text: &str) -> Result<u64, String> {
