@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use futures::StreamExt;
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use stokehold_client::models::{Feedback, FeedbackRequest, FeedbackSummary};
 use tokio::io::AsyncWriteExt;
 
-use crate::client::{Client, query, segment};
+use crate::client::{Client, decode, query, segment};
 use crate::{Global, job, output, progress};
 
 /// Rate job results, show ratings by endpoint, and export a sample
@@ -102,42 +103,40 @@ pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
 }
 
 async fn give(global: &Global, job: &str, rating: &Rating) -> Result<()> {
-    let body = rating.body();
+    let request = rating.request();
     ensure!(
-        !body.is_empty(),
+        request != FeedbackRequest::default(),
         "no rating given for job {job}: use --accepted or --rejected, --score, --label or --comment"
     );
     let client = Client::connect(global)?;
-    let (_, given) = client.post(&format!("/v1/jobs/{}/feedback", segment(job)), Some(&body.into())).await?;
+    let (_, given) =
+        client.post(&format!("/v1/jobs/{}/feedback", segment(job)), Some(&serde_json::to_value(request)?)).await?;
     if global.json {
         return output::json(&given);
     }
-    output::line(format_args!("rated job {job}: {}", said(&given)))
+    output::line(format_args!("rated job {job}: {}", describe(&decode(&given)?)))
 }
 
 impl Rating {
-    fn body(&self) -> Map<String, Value> {
-        let accepted = match (self.accepted, self.rejected) {
-            (true, _) => Some(true),
-            (false, true) => Some(false),
-            (false, false) => None,
-        };
-        let given = [
-            ("accepted", accepted.map(Value::from)),
-            ("score", self.score.map(Value::from)),
-            ("labels", (!self.label.is_empty()).then(|| json!(self.label))),
-            ("comment", self.comment.as_deref().map(Value::from)),
-        ];
-        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    fn request(&self) -> FeedbackRequest {
+        FeedbackRequest {
+            accepted: match (self.accepted, self.rejected) {
+                (true, _) => Some(true),
+                (false, true) => Some(false),
+                (false, false) => None,
+            },
+            score: self.score,
+            labels: Some(self.label.clone()).filter(|labels| !labels.is_empty()),
+            comment: self.comment.clone(),
+        }
     }
 }
 
-fn said(given: &Value) -> String {
-    let accepted =
-        given["accepted"].as_bool().map(|accepted| if accepted { "accepted" } else { "rejected" }.to_owned());
-    let score = given["score"].as_u64().map(|score| format!("{score} of 5"));
-    let labels = given["labels"].as_array().into_iter().flatten().map(output::cell);
-    let comment = given["comment"].as_str().filter(|comment| !comment.is_empty()).map(|comment| format!("{comment:?}"));
+fn describe(given: &Feedback) -> String {
+    let accepted = given.accepted.map(|accepted| if accepted { "accepted" } else { "rejected" }.to_owned());
+    let score = given.score.map(|score| format!("{score} of 5"));
+    let labels = given.labels.iter().map(|label| output::text(label.as_str()));
+    let comment = given.comment.as_ref().filter(|comment| !comment.is_empty()).map(|comment| format!("{comment:?}"));
     accepted.into_iter().chain(score).chain(labels).chain(comment).collect::<Vec<_>>().join(", ")
 }
 
@@ -146,19 +145,18 @@ async fn stats(global: &Global, client: &Client, endpoint: Option<String>) -> Re
     if global.json {
         return output::json(&found);
     }
-    output::print_table(&table(&found), "no rated jobs; rate one with `stoke feedback JOB --accepted`")
+    output::print_table(&table(&decode(&found)?), "no rated jobs; rate one with `stoke feedback JOB --accepted`")
 }
 
-fn table(stats: &Value) -> Table {
+fn table(FeedbackSummary { versions }: &FeedbackSummary) -> Table {
     let mut table = output::table(["endpoint", "rated", "accepted", "success", "mean score"]);
-    for version in stats["versions"].as_array().into_iter().flatten() {
-        let number = |name: &str| output::count(version[name].as_u64().unwrap_or_default());
+    for version in versions {
         table.add_row([
-            format!("{}@{}", output::cell(&version["endpoint"]), output::cell(&version["version"])),
-            number("rated"),
-            number("accepted"),
-            version["success_rate"].as_f64().map_or("-".to_owned(), |rate| format!("{:.1} %", rate * 100.0)),
-            version["mean_score"].as_f64().map_or("-".to_owned(), |score| format!("{score:.2}")),
+            format!("{}@{}", output::text(version.endpoint.as_str()), version.version),
+            output::count(version.rated),
+            output::count(version.accepted),
+            version.success_rate.map_or("-".to_owned(), |rate| format!("{:.1} %", rate * 100.0)),
+            version.mean_score.map_or("-".to_owned(), |score| format!("{score:.2}")),
         ]);
     }
     table
@@ -234,8 +232,10 @@ mod tests {
         };
         assert_eq!((&job, &rating), (&other, &same));
         let expected = json!({"accepted": false, "score": 2, "labels": ["blurred", "dark"], "comment": "no"});
-        assert_eq!(Value::from(rating.body()), expected);
-        assert_eq!(said(&expected), "rejected, 2 of 5, blurred, dark, \"no\"");
+        assert_eq!(json!(rating.request()), expected);
+        let given = Feedback { accepted: Some(false), score: Some(2), ..Feedback::default() };
+        let given = Feedback { labels: vec!["blurred".into(), "dark".into()], comment: Some("no".into()), ..given };
+        assert_eq!(describe(&given), "rejected, 2 of 5, blurred, dark, \"no\"");
         assert!(stub::parse("feedback 01 --score 6").is_err());
         assert!(stub::parse("feedback 01 --accepted --rejected").is_err());
     }
@@ -259,7 +259,7 @@ mod tests {
             {"endpoint": "e", "version": 2, "rated": 1_200, "accepted": 900, "success_rate": 0.75, "mean_score": 4.251},
             {"endpoint": "e", "version": 1, "rated": 0, "accepted": 0, "success_rate": null, "mean_score": null},
         ]});
-        let shown = table(&stats).trim_fmt();
+        let shown = table(&decode(&stats).unwrap()).trim_fmt();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["e@2", "1,200", "900", "75.0", "%", "4.25"]);
         assert_eq!(rows[2], ["e@1", "0", "0", "-", "-"]);

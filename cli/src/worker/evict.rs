@@ -3,9 +3,10 @@
 use anyhow::{Result, ensure};
 use clap::Args;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
+use stokehold_client::models::{Evicted, Eviction};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::{Global, output};
 
 /// Evict a worker (takes effect within 5 s)
@@ -33,9 +34,10 @@ pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
     if global.json {
         return output::json(&evicted);
     }
-    output::line(said(&evicted))?;
+    let evicted: Evicted = decode(&evicted)?;
+    output::line(describe(&evicted))?;
     if !args.revoke_join_token
-        && let Some(token) = evicted["join_token"].as_str()
+        && let Some(token) = &evicted.join_token
     {
         output::note(output::dim(format_args!(
             "Its join token is still valid; `stoke token revoke {token} --with-workers` revokes it and evicts every worker that joined with it."
@@ -46,21 +48,18 @@ pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
 
 async fn evict(client: &Client, args: &EvictArgs) -> Result<Value> {
     ensure!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke workers`)");
-    let body = json!({"revoke_join_token": args.revoke_join_token});
-    client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&body)).await
+    let request = serde_json::to_value(Eviction { revoke_join_token: Some(args.revoke_join_token) })?;
+    client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&request)).await
 }
 
-fn said(evicted: &Value) -> String {
-    let (name, id) = (output::cell(&evicted["name"]), output::cell(&evicted["id"]));
-    let jobs = match evicted["requeued"].as_u64().unwrap_or(0) {
+fn describe(evicted: &Evicted) -> String {
+    let (name, id) = (output::text(evicted.name.as_str()), &evicted.id);
+    let jobs = match evicted.requeued {
         0 => "it ran no job".to_owned(),
         1 => "1 job went back to the queue".to_owned(),
         jobs => format!("{jobs} jobs went back to the queue"),
     };
-    let token = match evicted["join_token_revoked"].as_bool() {
-        Some(true) => ", and its join token is revoked",
-        _ => "",
-    };
+    let token = if evicted.join_token_revoked { ", and its join token is revoked" } else { "" };
     format!("worker {name} ({id}) is evicted: {jobs}{token}")
 }
 
@@ -69,6 +68,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use axum::routing::post;
     use axum::{Json, Router};
+    use serde_json::json;
 
     use super::*;
     use crate::stub;
@@ -94,7 +94,7 @@ mod tests {
         let args = |id: &str| EvictArgs { id: id.to_owned(), revoke_join_token: true };
         let evicted = evict(&client, &args("w_1")).await.unwrap();
         assert_eq!(
-            said(&evicted),
+            describe(&decode(&evicted).unwrap()),
             "worker desk (w_1) is evicted: 2 jobs went back to the queue, and its join token is revoked"
         );
         assert!(evict(&client, &args("desk")).await.unwrap_err().to_string().contains("stoke workers"));
