@@ -1,11 +1,14 @@
 //! Checks of the API and of the token.
 
 use serde_json::{Value, json};
+use stokehold_client::models::{
+    DeliveryList, Health, Quarantine, Ready, Session, WebhookDelivery, WebhookDeliveryState,
+};
 use stokehold_queue::now_ms;
 use stokehold_worker::machine::Finding;
 
 use super::{LIMIT, network};
-use crate::client::{Client, query};
+use crate::client::{Client, decode, query};
 use crate::{Global, output};
 
 /// A session lasts 12 hours or until its token expires. One that ends sooner than this ends with its token.
@@ -30,8 +33,8 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
         },
     };
     let clock = network::clock("clock difference to the API", health.headers());
-    let health: Value = health.json().await.unwrap_or_default();
-    let (release, durability) = (output::cell(&health["release"]), output::cell(&health["durability"]));
+    let health: Health = health.json().await.unwrap_or_default();
+    let (release, durability) = (output::text(health.release.as_str()), output::text(health.durability.as_str()));
     let mut checks = vec![if release == env!("CARGO_PKG_VERSION") {
         Finding::ok("API", format!("{}, release {release}, durability {durability}", client.url()))
     } else {
@@ -39,12 +42,12 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
     }];
     checks.extend(clock);
     checks.push(admission(&health));
-    let ready: Value = match open("/readyz").await {
+    let ready: Ready = match open("/readyz").await {
         Ok(answer) => answer.json().await.unwrap_or_default(),
-        Err(_) => Value::Null,
+        Err(_) => Ready::default(),
     };
-    for (what, member) in [("API to Redis", "redis"), ("API to S3", "s3")] {
-        checks.push(if ready[member] == true {
+    for (what, responds) in [("API to Redis", ready.redis), ("API to S3", ready.s3)] {
+        checks.push(if responds {
             Finding::ok(what, "responds")
         } else {
             Finding::fail(what, "no response", "See the API's log.")
@@ -67,9 +70,8 @@ fn nobody(error: &anyhow::Error) -> Finding {
 }
 
 /// Whether the background duties of the replica that responded work.
-fn duties(ready: &Value) -> Finding {
+fn duties(Ready { failing, .. }: &Ready) -> Finding {
     const WHAT: &str = "background duties";
-    let failing: Vec<&str> = ready["failing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if failing.is_empty() {
         Finding::ok(WHAT, "no repeated failures")
     } else {
@@ -78,21 +80,21 @@ fn duties(ready: &Value) -> Finding {
 }
 
 /// Whether the API accepts new jobs, and how much memory is left.
-fn admission(health: &Value) -> Finding {
+fn admission(health: &Health) -> Finding {
     const WHAT: &str = "admission of new jobs";
-    let (redis, number) = (&health["redis"], |value: &Value| value.as_u64().unwrap_or(0));
-    let (used, max) = (number(&redis["memory_used_bytes"]), number(&redis["memory_max_bytes"]));
+    let redis = &health.redis;
+    let (used, max) = (redis.memory_used_bytes, redis.memory_max_bytes);
     let of = if max > 0 { format!(" of {}", output::bytes(max)) } else { String::new() };
     let room = format!(
         "Redis uses {}{of}, {} replicas in sync, waits for {}",
         output::bytes(used),
-        number(&redis["replicas"]),
-        number(&health["replicas_to_wait"]),
+        redis.replicas,
+        health.replicas_to_wait,
     );
-    if health["admission"]["open"] == true {
+    if health.admission.open {
         Finding::ok(WHAT, format!("open; {room}"))
     } else {
-        let why = output::cell(&health["admission"]["reason"]);
+        let why = output::text(health.admission.reason.as_deref());
         Finding::fail(WHAT, format!("closed: {why}; {room}"), "See docs/durability.md for each reason.")
     }
 }
@@ -103,7 +105,7 @@ async fn token(client: &Client) -> Finding {
     let body = json!({ "token": client.token() });
     let asked = client.http().post(format!("{}/v1/session", client.url())).json(&body).timeout(LIMIT).send().await;
     let answer = match asked {
-        Ok(answer) if answer.status().is_success() => answer.json::<Value>().await.unwrap_or_default(),
+        Ok(answer) if answer.status().is_success() => answer.json::<Session>().await.unwrap_or_default(),
         Ok(answer) => {
             let problem: Value = answer.json().await.unwrap_or_default();
             return Finding::fail(WHAT, output::cell(&problem["detail"]), "Create another with `stoke token create`.");
@@ -113,9 +115,9 @@ async fn token(client: &Client) -> Finding {
     judged(&answer, now_ms())
 }
 
-fn judged(session: &Value, now_ms: u64) -> Finding {
-    let scopes: Vec<String> = session["scopes"].as_array().into_iter().flatten().map(output::cell).collect();
-    let found = format!("tenant {}, scopes {}", output::cell(&session["tenant"]), scopes.join(" "));
+fn judged(session: &Session, now_ms: u64) -> Finding {
+    let scopes = &session.scopes;
+    let found = format!("tenant {}, scopes {}", output::text(session.tenant.as_str()), scopes.join(" "));
     if scopes.is_empty() {
         return Finding::fail(
             "token",
@@ -123,8 +125,8 @@ fn judged(session: &Value, now_ms: u64) -> Finding {
             "The token has no scopes; create one with `stoke token create --role submit`.",
         );
     }
-    let left_ms = session["expires_ms"].as_u64().map(|ends| ends.saturating_sub(now_ms));
-    match left_ms.filter(|left| *left < SESSION_MS) {
+    let left_ms = session.expires_ms.saturating_sub(now_ms);
+    match Some(left_ms).filter(|left| *left < SESSION_MS) {
         Some(left) => {
             let found = format!("{found}; expires in {}", output::millis(left));
             Finding::warn("token", found, "Replace it with `stoke token rotate`; the old token stays valid for a day.")
@@ -137,9 +139,14 @@ fn judged(session: &Value, now_ms: u64) -> Finding {
 async fn deliveries(client: &Client) -> Option<Finding> {
     const WHAT: &str = "webhooks";
     let found = client.get(&query("/v1/webhooks/deliveries", &[("limit", Some(DELIVERIES))])).await.ok()?;
-    let all = found["deliveries"].as_array().filter(|all| !all.is_empty())?;
-    let given_up: Vec<&Value> =
-        all.iter().filter(|one| matches!(one["state"].as_str(), Some("exhausted" | "disabled"))).collect();
+    let all = decode::<DeliveryList>(&found).ok()?.deliveries;
+    let is_abandoned = |state: &WebhookDeliveryState| {
+        matches!(state, WebhookDeliveryState::Exhausted | WebhookDeliveryState::Disabled)
+    };
+    let given_up: Vec<&WebhookDelivery> = all.iter().filter(|one| is_abandoned(&one.state)).collect();
+    if all.is_empty() {
+        return None;
+    }
     let Some(first) = given_up.first() else {
         return Some(Finding::ok(WHAT, format!("none of the last {} deliveries was abandoned", all.len())));
     };
@@ -147,7 +154,7 @@ async fn deliveries(client: &Client) -> Option<Finding> {
         "{} of the last {} deliveries were abandoned, e.g. to {}",
         given_up.len(),
         all.len(),
-        output::cell(&first["url"])
+        output::text(first.url.as_str())
     );
     Some(Finding::warn(
         WHAT,
@@ -160,16 +167,16 @@ async fn deliveries(client: &Client) -> Option<Finding> {
 async fn quarantine(client: &Client) -> Option<Finding> {
     const WHAT: &str = "quarantine";
     let found = client.get("/v1/quarantine").await.ok()?;
-    let jobs = found["jobs"].as_array()?;
-    Some(match jobs.first() {
+    let found: Quarantine = decode(&found).ok()?;
+    Some(match found.jobs.first() {
         None => Finding::ok(WHAT, "empty: every job record is readable"),
         Some(first) => Finding::warn(
             WHAT,
             format!(
                 "{} jobs have unreadable records, e.g. {}: {}",
-                output::cell(&found["total"]),
-                output::cell(&first["id"]),
-                output::cell(&first["why"])
+                found.total,
+                first.id,
+                output::text(first.why.as_str())
             ),
             "List, requeue or discard them with `stoke job quarantined`.",
         ),
@@ -184,8 +191,11 @@ mod tests {
 
     #[test]
     fn a_token_is_told_with_its_rights_and_when_it_ends_soon() {
-        let session =
-            |scopes: &[&str], expires_ms: u64| json!({"tenant": "acme", "scopes": scopes, "expires_ms": expires_ms});
+        let session = |scopes: &[&str], expires_ms: u64| Session {
+            tenant: "acme".to_owned(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            expires_ms,
+        };
         let lasting = judged(&session(&["jobs:read", "jobs:submit"], 12 * 3_600_000), 0);
         assert_eq!(
             (lasting.verdict, lasting.found.as_str()),
