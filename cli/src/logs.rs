@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Value, json};
-use stokehold_client::events::{Event, Events};
+use serde_json::json;
+use stokehold_client::events::{DoneEvent, Event, EventData, Events, GapEvent, LogEvent, StateEvent};
+use stokehold_client::models::{JobError, Progress};
 
 use crate::client::{Client, Problem, retry};
 use crate::{Global, output};
@@ -72,45 +73,37 @@ fn show(event: &Event, json: bool, raw: bool) -> Result<()> {
     if json {
         return output::json_line(&json!({"event": event.kind, "data": event.data}));
     }
-    let data = &event.data;
-    match event.kind.as_str() {
+    match event.decode()? {
         // Standard output of the handler goes to standard output, so that it can be piped.
-        "log" => {
-            let text = data["text"].as_str().unwrap_or_default().trim_end_matches('\n');
-            match (data["stream"].as_str(), raw) {
-                (Some("stderr"), true) => output::unescaped(std::io::stderr(), &format!("{text}\n"))?,
-                (Some("stderr"), false) => output::note(output::plain(text)),
+        EventData::Log(LogEvent { stream, text }) => {
+            let text = text.trim_end_matches('\n');
+            match (stream.as_str(), raw) {
+                ("stderr", true) => output::unescaped(std::io::stderr(), &format!("{text}\n"))?,
+                ("stderr", false) => output::note(output::plain(text)),
                 (_, true) => output::unescaped(std::io::stdout(), &format!("{text}\n"))?,
                 (_, false) => output::line(text)?,
             }
         }
-        "output" => output::line(&data["value"])?,
-        "gap" => output::note(format_args!(
-            "(outputs {} to {} were skipped; the result contains them)",
-            data["from"],
-            data["to"].as_u64().unwrap_or_default().saturating_sub(1)
+        EventData::Output(value) => output::line(value)?,
+        EventData::Gap(GapEvent { from, to }) => output::note(format_args!(
+            "(outputs {from} to {} were skipped; the result contains them)",
+            to.saturating_sub(1)
         )),
-        "progress" => {
-            let percent = data["fraction"].as_f64().unwrap_or_default() * 100.0;
-            output::note(output::dim(format_args!("{percent:.0} % {}", data["message"].as_str().unwrap_or_default())));
+        EventData::Progress(Progress { fraction, message }) => {
+            output::note(output::dim(format_args!("{:.0} % {message}", fraction * 100.0)));
         }
-        "state" => {
-            output::note(output::dim(format_args!("{}{}", data["state"].as_str().unwrap_or_default(), attempt(data))))
+        EventData::State(StateEvent { state, attempt }) => {
+            let attempt = attempt.filter(|attempt| *attempt > 1);
+            let attempt = attempt.map_or(String::new(), |attempt| format!(", attempt {attempt}"));
+            output::note(output::dim(format_args!("{state}{attempt}")));
         }
-        "done" => {
-            let error = &data["error"];
-            if !error.is_null() {
-                output::note(format_args!("{}: {}", output::cell(&error["class"]), output::cell(&error["message"])));
+        EventData::Done(DoneEvent { error, .. }) => {
+            if let Some(JobError { class, message, .. }) = error {
+                let [class, message] = [class, message].map(|part| output::text(part.as_str()));
+                output::note(format_args!("{class}: {message}"));
             }
         }
-        _ => (),
+        EventData::Other => (),
     }
     Ok(())
-}
-
-fn attempt(data: &Value) -> String {
-    data["attempt"]
-        .as_u64()
-        .filter(|attempt| *attempt > 1)
-        .map_or(String::new(), |attempt| format!(", attempt {attempt}"))
 }
