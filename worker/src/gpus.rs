@@ -167,7 +167,8 @@ impl Gpus {
         let read_on = move || {
             while !gpus.0.stopped.load(Ordering::Relaxed) {
                 match nudged.recv_timeout(EVERY) {
-                    // After a panic the next reading follows. If none ends, the GPUs are marked faulty after [`READING_TIMEOUT`].
+                    // After a panic the next reading follows. If none ends, the GPUs are marked faulty after
+                    // [`READING_TIMEOUT`].
                     Ok(()) | Err(RecvTimeoutError::Timeout) => drop(guard_blocking("gpus", || gpus.read_all())),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
@@ -313,15 +314,15 @@ impl Gpus {
     }
 
     /// Waits until no test of these GPUs is running. `false` if none was.
-    pub(crate) async fn tested(&self, gpus: &[u32]) -> bool {
+    pub(crate) async fn await_tests(&self, gpus: &[u32]) -> bool {
         let mut was = false;
         loop {
             let mut changed = self.changed();
             changed.mark_unchanged();
             let places = self.places(gpus);
-            let is_tested =
+            let is_testing =
                 places.iter().any(|place| self.0.known.lock().states.get(*place).is_some_and(|state| state.probes > 0));
-            if !is_tested || changed.changed().await.is_err() {
+            if !is_testing || changed.changed().await.is_err() {
                 return was;
             }
             was = true;

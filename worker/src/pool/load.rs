@@ -131,7 +131,7 @@ impl Pool {
             Err(error) => {
                 if error.is_cuda_fault() {
                     self.gpus.test(gpus, &launch.ours);
-                    self.gpus.tested(gpus).await;
+                    self.gpus.await_tests(gpus).await;
                 }
                 Err(self.attribute_to_gpu(start_failure(error), gpus))
             }

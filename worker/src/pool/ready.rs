@@ -112,7 +112,7 @@ impl Pool {
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
-            self.gpus.tested(&warm.gpus).await;
+            self.gpus.await_tests(&warm.gpus).await;
             // A GPU that is being tested soon accepts runs again; a hot one does not, and other workers may be cooler.
             if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
@@ -226,7 +226,7 @@ impl Pool {
             self.gpus.test(&on.gpus, &on.runner.ours);
         }
         if lost_gpus {
-            self.gpus.tested(&on.gpus).await;
+            self.gpus.await_tests(&on.gpus).await;
         }
     }
 

@@ -88,7 +88,7 @@ impl Pool {
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
             let Some(victims) = ledger.victims(need, &model.endpoint.usable_gpus, &values) else {
                 // GPUs that are being tested may soon be available.
-                if self.gpus.tested(&model.endpoint.usable_gpus).await {
+                if self.gpus.await_tests(&model.endpoint.usable_gpus).await {
                     continue;
                 }
                 // The queue knows the minimum need of a model over all GPUs. If it needs more on these, its leases do
