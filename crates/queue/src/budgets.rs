@@ -1,7 +1,7 @@
-//! Budgets of a day: how much a tenant, or one of its endpoints, may spend until midnight, UTC.
+//! Daily budgets: how much a tenant or one of its endpoints may spend until midnight, UTC.
 //!
-//! What is spent is counted in the commit that ends an attempt; what runs is reckoned until now. Who keeps the budgets looks every few
-//! seconds, so they are overshot by what was started meanwhile and by what still runs.
+//! Spending is counted in the commit that ends an attempt; the cost of running attempts is estimated up to now. Budgets
+//! are checked every few seconds, so they can be exceeded by what started since the last check and by what still runs.
 
 mod read;
 
@@ -14,30 +14,30 @@ use crate::id::{Fence, JobId};
 
 pub(crate) use read::{read_budgets, read_running};
 
-/// Of a budget, the percentage from which on its owner is warned.
+/// Percentage of a budget at which its owner is warned.
 pub const WARN_PERCENT: u64 = 80;
 
-/// Running attempts that are looked at in one call.
+/// Maximum number of running attempts that one call reads.
 pub const RUNNING_MAX: usize = 20_000;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Until when a gate with a budget of 0 is paused, unix milliseconds: the end of the year 9999.
+/// Until when a limit scope with a budget of 0 is paused, Unix milliseconds: the end of the year 9999.
 pub const FOREVER_MS: u64 = 253_402_300_799_000;
 
-/// What happens when a budget is reached.
+/// What happens when a budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtBudget {
-    /// Nothing more starts; what runs goes on to its end.
+    /// Nothing more starts; running jobs finish.
     #[default]
     Drain,
-    /// What runs is stopped too.
+    /// Running jobs are stopped too.
     Stop,
 }
 
 impl AtBudget {
-    /// The word for it, in Redis and JSON alike.
+    /// The name of the value in Redis and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,16 +53,16 @@ impl AtBudget {
     }
 }
 
-/// What may be spent on a day, UTC.
+/// The budget of a day, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Micro-dollars.
+    /// The limit, micro-dollars.
     pub usd_micros_per_day: u64,
-    /// What happens then.
+    /// What happens at the limit.
     pub at: AtBudget,
 }
 
-/// As it is stored.
+/// Formats the stored form.
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}|{}", self.usd_micros_per_day, self.at.as_str())
@@ -71,7 +71,7 @@ impl fmt::Display for Budget {
 
 impl Budget {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        // A later release may add parts.
+        // A later release may append fields.
         let mut parts = text.split('|');
         let (usd_micros_per_day, at) = (parts.next()?, parts.next()?);
         Some(Self { usd_micros_per_day: usd_micros_per_day.parse().ok()?, at: AtBudget::from_word(at)? })
@@ -82,16 +82,16 @@ impl Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// There is room.
+    /// Less than the warning threshold is spent.
     Within,
-    /// [`WARN_PERCENT`] of it are spent.
+    /// [`WARN_PERCENT`] of the budget is spent.
     Warned,
-    /// It is spent.
+    /// The budget is exhausted.
     Reached,
 }
 
 impl Standing {
-    /// The word for it, in Redis and JSON alike.
+    /// The name of the state in Redis and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl Standing {
     }
 }
 
-/// The state of `budget` with `spent`, both micro-dollars. A budget of zero is reached from the start.
+/// The state of a budget of `budget` with `spent`, in micro-dollars. A budget of 0 is exhausted from the start.
 #[must_use]
 pub fn standing(spent: u64, budget: u64) -> Standing {
     if spent >= budget {
@@ -118,18 +118,18 @@ pub fn standing(spent: u64, budget: u64) -> Standing {
     }
 }
 
-/// The recorded state of a gate's budget.
+/// The recorded state of a limit scope's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stood {
-    /// The day, since 1970, UTC.
+    /// The day, in days since 1970, UTC.
     pub day: u32,
-    /// Spent on it by then, what ran reckoned in, micro-dollars.
+    /// Spending on that day up to the check, including the estimate for running attempts, micro-dollars.
     pub spent_usd_micros: u64,
     /// The state of the budget.
     pub standing: Standing,
 }
 
-/// As it is stored.
+/// Formats the stored form.
 impl fmt::Display for Stood {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.day, self.spent_usd_micros, self.standing.as_str())
@@ -143,49 +143,49 @@ impl Stood {
         Some(Self { day, spent_usd_micros: spent, standing: Standing::from_word(words.next()?)? })
     }
 
-    /// Until when the gate is paused for this, unix milliseconds; `None`: it is not.
+    /// Until when the limit scope is paused because of this state, Unix milliseconds; `None` if it is not.
     #[must_use]
     pub fn pause_until_ms(&self) -> Option<u64> {
         (self.standing == Standing::Reached).then_some((u64::from(self.day) + 1) * DAY_MS)
     }
 }
 
-/// A gate that has a budget.
+/// A limit scope that has a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budgeted {
-    /// Whose.
+    /// The limit scope.
     pub gate: Gate,
-    /// How much.
+    /// The budget.
     pub budget: Budget,
-    /// What ended attempts took on the day that was asked about, micro-dollars.
+    /// Cost of the attempts that ended on the requested day, micro-dollars.
     pub spent_usd_micros: u64,
-    /// The state that was last recorded.
+    /// The last recorded state.
     pub stood: Option<Stood>,
-    /// Until when nothing starts there, unix milliseconds; [`FOREVER_MS`] where the budget is 0.
+    /// Until when nothing in the scope starts, Unix milliseconds; [`FOREVER_MS`] if the budget is 0.
     pub paused_until_ms: Option<u64>,
 }
 
-/// An attempt that runs.
+/// A running attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// The job.
+    /// Id of the job.
     pub id: JobId,
-    /// The right to end it.
+    /// The lease token, which gives the right to end the attempt.
     pub fence: Fence,
-    /// Whose it is.
+    /// The tenant that owns the job.
     pub tenant: String,
-    /// What it runs.
+    /// The endpoint that it runs on.
     pub endpoint: String,
-    /// The batch that it is a line of.
+    /// The batch of the job.
     pub batch: Option<String>,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker_id: String,
-    /// Since when, unix milliseconds.
+    /// When it was leased, Unix milliseconds.
     pub leased_ms: u64,
 }
 
 impl Running {
-    /// Whether it passed this gate.
+    /// Whether the attempt counts towards this limit scope.
     #[must_use]
     pub fn is_of(&self, gate: &Gate) -> bool {
         match gate {

@@ -1,10 +1,10 @@
-//! What jobs cost: the use of their attempts, counted in the commit that ends them, and the bills of the instances, of
-//! which every micro-dollar is assigned to a job or reported as unassigned.
+//! The cost of jobs. The use of their attempts is counted in the commit that ends them. Every micro-dollar of the
+//! instances' bills is assigned to a job or reported as unassigned.
 //!
-//! Each day is computed by itself, so the cost of a day is the same in every report. Jobs pay for the time in which
-//! they ran and loaded, by what they used. The other costs of an instance (boot, idle, stopped, disk, traffic) are
-//! spread over what it served on that day, in proportion to the cost of running; those of an instance that served
-//! nothing, over what all instances of its provider served on that day.
+//! Each day is computed separately, so the cost of a day is the same in every report. Jobs pay for the time in which
+//! they ran and loaded. The other costs of an instance (boot, idle, stopped, disk, traffic) are spread over what it
+//! served on that day, in proportion to the cost of running. The costs of an instance that served nothing are spread
+//! over what all instances of its provider served on that day.
 
 mod bill;
 mod forecast;

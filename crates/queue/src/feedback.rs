@@ -1,4 +1,4 @@
-//! What people thought of results, counted per endpoint version. The feedback itself lies in the object store.
+//! Feedback on results, counted per endpoint version. The feedback itself is in the object store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::id::JobId;
 use crate::keys::RegistryKeys;
 use crate::scripts;
 
-/// What is counted of one job's feedback.
+/// The counted part of one job's feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdict {
     /// Whether the result was useful, if given.
@@ -19,20 +19,20 @@ pub struct Verdict {
     pub score: Option<u8>,
 }
 
-/// The sums of one endpoint version.
+/// The totals of one endpoint version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     /// The endpoint.
     pub endpoint: String,
     /// Its version.
     pub version: u32,
-    /// Jobs that have feedback.
+    /// Number of jobs with feedback.
     pub rated: u64,
-    /// Of these, those with `accepted`.
+    /// Number of these with `accepted`.
     pub judged: u64,
-    /// Of these, those that were.
+    /// Number of these with `accepted` true.
     pub accepted: u64,
-    /// Those that have a score.
+    /// Number of jobs with a score.
     pub scored: u64,
     /// The sum of the scores.
     pub score_sum: u64,
@@ -50,11 +50,11 @@ impl FeedbackCounters {
         Self { connection, keys: RegistryKeys::new(prefix) }
     }
 
-    /// Counts a verdict in the place of the job's former one. What was counted is remembered for 90 days; for later replacements
-    /// the caller hands in the `former` one. Whether there was one.
+    /// Counts a verdict in place of the job's previous one, and returns whether there was one. The counters remember
+    /// each verdict for 90 days; for later replacements the caller passes the `former` one.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, and safe to repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn judge(
         &self,
         tenant: &str,
@@ -69,7 +69,8 @@ impl FeedbackCounters {
             .await
     }
 
-    /// The sums of every endpoint version that has feedback, or of one endpoint's; by name, newest version first.
+    /// The totals of every endpoint version that has feedback, or of one endpoint's versions; by name, newest version
+    /// first.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -103,7 +104,7 @@ impl FeedbackCounters {
                 "accepted" => tally.accepted = count,
                 "scored" => tally.scored = count,
                 "score_sum" => tally.score_sum = count,
-                // A newer release counts something more.
+                // A field of a newer release.
                 _ => {}
             }
         }

@@ -1,11 +1,11 @@
-//! The work of each endpoint that arrived, waits, runs and has run: the input for deciding how many machines are
-//! needed. These are counters that only grow, kept by the scripts that move jobs; nothing here is derived from the
-//! progress of a stream's readers.
+//! The work of each endpoint: jobs that arrived, wait, run and have run. It is the input for deciding how many
+//! instances are needed. The counters only grow and are maintained by the scripts that move jobs; nothing here is
+//! derived from the progress of a stream's readers.
 //!
-//! Fields of `:flow`: `a:`, `s:`, `l:` and a lane count jobs that became ready, that started, and that started late, each job once;
-//! `e:`, `x:` and `<tenant>:<endpoint>` jobs that ended, and that failed or expired;
-//! `n:`, `r:` and `<tenant>:<endpoint>:<kind of card>` runs that ended and their milliseconds; `cold:`, `cold_ms:`, `disk:`, `disk_ms:`
-//! loads of the model from elsewhere and from the machine's own disk.
+//! Fields of `:flow`: `a:`, `s:`, `l:` with a lane count jobs that became ready, that started, and that started late,
+//! each job once. `e:`, `x:` with `<tenant>:<endpoint>` count jobs that ended, and that failed or expired. `n:`, `r:`
+//! with `<tenant>:<endpoint>:<GPU model>` count runs that ended and their milliseconds. `cold:`, `cold_ms:`, `disk:`,
+//! `disk_ms:` count loads of the model from elsewhere and from the host's own disk.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,75 +20,75 @@ use crate::job::Priority;
 use crate::keys::{Keys, parse_lane};
 use crate::limits::Limits;
 
-/// Lanes whose streams are looked at, the fullest first; of the others only the number of jobs is known.
+/// Number of lanes whose streams are read, the fullest first; for others only the number of jobs is known.
 const LANES_MAX: usize = 2_000;
 
-/// Fields asked for at a time, so that Redis serves others in between.
+/// Number of fields per read, so that Redis serves other clients in between.
 const PAGE: usize = 2_000;
 
-/// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
+/// Fetch time from which a load counts as cold. If everything is on disk, fetching takes a few milliseconds.
 const COLD_MS: u64 = 500;
 
-/// An endpoint's jobs.
+/// The work of one endpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flow {
-    /// Whose it is.
+    /// The tenant that owns the endpoint.
     pub tenant: String,
-    /// Its name.
+    /// Name of the endpoint.
     pub endpoint: String,
-    /// Jobs that run now.
+    /// Number of running jobs.
     pub running: u64,
-    /// Jobs that ever ended, whatever came of them.
+    /// Number of jobs that have ended, with any outcome.
     pub ended: u64,
-    /// Of those, how many failed or expired.
+    /// Number of these that failed or expired.
     pub failed: u64,
-    /// How many more its limits and its tenant's let run; `None` where there are none.
+    /// How many more jobs the limits of the endpoint and its tenant allow to run; `None` without limits.
     pub may_start: Option<u64>,
-    /// By priority and class, in order.
+    /// Its lanes by priority and class, in order.
     pub lanes: Vec<LaneFlow>,
-    /// By kind of card, in order.
+    /// Its runs by GPU model, in order.
     pub runs: Vec<CardRuns>,
 }
 
 /// The jobs of one endpoint, priority and class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaneFlow {
-    /// How urgent they are.
+    /// The priority of the jobs.
     pub priority: Priority,
-    /// What decides where they may run, see [`crate::reach`].
+    /// The class, which decides where the jobs can run, see [`crate::reach`].
     pub class: u32,
-    /// Jobs that ever became ready.
+    /// Number of jobs that became ready.
     pub arrived: u64,
-    /// Jobs that ever started.
+    /// Number of jobs that started.
     pub started: u64,
-    /// Of those, how many had waited for longer than [`late_ms`].
+    /// Number of these that waited for longer than [`late_ms`].
     pub late: u64,
-    /// Jobs that wait now and lack nothing but a worker: those that wait for their concurrency key are not among them.
+    /// Number of jobs that need nothing but a worker. It excludes jobs that wait for their concurrency key.
     pub waiting: u64,
-    /// How long the oldest of those has waited.
+    /// How long the oldest of these has waited, milliseconds.
     pub oldest_ms: u64,
 }
 
-/// Runs of one endpoint on one kind of card.
+/// Runs of one endpoint on one GPU model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardRuns {
-    /// The kind, as [`crate::vram::kind_of_card`] names it.
+    /// The GPU model, as named by [`crate::vram::kind_of_card`].
     pub kind: String,
-    /// Runs that have ended.
+    /// Number of ended runs.
     pub ended: u64,
-    /// The run time of the handler in them, also for shared processes or calls.
+    /// Run time of the handler in them, milliseconds, also for shared processes or calls.
     pub run_ms: u64,
-    /// Loads for which an environment or weights were fetched.
+    /// Number of loads for which an environment or weights were fetched.
     pub cold_loads: u64,
-    /// How long they took, all in all.
+    /// Total duration of these loads, milliseconds.
     pub cold_load_ms: u64,
-    /// Loads from the machine's own disk.
+    /// Number of loads from the host's own disk.
     pub disk_loads: u64,
-    /// How long they took.
+    /// Total duration of these loads, milliseconds.
     pub disk_load_ms: u64,
 }
 
-/// A job that has waited for longer than this before its first start is late, milliseconds.
+/// Waiting time before the first start from which a job is late, milliseconds.
 #[must_use]
 pub fn late_ms(priority: Priority) -> u64 {
     match priority {
@@ -118,14 +118,14 @@ pub(crate) fn failed(tenant: &str, endpoint: &str) -> String {
     format!("x:{tenant}:{endpoint}")
 }
 
-/// What a lane holds now.
+/// The current content of a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) jobs: u64,
     pub(crate) oldest_ms: u64,
 }
 
-/// Where a model was loaded from.
+/// The source of a loaded model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Cold,
@@ -141,11 +141,11 @@ impl Load {
     }
 }
 
-/// What is counted of a run that has ended.
+/// The counters of an ended run.
 #[derive(Debug)]
 pub(crate) struct RunCount<'a> {
     pub(crate) kind: &'a str,
-    /// `None` when its handler did not run.
+    /// Run time of the handler; `None` if it did not run.
     pub(crate) run_ms: Option<u64>,
     pub(crate) load: Option<Load>,
     pub(crate) load_ms: u64,
@@ -162,7 +162,7 @@ impl<'a> RunCount<'a> {
         Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
     }
 
-    /// As `finish.lua` counts it.
+    /// The fields that `finish.lua` increments.
     pub(crate) fn fields(&self, tenant: &str, endpoint: &str) -> Vec<(String, u64)> {
         let of = format!("{tenant}:{endpoint}:{}", self.kind);
         let mut fields = Vec::new();
@@ -177,22 +177,23 @@ impl<'a> RunCount<'a> {
     }
 }
 
-/// What was found of one shard.
+/// The data read from one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// `:flow`.
+    /// The fields of `:flow`.
     pub(crate) counters: HashMap<String, u64>,
-    /// By lane.
+    /// Waiting jobs by lane.
     pub(crate) waiting: Vec<(String, Waiting)>,
-    /// By gate.
+    /// Running jobs by limit scope.
     pub(crate) running: HashMap<String, u64>,
-    /// By gate.
+    /// Limits by limit scope.
     pub(crate) limits: HashMap<String, Limits>,
-    /// Gates at which nothing starts: their budget is spent, or their tenant disabled.
+    /// Limit scopes in which nothing starts: their budget is exhausted, or their tenant is disabled.
     pub(crate) paused: HashSet<String>,
 }
 
-/// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
+/// Reads the counters and lanes of a shard. The reads are not atomic: counters may be slightly newer than the waiting
+/// jobs.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
     let (mut redis, step) = (connection.redis(), "read the waiting and expected jobs");
     type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
@@ -216,7 +217,7 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     if !lanes.is_empty() {
         let heads = heads(&mut redis, keys, lanes.iter().map(|(lane, _)| &**lane)).await.map_err(Error::redis(step))?;
         for ((lane, _), (jobs, since_ms)) in lanes.into_iter().zip(heads) {
-            // All of them stand at a concurrency key: no machine would help.
+            // All jobs of the lane wait for a concurrency key, so no instance would help.
             if jobs == 0 {
                 continue;
             }
@@ -250,7 +251,8 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     Ok(Seen { counters, waiting, running, limits, paused })
 }
 
-/// Of each lane how many jobs lack nothing but a worker, and since when the first of them does, unix milliseconds.
+/// For each lane, the number of jobs that need nothing but a worker, and since when the first of them waits, Unix
+/// milliseconds.
 pub(crate) async fn heads(
     redis: &mut impl redis::aio::ConnectionLike,
     keys: &Keys,
@@ -268,7 +270,7 @@ pub(crate) async fn heads(
     Ok(looked.chunks_exact(2).map(of_lane).collect())
 }
 
-/// The answers of a pipeline whose commands come in pairs.
+/// The replies to a pipeline whose commands come in pairs.
 async fn pairs<T: redis::FromRedisValue, U: redis::FromRedisValue>(
     pipe: &redis::Pipeline,
     redis: &mut impl redis::aio::ConnectionLike,
@@ -282,7 +284,7 @@ async fn pairs<T: redis::FromRedisValue, U: redis::FromRedisValue>(
     Ok(pairs)
 }
 
-/// Puts together what belongs to each endpoint.
+/// Groups the data by endpoint.
 pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
     let mut lanes: BTreeMap<(String, String, u8, u32), LaneFlow> = BTreeMap::new();
     let mut runs: BTreeMap<(String, String, String), CardRuns> = BTreeMap::new();
@@ -317,7 +319,7 @@ pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
                     "cold_ms" => of.cold_load_ms = *number,
                     "disk" => of.disk_loads = *number,
                     "disk_ms" => of.disk_load_ms = *number,
-                    // Of a later release.
+                    // A field of a later release.
                     _ => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! The last hour of each worker's readings, for charts: one kept every half minute.
+//! Each worker's readings of the last hour, for charts: one for every half minute.
 
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
@@ -9,26 +9,26 @@ use crate::gateway::{GpuReading, HostStatus};
 use crate::keys::RegistryKeys;
 use crate::registry::{WorkerRecord, to_json};
 
-/// Time between two kept readings, milliseconds.
+/// Time between two stored readings, milliseconds.
 const EVERY_MS: u64 = 30_000;
 
-/// Maximum number of kept readings: an hour.
+/// Maximum number of stored readings: an hour.
 const KEPT: u64 = 120;
 
-/// How a worker was.
+/// One reading of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerReading {
-    /// When, unix milliseconds.
+    /// When it was taken, Unix milliseconds.
     pub at_ms: u64,
-    /// Attempts that ran.
+    /// Number of running attempts.
     pub running: u32,
-    /// Its cards.
+    /// Its GPUs.
     pub gpus: Vec<GpuReading>,
-    /// The machine around them.
+    /// Its host.
     pub host: HostStatus,
 }
 
-/// Notes how a worker is, in the place of what was noted an hour ago: the latest of each half minute stays.
+/// Stores a reading in place of the one of an hour ago. The latest of each half minute stays.
 pub(crate) fn note(pipe: &mut redis::Pipeline, keys: &RegistryKeys, worker: &WorkerRecord) -> Result<(), Error> {
     let (key, place) = (keys.readings(&worker.worker_id), worker.seen_ms / EVERY_MS % KEPT);
     let reading = WorkerReading {
@@ -44,7 +44,7 @@ pub(crate) fn note(pipe: &mut redis::Pipeline, keys: &RegistryKeys, worker: &Wor
     Ok(())
 }
 
-/// What was noted of a worker since an hour ago, the oldest first.
+/// The readings of a worker in the last hour, oldest first.
 pub(crate) async fn read(
     connection: &Connection,
     keys: &RegistryKeys,

@@ -1,8 +1,8 @@
-//! Arrivals, runs and waiting jobs of the last day, every ten seconds, of each tenant and of all together.
+//! Arrivals, runs and waiting jobs of the last day, every ten seconds, per tenant and in total.
 //!
-//! A point is 48 bytes at a fixed place of its hour's STRING, so an hour of one tenant is 17,280 bytes and a day 432 kB
-//! at most. Hours without data of a tenant take no memory; of one step at most [`TENANTS_MAX`] tenants are stored,
-//! those with the most data: 86 MB for a day on which all of them were busy throughout.
+//! A point has 48 bytes at a fixed offset in the STRING of its hour, so an hour of one tenant has 17,280 bytes and a
+//! day at most 432 kB. Hours in which a tenant has no data take no memory. For each step at most [`TENANTS_MAX`]
+//! tenants are stored, those with the most data: 86 MB for a day on which all of them were busy throughout.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use crate::registry::Registry;
 /// The length of a step, milliseconds.
 pub const STEP_MS: u64 = 10_000;
 
-/// Tenants of which a step is kept.
+/// Maximum number of tenants that are stored for a step.
 pub const TENANTS_MAX: usize = 200;
 
 const HOUR_MS: u64 = 3_600_000;
 const HOUR_S: i64 = 3_600;
 
-/// Minutes that are kept.
+/// Number of minutes that are kept.
 pub const MINUTES_MAX: u64 = 1_440;
 
-/// The numbers of a point, 4 bytes each: first that it is there, by the version of this layout.
+/// Numbers in a point, 4 bytes each. The first marks the point as present, with the version of this layout.
 const NUMBERS: usize = 12;
 const BYTES: usize = NUMBERS * 4;
 const LAYOUT: u32 = 1;
 
-/// Everybody together; no tenant is called that.
+/// The name of the total; no tenant has this name.
 const ALL: &str = "*";
 
-/// One step. Counts are of the step, the rest is as it was at its end.
+/// One step. Counts cover the step; the other values are those at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Point {
     /// Jobs that became ready.
@@ -42,20 +42,20 @@ pub struct Point {
     pub started: u32,
     /// Jobs that ended.
     pub ended: u32,
-    /// Of those, how many failed or expired.
+    /// Number of these that failed or expired.
     pub failed: u32,
     /// Jobs that wait, by priority: interactive, standard, batch.
     pub waiting: [u32; 3],
     /// Jobs that run.
     pub running: u32,
-    /// Machines that are here; only of all together.
+    /// Number of instances; in the total only.
     pub machines: u32,
-    /// What they cost; only of all together.
+    /// Their cost per hour; in the total only.
     pub usd_micros_per_hour: u64,
 }
 
 impl Point {
-    /// The amount of data.
+    /// The amount of data, for choosing the tenants to store.
     #[must_use]
     pub fn weight(&self) -> u64 {
         let counted = [self.arrived, self.started, self.ended, self.running];
@@ -87,7 +87,7 @@ impl Point {
         .collect()
     }
 
-    /// `None` where none was written.
+    /// Decodes a point; `None` if none was written.
     fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let mut numbers = [0; NUMBERS];
         let (words, _) = bytes.as_chunks::<4>();
@@ -121,7 +121,7 @@ impl Series {
         Self { connection, keys }
     }
 
-    /// Writes the step that ended at `at_ms`, of all together and of each tenant with data. Safe to repeat.
+    /// Writes the step that ended at `at_ms`, in total and for each tenant with data. Safe to retry.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: the step may be missing.
@@ -143,7 +143,7 @@ impl Series {
         pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store the series"))
     }
 
-    /// The steps that ended in the last `minutes`, oldest first, of a tenant or, with `None`, of all together. A tenant
+    /// The steps that ended in the last `minutes`, oldest first, of a tenant or, with `None`, in total. A tenant
     /// without data in a written step has an empty one. Steps that were not written are absent.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Series {
 }
 
 impl Registry {
-    /// What came, ran and waited in the last day.
+    /// The series of the last day.
     #[must_use]
     pub fn series(&self) -> Series {
         let (connection, keys) = self.parts();
@@ -182,7 +182,7 @@ impl Registry {
     }
 }
 
-/// The steps of one of the hours that were read; none where nothing was written.
+/// The data of one of the hours that were read; empty if nothing was written.
 fn hour_of(found: &[Option<Vec<u8>>], n: usize) -> &[u8] {
     found.get(n).and_then(Option::as_deref).unwrap_or_default()
 }

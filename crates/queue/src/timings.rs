@@ -1,4 +1,4 @@
-//! How long the parts of an endpoint's attempts took, by version: histograms per hour, which `lua/lib/timings.lua`
+//! Durations of the parts of an endpoint's attempts, by version: histograms per hour, which `lua/lib/timings.lua`
 //! counts in the commit that ends an attempt. A bucket is 9 % wide, so a reported time is accurate to 5 %.
 
 use std::collections::{BTreeMap, HashMap};
@@ -7,15 +7,15 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
 
-/// Hours that are kept.
+/// Number of hours that are kept.
 pub const HOURS_MAX: u64 = 48;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Buckets to each doubling.
+/// Number of buckets per doubling.
 const PER_DOUBLING: f64 = 8.0;
 
-/// What an attempt's time is taken apart into, and all of it, from ready to ended.
+/// The parts of an attempt's time, and the total from ready to ended.
 pub const PARTS: [&str; 9] = ["queue", "env", "weights", "boot", "load", "warmup", "run", "upload", "total"];
 
 /// The attempts of one version that ended in some hours.
@@ -23,18 +23,20 @@ pub const PARTS: [&str; 9] = ["queue", "env", "weights", "boot", "load", "warmup
 pub struct VersionTimings {
     /// The version.
     pub version: u32,
-    /// Attempts that gave their job a result.
+    /// Number of attempts that succeeded.
     pub succeeded: u64,
-    /// Attempts that failed.
+    /// Number of attempts that failed.
     pub failed: u64,
-    /// What running and loading cost in all of them, at the price of their machines.
+    /// Cost of running and loading in all of them, at the price of their instances.
     pub usd_micros: u64,
-    /// By part: attempts that succeeded, by bucket. Who took no time in a part is in none of its buckets.
+    /// By part: number of succeeded attempts by bucket. An attempt that took no time in a part is in none of its
+    /// buckets.
     parts: BTreeMap<String, BTreeMap<u32, u64>>,
 }
 
 impl VersionTimings {
-    /// The time below which this share (0 to 1) of those that succeeded took for a part, milliseconds; `None` when none has needed it.
+    /// The quantile `share` (0 to 1) of the time that succeeded attempts took for a part, milliseconds; `None` if no
+    /// attempt needed the part.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of what is not negative")]
@@ -61,7 +63,7 @@ impl VersionTimings {
                 "ok" => self.succeeded += by,
                 "failed" => self.failed += by,
                 "usd" => self.usd_micros += by,
-                // Of a later release.
+                // A field of a later release.
                 _ => {}
             },
             Some((part, bucket)) => {
@@ -73,13 +75,13 @@ impl VersionTimings {
     }
 }
 
-/// The middle of a bucket, milliseconds. Of the one from 1,024 ms on: 1,069.
+/// The middle of a bucket, milliseconds. Example: 1,069 for the bucket that starts at 1,024 ms.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and as large as times get")]
 fn middle_ms(bucket: u32) -> u64 {
     ((f64::from(bucket) + 0.5) / PER_DOUBLING).exp2().floor() as u64
 }
 
-/// Reads the attempts that ended in the last `hours`, this one among them; the newest version first.
+/// Reads the attempts that ended in the last `hours`, including the current one; newest version first.
 pub(crate) async fn read(
     connection: &Connection,
     keys: &Keys,

@@ -1,4 +1,4 @@
-//! Budgets and what runs, as the scripts keep them.
+//! Reads budgets and running attempts as stored by the scripts.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::gate::Gate;
 use crate::id::Fence;
 use crate::keys::Keys;
 
-/// Records asked for in one round trip.
+/// Number of records per round trip.
 const RECORDS_AT_ONCE: usize = 500;
 
-/// The gates that have a budget, by name.
+/// Reads the limit scopes that have a budget, by name.
 pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32) -> Result<Vec<Budgeted>, Error> {
     let (mut redis, step) = (connection.redis(), "read the budgets");
     type Hashes = (HashMap<String, String>, HashMap<String, String>);
@@ -52,7 +52,7 @@ pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32)
     Ok(all)
 }
 
-/// What runs now. Attempts that end while this looks are left out.
+/// Reads the running attempts. Those that end during the read are left out.
 pub(crate) async fn read_running(connection: &Connection, keys: &Keys) -> Result<Vec<Running>, Error> {
     let (mut redis, step) = (connection.redis(), "read the running jobs");
     let ids: Vec<String> =

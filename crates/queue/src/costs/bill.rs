@@ -1,5 +1,5 @@
-//! The bill of an instance: its times and prices as the autoscaler sees them, and the provider's charges once they are
-//! known.
+//! The bill of an instance: its times and prices as recorded by the autoscaler, and the provider's charges once they
+//! are known.
 
 use std::collections::BTreeMap;
 
@@ -11,52 +11,52 @@ use super::split::{split, weights};
 const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u128 = 3_600_000;
 
-/// What a machine is paid for.
+/// What an instance is currently billed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BillState {
-    /// It comes up, the first time or again.
+    /// The instance is starting or resuming.
     Booting,
-    /// Its worker is there, or was.
+    /// The instance runs: its worker has joined.
     Running,
-    /// Only its disk is paid for.
+    /// The instance is stopped; only its disk is billed.
     Stopped,
 }
 
-/// A machine's bill, from when it was first written down until its provider has no more of it.
+/// The bill of an instance, from its first record until its provider no longer has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineBill {
-    /// The autoscaler's id of it, which is its worker's name.
+    /// The autoscaler's id of the instance, which is also the name of its worker.
     pub machine: String,
-    /// Whose it is.
+    /// Name of the provider.
     pub provider: String,
-    /// Its provider's id of it, once that is known.
+    /// The provider's id of the instance, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rental: Option<String>,
-    /// Its kind of card.
+    /// GPU model.
     pub kind: String,
-    /// The physical host, if its provider names it.
+    /// The physical host, if the provider names it.
     #[serde(default)]
     pub host: String,
-    /// Whether who pays more may take it away.
+    /// Whether the provider may interrupt the instance for a higher bidder.
     #[serde(default)]
     pub is_interruptible: bool,
-    /// What an hour of it costs while it runs, its disk included.
+    /// Price of an hour while the instance runs, including its disk.
     pub usd_micros_per_hour: u64,
-    /// What an hour of it costs on demand.
+    /// On-demand price of an hour.
     pub on_demand_usd_micros_per_hour: u64,
-    /// What an hour of its disk costs.
+    /// Price of an hour of its disk.
     pub stopped_usd_micros_per_hour: u64,
-    /// Since when it is paid for, unix milliseconds.
+    /// Start of the billed time, Unix milliseconds.
     pub rented_ms: u64,
-    /// Until when; `None` while it is.
+    /// End of the billed time, Unix milliseconds; `None` while the instance is billed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// What is paid for now.
+    /// What is billed now.
     pub state: BillState,
-    /// What was before this moment is in `days`, unix milliseconds.
+    /// End of the time that is in `days`, Unix milliseconds.
     pub since_ms: u64,
-    /// What was, by days since 1970, UTC.
+    /// The time before `since_ms`, by days since 1970, UTC.
     #[serde(default)]
     pub days: BTreeMap<u32, BilledDay>,
     /// The provider's charges, once known.
@@ -64,72 +64,72 @@ pub struct MachineBill {
     pub charged: Option<Charged>,
 }
 
-/// What a machine did on a day, and what that costs at the prices of then.
+/// The use of an instance on one day, and its cost at the prices of that time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BilledDay {
-    /// How long it came up, milliseconds.
+    /// Time spent booting, milliseconds.
     pub booting_ms: u64,
-    /// How long it ran.
+    /// Time spent running, milliseconds.
     pub running_ms: u64,
-    /// How long it was stopped.
+    /// Time spent stopped, milliseconds.
     pub stopped_ms: u64,
-    /// What its cards cost while it came up.
+    /// Cost of the GPUs while the instance booted.
     pub boot_usd_micros: u64,
-    /// While it ran.
+    /// Cost of the GPUs while the instance ran.
     pub running_usd_micros: u64,
-    /// What its disk cost while it did either.
+    /// Cost of the disk while the instance booted or ran.
     pub disk_usd_micros: u64,
-    /// While it was stopped.
+    /// Cost of the disk while the instance was stopped.
     pub stopped_usd_micros: u64,
-    /// What all of that would have cost on demand.
+    /// On-demand cost of the same use.
     pub on_demand_usd_micros: u64,
 }
 
-/// What a provider charges for a machine, all in all.
+/// A provider's total charges for an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charged {
-    /// For its cards.
+    /// Charges for GPUs.
     pub gpu_usd_micros: u64,
-    /// For its disk.
+    /// Charges for the disk.
     pub disk_usd_micros: u64,
-    /// For bytes, both ways.
+    /// Charges for traffic, in both directions.
     pub traffic_usd_micros: u64,
-    /// When they were reported, Unix milliseconds.
+    /// When the charges were reported, Unix milliseconds.
     pub at_ms: u64,
-    /// No more is to come.
+    /// Whether the provider will charge nothing more.
     pub is_final: bool,
 }
 
 impl Charged {
-    /// All together.
+    /// The sum of all charges.
     #[must_use]
     pub fn total_usd_micros(&self) -> u64 {
         [self.gpu_usd_micros, self.disk_usd_micros, self.traffic_usd_micros].into_iter().fold(0, u64::saturating_add)
     }
 }
 
-/// A day of a bill, in micro-dollars: by what the provider charges, where it does.
+/// One day of a bill, in micro-dollars. It uses the provider's charges where they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DayBill {
-    /// The cards while it came up.
+    /// GPUs while the instance booted.
     pub boot: u64,
-    /// While it ran, whether jobs did or not.
+    /// GPUs while the instance ran, with or without jobs.
     pub running: u64,
-    /// The disk while it was stopped.
+    /// Disk while the instance was stopped.
     pub stopped: u64,
-    /// At all other times.
+    /// Disk at all other times.
     pub disk: u64,
-    /// Bytes, both ways.
+    /// Traffic, in both directions.
     pub traffic: u64,
-    /// What a whole day of its work costs at its price: what is counted of its jobs is a part of this.
+    /// Cost of a whole day of running at the instance's price. The counted costs of its jobs are a fraction of this.
     pub capacity: u64,
-    /// What all of it would have cost on demand.
+    /// On-demand cost of the same use.
     pub on_demand: u64,
 }
 
 impl DayBill {
-    /// What is paid.
+    /// The amount to pay.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.boot + self.running + self.stopped + self.disk + self.traffic
@@ -141,7 +141,7 @@ fn cost(usd_micros_per_hour: u64, ms: u64) -> u64 {
 }
 
 impl MachineBill {
-    /// Writes down what was until `now_ms`, at the prices of now. To be called before its state or a price changes.
+    /// Adds the time until `now_ms` to the bill at the current prices. Call it before the state or a price changes.
     pub fn advance(&mut self, now_ms: u64) {
         let disk_price = self.stopped_usd_micros_per_hour.min(self.usd_micros_per_hour);
         while self.since_ms < now_ms {
@@ -178,8 +178,8 @@ impl MachineBill {
         self.usd_micros_per_hour > 0 && !self.charged.is_some_and(|charged| charged.is_final)
     }
 
-    /// What is paid for it by day, as of `now_ms`. What its provider charges in the end is what it is. Until then it is what was reckoned,
-    /// or what is charged already where that is more, for bills come late.
+    /// The cost of the instance by day, as of `now_ms`. Once the provider's charges are final, they are the cost. Until
+    /// then it is the computed cost, or the charges so far if they are higher, because providers bill late.
     #[must_use]
     pub fn by_day(&self, now_ms: u64) -> BTreeMap<u32, DayBill> {
         let mut bill = self.clone();
@@ -199,7 +199,8 @@ impl MachineBill {
         let cards = owed(|it| it.gpu_usd_micros, sum(|it| it.boot_usd_micros + it.running_usd_micros));
         let disk = owed(|it| it.disk_usd_micros, sum(|it| it.disk_usd_micros + it.stopped_usd_micros));
         let traffic = owed(|it| it.traffic_usd_micros, 0);
-        // By what was reckoned of it, else by time; of what there was no time for, all to its days alike.
+        // Days share in proportion to their computed cost, or to their time if there is none. Charges without any time
+        // are split evenly.
         let cards =
             pairs(&days, cards, |it| (it.boot_usd_micros, it.running_usd_micros), |it| (it.booting_ms, it.running_ms));
         let disk = pairs(
@@ -225,14 +226,14 @@ impl MachineBill {
         bill.days.iter().enumerate().map(|(n, (number, it))| (*number, day(n, it))).collect()
     }
 
-    /// What is paid for it, as of `now_ms`.
+    /// The total cost of the instance, as of `now_ms`.
     #[must_use]
     pub fn total_usd_micros(&self, now_ms: u64) -> u64 {
         self.by_day(now_ms).values().map(DayBill::total).sum()
     }
 }
 
-/// Splits a whole over two parts of each day.
+/// Splits a total over two parts of each day.
 fn pairs(
     days: &[BilledDay],
     whole: u64,
@@ -252,7 +253,7 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
-    /// Rented an hour before midnight at 36 cents, of which 6 are for its disk.
+    /// Rented an hour before midnight at 36 cents per hour, of which 6 are for the disk.
     fn bill() -> MachineBill {
         MachineBill {
             machine: "m-1".to_owned(),
@@ -273,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Half an hour of booting, an hour and a half of running, two of standing still.
+    /// Half an hour of booting, an hour and a half of running, two hours stopped.
     fn ended() -> MachineBill {
         let mut bill = bill();
         for (state, at_ms) in [

@@ -1,4 +1,4 @@
-//! What jobs will cost, by what those before them took.
+//! Forecasts the cost of jobs from the cost of earlier jobs.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::Spent;
 
-/// Days that are looked back on, today among them.
+/// Number of days of spending that a forecast uses, including today.
 pub const FORECAST_DAYS: u32 = 7;
 
 /// Below this number of jobs the range is half of the estimate to each side, because a few jobs are a weak basis.
 const FEW_JOBS: u64 = 50;
 
-/// Of all jobs, the share that those of a day must be for it to widen the range, percent.
+/// Share of all jobs, in percent, that a day needs before it can widen the range.
 const DAY_PERCENT: u64 = 5;
 
-/// The range has at least this much to both sides, in a hundred: inputs differ.
+/// Minimum width of the range to each side, percent: inputs differ.
 const LEAST_PERCENT: f64 = 10.0;
 const FEW_PERCENT: f64 = 50.0;
 
-/// What lines are thought to cost: what running them and loading for them takes. What machines cost beside that is not in it.
+/// Estimated cost of lines: running them and loading models for them. It excludes the overhead of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// All of them, micro-dollars.
+    /// Cost of all lines, micro-dollars.
     pub usd_micros: u64,
-    /// Hardly less than this.
+    /// Low end of the range.
     pub low_usd_micros: u64,
-    /// Hardly more than this.
+    /// High end of the range.
     pub high_usd_micros: u64,
-    /// One of them on average.
+    /// Average cost of a line.
     pub per_line_usd_micros: f64,
     /// The number of jobs behind the estimate.
     pub basis_jobs: u64,
@@ -38,19 +38,19 @@ pub struct Estimate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
-    /// No job of the endpoint has ended in the last days.
+    /// No job of the endpoint has ended in the last [`FORECAST_DAYS`] days.
     NoJobs,
-    /// The workers that ran them name no price.
+    /// The workers that ran the jobs report no price.
     NoPrice,
-    /// The lines run on more endpoints than one, and how many on which is not known.
+    /// The lines run on more than one endpoint, and the number of lines per endpoint is unknown.
     Mixed,
 }
 
-/// What is thought, or why nothing is.
+/// A forecast, or the reason why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Forecast {
-    /// This much.
+    /// The estimate.
     Known(Estimate),
     /// No estimate is possible.
     Unknown(Unknown),
@@ -68,7 +68,8 @@ impl Forecast {
 }
 
 impl Estimate {
-    /// By how many percent what `lines` of them did cost was above this, or below it.
+    /// Relative forecast error, in percent: positive if `lines` of the lines cost more than estimated, negative if
+    /// less.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     pub fn error_pct(&self, spent_usd_micros: u64, lines: u64) -> Option<f64> {
@@ -77,7 +78,7 @@ impl Estimate {
     }
 }
 
-/// The forecast cost of these numbers of lines on endpoints of one tenant, from the spending of the last days.
+/// Forecasts the cost of these numbers of lines on endpoints of one tenant, from the spending of the last days.
 #[must_use]
 pub fn forecast(spent: &[Spent], lines: &BTreeMap<String, u64>) -> Forecast {
     let mut whole =
@@ -99,7 +100,7 @@ pub fn forecast(spent: &[Spent], lines: &BTreeMap<String, u64>) -> Forecast {
     Forecast::Known(whole)
 }
 
-/// The mean of an endpoint's jobs, the least and the most that it may be.
+/// Number of jobs of an endpoint, and the low, mean and high cost of one.
 #[expect(clippy::cast_precision_loss, reason = "means")]
 fn per_line(spent: &[Spent], endpoint: &str) -> Result<(u64, [f64; 3]), Unknown> {
     let mut days: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What one job cost: what its attempts took, and its part of what lies between attempts.
+//! The cost of one job: the cost of its attempts, and its share of overhead.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use super::{Cost, Line, Who, day_of};
 use crate::job::{Attempt, Job};
 
-/// What a job cost, micro-dollars, without its steps, which are jobs of their own.
+/// The cost of a job in micro-dollars, without its steps, which are jobs of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct JobCost {
-    /// What its runs took, at the price of the machines.
+    /// Cost of running, at the price of the instances.
     pub run: u64,
-    /// What having the model ready for them took.
+    /// Cost of loading the model.
     pub load: u64,
-    /// Its part of what the machines cost beside that: boot, idle, stopped, disk, traffic.
+    /// Its share of overhead: boot, idle, stopped, disk, traffic.
     pub overhead: u64,
-    /// All together.
+    /// The sum of the above.
     pub total: u64,
     /// Whether a provider has not billed the final amount yet.
     pub is_estimate: bool,
@@ -33,7 +33,7 @@ impl AddAssign for JobCost {
     }
 }
 
-/// What is spread on the jobs of an endpoint and a batch on a day.
+/// Costs to spread over the jobs of an endpoint and a batch on one day.
 #[derive(Debug, Clone, Copy, Default)]
 struct Factor {
     cost: Cost,
@@ -43,13 +43,13 @@ struct Factor {
     is_estimate: bool,
 }
 
-/// What is spread on jobs, by day and by whose they are: jobs of one endpoint that ended on one day have equal parts in it per dollar of
-/// running, whichever machine they ran on.
+/// Costs to spread over jobs, by day and by owner. Jobs of one endpoint that ended on the same day pay the same
+/// overhead per dollar of running, on whichever instance they ran.
 #[derive(Debug, Clone, Default)]
 pub struct Factors(BTreeMap<(u32, Who), Factor>);
 
 impl Factors {
-    /// From what was reckoned of those days.
+    /// Computes the factors from the cost lines of those days.
     #[must_use]
     pub fn new(lines: &[Line]) -> Self {
         let mut factors: BTreeMap<(u32, Who), Factor> = BTreeMap::new();
@@ -65,12 +65,12 @@ impl Factors {
         Self(factors)
     }
 
-    /// What a job's attempts have cost that ended on this day, by what is known now.
+    /// The cost of a job's attempts that ended on this day, as currently known.
     #[must_use]
     pub fn on(&self, day: u32, job: &Job) -> JobCost {
         let mut all = JobCost::default();
         for attempt in &job.attempts {
-            // One that reported; the others told of no times.
+            // Attempts that reported their times; the others are not counted.
             let is_told = attempt.timing.occupied_ms() > 0 && attempt.ended_ms.map(day_of) == Some(day);
             if is_told {
                 self.add(&mut all, job, attempt, day);

@@ -1,4 +1,4 @@
-//! Whose every micro-dollar is.
+//! Assigns every micro-dollar of the bills to a job's owner or to overhead.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, RangeInclusive};
@@ -8,33 +8,33 @@ use serde::Serialize;
 use super::split::{split, weights};
 use super::{DayBill, MachineBill, Spent};
 
-/// Where the money went, micro-dollars.
+/// Costs by category, micro-dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// Cards while jobs ran.
+    /// GPUs while jobs ran.
     pub run: u64,
-    /// While models were loaded for them.
+    /// GPUs while models were loaded for jobs.
     pub load: u64,
-    /// While machines came up.
+    /// GPUs while instances booted.
     pub boot: u64,
-    /// While they had nothing to do.
+    /// GPUs while instances were idle.
     pub idle: u64,
-    /// Disks of stopped machines.
+    /// Disks of stopped instances.
     pub stopped: u64,
-    /// Disks of the others.
+    /// Disks of other instances.
     pub disk: u64,
-    /// Bytes, both ways.
+    /// Traffic, in both directions.
     pub traffic: u64,
 }
 
 impl Cost {
-    /// All together.
+    /// The sum of all categories.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.run + self.load + self.overhead()
     }
 
-    /// What no job ran or loaded in.
+    /// The part of the cost in which no job ran or loaded.
     #[must_use]
     pub fn overhead(&self) -> u64 {
         self.boot + self.idle + self.stopped + self.disk + self.traffic
@@ -53,53 +53,53 @@ impl AddAssign for Cost {
     }
 }
 
-/// Whose a cost is.
+/// The owner of a cost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Who {
-    /// Whose jobs.
+    /// The tenant whose jobs ran.
     pub tenant: String,
-    /// What they ran; `*`: several.
+    /// The endpoint; `*` means several.
     pub endpoint: String,
-    /// The batch that they were lines of.
+    /// The batch of the jobs.
     pub batch: Option<String>,
 }
 
-/// What one machine cost on one day for jobs of one endpoint and batch.
+/// The cost of one instance on one day for jobs of one endpoint and batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Days since 1970, UTC.
+    /// Day, in days since 1970, UTC.
     pub day: u32,
-    /// The machine.
+    /// Id of the instance.
     pub machine: String,
     /// Its GPU model; empty if unknown.
     pub kind: String,
-    /// `None`: unassigned, because nothing was served.
+    /// The owner; `None` if the instance served nothing and the cost is unassigned.
     pub who: Option<Who>,
-    /// What it cost.
+    /// The cost.
     pub cost: Cost,
-    /// What it would have cost on demand.
+    /// On-demand cost of the same use.
     pub on_demand: u64,
-    /// Attempts that ended.
+    /// Number of attempts that ended.
     pub jobs: u64,
-    /// How long a slot ran them, milliseconds.
+    /// Time that slots ran them, milliseconds.
     pub run_ms: u64,
-    /// What was counted of running and of loading when they ended, at the price of the machine.
+    /// Costs of running and of loading as counted when the attempts ended, at the price of the instance.
     pub counted: (u64, u64),
     /// Whether the instance's provider has not billed the final amount yet.
     pub is_estimate: bool,
 }
 
-/// A provider's machines on a day.
+/// The instances of one provider on one day.
 #[derive(Default)]
 struct OfProvider {
-    /// Which lines are of what they served.
+    /// Indices of the lines of instances that served jobs.
     served: Vec<usize>,
-    /// What those cost that served nothing.
+    /// Costs of instances that served nothing.
     idle: Vec<Line>,
 }
 
-/// Computes what each instance cost on these days, and for which work. With `apart`, the cost of days on which an
-/// instance served nothing stays with it, unassigned; otherwise it is spread.
+/// Computes what each instance cost on these days, and for which work. With `apart`, an instance that served nothing on
+/// a day keeps the cost of that day, unassigned; otherwise the cost is spread over the instances that did serve.
 #[must_use]
 pub fn reckon(
     spent: &[Spent],
@@ -156,14 +156,15 @@ fn line(it: &Spent, kind: &str, cost: Cost, on_demand: u64, is_estimate: bool) -
     }
 }
 
-/// A machine's day, spread over what it served.
+/// Splits one day of an instance over what it served.
 fn of_machine(bill: &MachineBill, of_day: &DayBill, cells: &[&Spent]) -> Vec<Line> {
-    // What was counted may be a little more than there was, when clocks differ: then all of it was running and loading.
+    // The counted times can exceed the billed time a little if clocks differ. Then all of it counts as running and
+    // loading.
     let counted: Vec<u64> = cells.iter().flat_map(|it| [it.run_usd_micros, it.load_usd_micros]).collect();
     let busy: u64 = counted.iter().sum();
     let idle = of_day.capacity.saturating_sub(busy);
     let parts = split(of_day.running, &[&counted[..], &[idle]].concat());
-    // Without a price of its worker nothing says what was running: all of it is overhead.
+    // Without a price of the worker the running part is unknown: everything is overhead.
     let part = |n: usize| parts.get(n).copied().unwrap_or(0);
     let idle = if parts.is_empty() { of_day.running } else { part(counted.len()) };
     let by = weights(cells.len(), [&|n| cells[n].run_usd_micros, &|n| cells[n].run_ms, &|n| cells[n].jobs]);
@@ -185,7 +186,7 @@ fn of_machine(bill: &MachineBill, of_day: &DayBill, cells: &[&Spent]) -> Vec<Lin
     (0..cells.len()).map(one).collect()
 }
 
-/// A machine's day on which it served nothing.
+/// A day on which the instance served nothing.
 fn unserved(bill: &MachineBill, day: u32, of_day: &DayBill) -> Line {
     let DayBill { boot, running, stopped, disk, traffic, on_demand, capacity: _ } = *of_day;
     Line {
@@ -202,15 +203,15 @@ fn unserved(bill: &MachineBill, day: u32, of_day: &DayBill) -> Line {
     }
 }
 
-/// Work on a machine without a bill: at the worker's own price, if it has one. If a bill exists but does not cover this
-/// day, everything owed is in the bill.
+/// The cost of work on an instance without a bill, at the price that its worker reports, if any. If a bill exists but
+/// does not cover this day, the bill already contains the whole cost.
 fn unbilled(it: &Spent, bill: Option<&MachineBill>) -> Line {
     let (run, load) = if bill.is_some() { (0, 0) } else { (it.run_usd_micros, it.load_usd_micros) };
     let kind = bill.map_or("", |bill| &bill.kind);
     line(it, kind, Cost { run, load, ..Cost::default() }, run + load, run + load > 0)
 }
 
-/// Spreads what served nothing over what was served beside it.
+/// Spreads the cost of idle instances over the lines of instances that served jobs.
 fn spread(lines: &mut [Line], targets: &[usize], idle: &[Line]) {
     let (mut all, mut on_demand) = (Cost::default(), 0);
     for it in idle {

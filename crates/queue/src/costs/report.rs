@@ -1,4 +1,4 @@
-//! Costs, by whatever is asked for.
+//! Cost reports, grouped by a chosen dimension.
 
 use std::collections::BTreeMap;
 
@@ -8,57 +8,57 @@ use super::{Cost, Line};
 
 const HOUR_MS: u128 = 3_600_000;
 
-/// What to group costs by.
+/// The dimension by which a report groups costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// A tenant's endpoint.
+    /// By endpoint of a tenant.
     Endpoint,
-    /// Whose the jobs are.
+    /// By tenant that owns the jobs.
     Tenant,
-    /// A batch; what is in none comes together, by tenant.
+    /// By batch; jobs outside batches form one group per tenant.
     Batch,
-    /// A machine.
+    /// By instance.
     Machine,
-    /// A day, UTC.
+    /// By day, UTC.
     Day,
 }
 
-/// The group of a row; members that it is not grouped by are absent.
+/// The group of a row. Members that the report does not group by are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
-    /// Days since 1970, UTC.
+    /// Day, in days since 1970, UTC.
     pub day: Option<u32>,
-    /// Its name.
+    /// Name of the instance.
     pub machine: Option<String>,
-    /// Whose.
+    /// The tenant.
     pub tenant: Option<String>,
-    /// Its name.
+    /// Name of the endpoint.
     pub endpoint: Option<String>,
-    /// Its id.
+    /// Id of the batch.
     pub batch: Option<String>,
-    /// What machines cost on days on which nothing was served.
+    /// Whether the row is the cost of instances on days on which they served nothing.
     pub is_nobodys: bool,
 }
 
-/// A row of a report, or all of it together.
+/// A row of a report, or its total.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Of what.
+    /// The group.
     pub group: Group,
-    /// Where the money went.
+    /// Costs by category.
     pub cost: Cost,
-    /// Attempts that ended.
+    /// Number of attempts that ended.
     pub jobs: u64,
-    /// How long slots ran them, milliseconds.
+    /// Time that slots ran them, milliseconds.
     pub run_ms: u64,
-    /// What it would have cost on demand.
+    /// On-demand cost of the same use.
     pub on_demand_usd_micros: u64,
     /// Whether a provider has not billed the final amount yet.
     pub is_estimate: bool,
 }
 
 impl Row {
-    /// What a thousand of its jobs cost, micro-dollars; `None` when it had none.
+    /// The cost of a thousand jobs of this row, micro-dollars; `None` if it has no jobs.
     #[must_use]
     pub fn per_1000_jobs(&self) -> Option<u64> {
         let all = u128::from(self.cost.total()) * 1_000;
@@ -74,42 +74,42 @@ impl Row {
     }
 }
 
-/// What a service that hosts models asks for an hour of running on a kind of card.
+/// The price of an hour on one GPU model at a service that hosts models.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hosted {
-    /// What it is called.
+    /// Name of the service.
     pub service: String,
-    /// The kind of card, as machines have it.
+    /// GPU model, spelled like in the records of instances.
     pub kind: String,
-    /// Its price, dollars.
+    /// Price of an hour, dollars.
     pub usd_per_hour: f64,
 }
 
-/// What the same would have cost elsewhere.
+/// The cost of the same running time at a hosting service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instead {
-    /// Where.
+    /// Name of the service.
     pub service: String,
-    /// What it would have cost there.
+    /// The cost there.
     pub usd_micros: u64,
-    /// What it did cost, as far as there is a price for it there.
+    /// Our cost of the running time that the service has a price for.
     pub ours_usd_micros: u64,
 }
 
-/// What was paid, and for what.
+/// A cost report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The dearest first; days in order.
+    /// Rows, most expensive first; days in chronological order.
     pub rows: Vec<Row>,
-    /// All together.
+    /// The total.
     pub total: Row,
-    /// What it would have cost elsewhere, by service.
+    /// The cost of the same running time at hosting services, by service.
     pub hosted: Vec<Instead>,
 }
 
 impl Report {
-    /// Of what was paid, the share that was for nothing to do, 0 to 1.
+    /// The idle share of the total cost, 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn idle_share(&self) -> f64 {
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-/// Puts lines together; only one tenant's where one is named.
+/// Groups cost lines into a report; with `tenant`, only the lines of that tenant.
 #[must_use]
 pub fn report(lines: &[Line], by: By, tenant: Option<&str>, prices: &[Hosted]) -> Report {
     let (mut rows, mut all): (BTreeMap<Group, Row>, Row) = (BTreeMap::new(), Row::default());

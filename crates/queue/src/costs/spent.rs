@@ -1,5 +1,5 @@
-//! The use of ended attempts by day, tenant, endpoint, batch and machine. Attempts that were released, or lost with
-//! their worker, reported no times: their machine's cost is part of its idle time.
+//! The use of ended attempts by day, tenant, endpoint, batch and instance. Attempts that were released, or lost with
+//! their worker, reported no times: their cost is part of the instance's idle time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -13,50 +13,50 @@ use crate::gateway::FinishReport;
 use crate::job::JobSpec;
 use crate::keys::Keys;
 
-/// Days that are read at once at most, from the first.
+/// Maximum number of days that one read covers, from the first.
 pub const DAYS_MAX: u32 = 800;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// An attempt that went on for longer is counted in its last days only.
+/// Maximum number of days that one attempt is counted in. The last days of a longer attempt are counted.
 const DAYS_OF_ATTEMPT: u64 = 400;
 
-/// The limit of a worker's reported time of one attempt, milliseconds: sums stay exact in a double.
+/// Limit of the time that a worker reports for one attempt, milliseconds. Sums stay exact in a double.
 const MS_MAX: u64 = 1 << 40;
 
-/// Fields asked for at a time, so that Redis serves others in between.
+/// Number of fields per read, so that Redis serves other clients in between.
 const PAGE: usize = 2_000;
 
-/// What the attempts that ended on a day took of one machine, for one endpoint or one batch on it.
+/// What the attempts that ended on one day used of one instance, for one endpoint, or for one of its batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spent {
-    /// Days since 1970, UTC.
+    /// Day, in days since 1970, UTC.
     pub day: u32,
-    /// Whose jobs they were of.
+    /// The tenant that owns the jobs.
     pub tenant: String,
-    /// The endpoint; `*`: several, of which there were too many to count separately.
+    /// The endpoint; `*` means several that were too many to count separately.
     pub endpoint: String,
-    /// The batch that they were lines of.
+    /// The batch of the jobs.
     pub batch: Option<String>,
-    /// The name of the worker that ran them; `-` when it was not known any more.
+    /// Name of the worker that ran the jobs; `-` if it was no longer known.
     pub machine: String,
-    /// How many ended, whatever came of them.
+    /// Number of attempts that ended, with any outcome.
     pub jobs: u64,
-    /// How long a slot ran them, milliseconds; of a call that several shared, each an equal part.
+    /// Time that a slot ran them, milliseconds. Jobs that share a call each get an equal part.
     pub run_ms: u64,
-    /// What that costs at the price of the worker.
+    /// Cost of that time at the worker's price.
     pub run_usd_micros: u64,
-    /// What having the models ready for them costs, likewise.
+    /// Cost of loading models for them at the worker's price.
     pub load_usd_micros: u64,
 }
 
-/// The day of a moment, since 1970, UTC.
+/// The day of a time, in days since 1970, UTC.
 #[must_use]
 pub fn day_of(ms: u64) -> u32 {
     u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
 }
 
-/// What one attempt took.
+/// The use of one attempt.
 #[derive(Debug)]
 pub(crate) struct Took<'a> {
     pub(crate) machine: &'a str,
@@ -84,7 +84,7 @@ impl<'a> Took<'a> {
         format!("{}|{}|{batch}|{}", spec.tenant, spec.endpoint, self.machine)
     }
 
-    /// Jobs, milliseconds of running, micro-dollars of running and of loading, by the days over which the attempt went.
+    /// Jobs, milliseconds of running, and micro-dollars of running and of loading, by each day that the attempt spans.
     #[expect(clippy::cast_precision_loss, reason = "as the script reckons: doubles, exact below 2^53")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of what is not negative")]
     pub(crate) fn by_day(&self, since_ms: u64, now_ms: u64) -> Vec<(u32, [u64; 4])> {
@@ -103,7 +103,7 @@ impl<'a> Took<'a> {
     }
 }
 
-/// Reads what was spent on these days, and no other tenant's where one is named.
+/// Reads the spending on these days; with a tenant, only that tenant's.
 pub(crate) async fn read_spent(
     connection: &Connection,
     keys: &Keys,
@@ -114,7 +114,7 @@ pub(crate) async fn read_spent(
     let last = (*days.end()).min(first.saturating_add(DAYS_MAX - 1));
     let mut redis = connection.redis();
     let mut found: BTreeMap<(u32, String), [u64; 4]> = BTreeMap::new();
-    // All days at once, then those again of which one page was not all.
+    // All days at once, then further pages of the days that have more.
     let mut open: Vec<(u32, u64)> = (first..=last).map(|day| (day, 0)).collect();
     while !open.is_empty() {
         let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read the spending"))?;
@@ -153,7 +153,7 @@ fn numbers(text: &str) -> [u64; 4] {
     [(); 4].map(|()| words.next().unwrap_or(0))
 }
 
-/// Takes the fields apart; in order.
+/// Parses the fields, in order.
 pub(crate) fn spent_of<'a>(
     found: impl Iterator<Item = (u32, &'a String, [u64; 4])>,
     tenant: Option<&str>,

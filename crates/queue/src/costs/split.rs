@@ -1,9 +1,10 @@
-//! Shares that add up.
+//! Splits amounts into parts that add up.
 
-/// Splits `whole` in proportion to `weights`: each its part rounded down, what is left over one by one to those who lost the most by that,
-/// the first of equals first. The parts add up to `whole`. Empty when no weight is above 0.
+/// Splits `whole` in proportion to `weights`. Each part is rounded down; the remainder goes one by one to the parts
+/// with the largest fractions, and among equal ones to the first. The parts add up to `whole`. The result is empty if
+/// no weight is above 0.
 ///
-/// 10 by 1, 1, 1: 4, 3, 3.
+/// Example: 10 by the weights 1, 1, 1 gives 4, 3, 3.
 pub(super) fn split(whole: u64, weights: &[u64]) -> Vec<u64> {
     let all: u128 = weights.iter().copied().map(u128::from).sum();
     if all == 0 {
@@ -22,7 +23,7 @@ pub(super) fn split(whole: u64, weights: &[u64]) -> Vec<u64> {
     parts
 }
 
-/// The first of these that are not all 0; else 1 for each.
+/// The first choice of weights that are not all 0; otherwise 1 for each.
 pub(super) fn weights<const N: usize>(count: usize, choices: [&dyn Fn(usize) -> u64; N]) -> Vec<u64> {
     let of = |choice: &dyn Fn(usize) -> u64| (0..count).map(choice).collect::<Vec<u64>>();
     choices

@@ -1,4 +1,4 @@
-//! That the books balance, whatever machines and jobs do.
+//! Property tests: assigned costs always add up to the bills, for any instances and jobs.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn spent(day: u32, tenant: &str, machine: &str, run: u64, load: u64) -> Spent {
     }
 }
 
-/// A machine's life: how long it was in which state, and what is charged for it.
+/// The lives of instances: the time in each state, and the charges.
 fn lives() -> impl Strategy<Value = Vec<MachineBill>> {
     let state = prop_oneof![Just(BillState::Booting), Just(BillState::Running), Just(BillState::Stopped)];
     let charged = (0..3_000_000_u64, 0..90_000_u64, 0..5_000_u64, any::<bool>());
@@ -109,7 +109,7 @@ fn works() -> impl Strategy<Value = Vec<Spent>> {
     })
 }
 
-/// What there is to pay: the bills, and what workers without one say.
+/// The total to pay: the bills, and the prices of workers without one.
 fn owed(spent: &[Spent], bills: &[MachineBill]) -> u64 {
     let billed: u64 = bills.iter().map(|bill| bill.total_usd_micros(NOW)).sum();
     let is_billed = |it: &&Spent| bills.iter().any(|bill| bill.machine == it.machine);
@@ -130,7 +130,7 @@ proptest! {
             prop_assert_eq!(told.total.cost.total(), owed);
             prop_assert_eq!(told.total.jobs, spent.iter().map(|it| it.jobs).sum::<u64>());
         }
-        // Each machine has what its bill says, and each tenant the same by whatever it is told.
+        // The cost of each instance equals its bill, and the cost of a tenant is the same in every grouping.
         for row in report(&apart, By::Machine, None, &[]).rows {
             if let Some(bill) = bills.iter().find(|bill| Some(&bill.machine) == row.group.machine.as_ref()) {
                 prop_assert_eq!(row.cost.total(), bill.total_usd_micros(NOW));
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Two machines: one ran for two hours and served both tenants, the other booted and was given back.
+/// Two instances: one ran for two hours and served both tenants, the other booted and was released.
 fn two() -> (Vec<Spent>, Vec<MachineBill>) {
     let mut busy = bill(1, "cloud", 1_000_000);
     busy.stopped_usd_micros_per_hour = 100_000;
@@ -183,9 +183,10 @@ fn what_a_machine_did_beside_its_jobs_is_spread_by_what_they_ran() {
     let (spent, bills) = two();
     let told = report(&reckon(&spent, &bills, ALL, NOW, false), By::Tenant, None, &[]);
     let [acme, zoo] = &told.rows[..] else { panic!("{told:?}") };
-    // Of 2.00 dollars 20 cents are for the disk; 90 of 200 parts of the rest were running for the one.
+    // Of 2.00 dollars 20 cents are for the disk; 90 of 200 parts of the rest were the first tenant's running time.
     assert_eq!((acme.cost.run, acme.cost.load, zoo.cost.run), (810_000, 90_000, 270_000));
-    // 80 of 200 parts are idle, and the other machine's boot is 50 cents; three quarters are the one's.
+    // 80 of 200 parts are idle, and the boot of the other instance cost 50 cents; three quarters go to the first
+    // tenant.
     assert_eq!((acme.cost.idle, acme.cost.disk, acme.cost.boot), (472_500, 150_000, 375_000));
     assert_eq!((zoo.cost.idle, zoo.cost.disk, zoo.cost.boot), (157_500, 50_000, 125_000));
     assert_eq!((told.total.cost.total(), told.total.on_demand_usd_micros), (2_500_000, 5_000_000));

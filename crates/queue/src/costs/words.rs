@@ -1,6 +1,6 @@
-//! Money, in words.
+//! Formats money.
 
-/// Micro-dollars as people write them: `$5.00`, and what is less than ten cents with four places.
+/// Formats micro-dollars for people: `$5.00`, and four decimal places for less than ten cents.
 #[must_use]
 pub fn dollars(usd_micros: u64) -> String {
     if usd_micros == 0 || usd_micros >= 100_000 {
