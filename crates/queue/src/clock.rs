@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where a queue takes its time from.
+/// The source of time for a queue.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The queue's own: Redis TIME inside the scripts, the system's clock in memory.
+    /// The queue's own clock: Redis TIME inside the scripts, the system's clock in memory.
     #[default]
     Own,
-    /// A test's.
+    /// A clock set by a test.
     Manual(ManualClock),
 }
 
 impl Clock {
-    /// Now, unix milliseconds, read on this machine.
+    /// The current time in Unix milliseconds, read on this host.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         match self {
@@ -24,7 +24,7 @@ impl Clock {
         }
     }
 
-    /// What a script is handed as `now_ms`: empty makes it ask Redis.
+    /// The `now_ms` argument of a script; if empty, the script reads Redis's clock.
     pub(crate) fn script_arg(&self) -> String {
         match self {
             Self::Own => String::new(),
@@ -33,12 +33,12 @@ impl Clock {
     }
 }
 
-/// A clock that only moves when it is set. Clones share it.
+/// A clock that moves only when it is set. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `now_ms`.
+    /// Creates a clock that shows `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Self(Arc::new(AtomicU64::new(now_ms)))
@@ -50,13 +50,13 @@ impl ManualClock {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Moves it on.
+    /// Advances the clock.
     pub fn advance_ms(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::SeqCst);
     }
 }
 
-/// The wall clock, unix milliseconds. For stamps that people read; nothing expires by it.
+/// The wall clock in Unix milliseconds, for timestamps that people read. Nothing expires by it.
 #[must_use]
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

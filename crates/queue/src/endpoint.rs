@@ -1,4 +1,4 @@
-//! Endpoints: what was deployed, version by version. Passive data; a version never changes.
+//! Endpoints: the deployed versions. Passive data; a version never changes.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -25,14 +25,14 @@ pub struct EndpointVersion {
 }
 
 /// The versions that receive an endpoint's new jobs. Stored as `6`, or as `6 7 10`: the current version, and 10 percent
-/// for version 7. The version that was current before comes last, as in `6 5` and `6 7 10 5`.
+/// for version 7. The previously current version comes last, e.g. `6 5` and `6 7 10 5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
     /// The version of jobs that name none.
     pub current: u32,
     /// Another version and its share of new jobs, percent.
     pub canary: Option<(u32, u32)>,
-    /// The version that was current before, the target of a rollback; `None` after a rollback.
+    /// The previously current version, the target of a rollback; `None` after a rollback.
     pub previous: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Traffic {
 }
 
 impl EndpointSpec {
-    /// Jobs that one slot of a worker takes at the same time.
+    /// Number of jobs that one slot of a worker runs at the same time.
     #[must_use]
     pub fn share(&self) -> u32 {
         self.max_concurrency.max(1).saturating_mul(self.max_batch_size.max(1))
@@ -98,17 +98,17 @@ impl EndpointSpec {
     }
 }
 
-/// An endpoint version, as `stoke deploy` sends it.
+/// An endpoint version as sent by `stoke deploy`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndpointSpec {
     /// The package: the folder as `.tar.gz`, named by its hash.
     pub package_sha256: String,
     /// The package's size.
     pub package_size_bytes: u64,
-    /// What a worker starts for it.
+    /// The kind of program that a worker starts for it.
     #[serde(default, skip_serializing_if = "Runner::is_python")]
     pub runner: Runner,
-    /// `file.py:object` inside the package, of a RunPod script `file.py`; empty for a server or a command.
+    /// `file.py:object` inside the package; for a RunPod script `file.py`; empty for a server or a command.
     pub entry: String,
     /// The locked requirements in `requirements.txt` form; empty if the handler needs none.
     #[serde(default)]
@@ -145,28 +145,28 @@ pub struct EndpointSpec {
     /// Other requirements for workers.
     #[serde(default, skip_serializing_if = "Demands::ask_nothing")]
     pub demands: Demands,
-    /// Jobs that one runner runs concurrently; more than 1 only for async handlers.
+    /// Maximum number of jobs that one runner runs concurrently; more than 1 only for async handlers.
     #[serde(default = "one")]
     pub max_concurrency: u32,
-    /// Jobs that one call of the handler takes; more than 1 only for handlers written for batches.
+    /// Maximum number of jobs in one call of the handler; more than 1 only for handlers written for batches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub max_batch_size: u32,
-    /// How long the first job of a call waits for others, milliseconds.
+    /// How long the first job of a call waits for further ones, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_wait_ms: f64,
-    /// How long it stays loaded after its last job although others need the memory, seconds.
+    /// How long it stays loaded after its last job even if others need the memory, seconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub keep_warm_s: u64,
-    /// Workers that keep it loaded without jobs.
+    /// Number of workers that keep it loaded without jobs.
     #[serde(default, skip_serializing_if = "is_nobody")]
     pub min_warm: u32,
     /// The priority of jobs that set none; `standard` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// The longest run of jobs that set none, seconds.
+    /// Time limit of jobs that set none, seconds.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,
-    /// The attempts of jobs that set none.
+    /// Maximum number of attempts of jobs that set none.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
     /// When and after which errors its jobs are retried.
@@ -265,7 +265,7 @@ pub struct StepConfig {
     /// The highest allowed score of each label, 0 to 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub thresholds: BTreeMap<String, f64>,
-    /// The longest that one attempt of it may run, seconds; if absent, the deciding endpoint's.
+    /// Time limit of one of its attempts, seconds; if absent, the deciding endpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u64>,
 }

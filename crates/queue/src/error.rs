@@ -1,21 +1,21 @@
-//! The errors of the queue, one variant per thing a caller would do differently.
+//! The errors of the queue: one variant for each distinct reaction of a caller.
 
 /// The queue's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The outcome is unknown. Repeating is safe as documented for each verb.
+    /// The outcome is unknown. Each verb documents whether a retry is safe.
     #[error("the queue is unavailable: failed to {step}")]
     Unavailable {
-        /// The step that failed.
+        /// What failed; completes "failed to ...".
         step: &'static str,
         /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It did not happen: the limit is reached.
+    /// Nothing happened: a limit on the whole queue is reached.
     #[error("the queue is full")]
     Full,
-    /// It did not happen: no new work is accepted at present.
+    /// Nothing happened: the queue accepts no new work at present.
     #[error("the queue takes no new work: {0}")]
     Closed(String),
     /// The idempotency key was used with another request.
@@ -24,49 +24,49 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// It did not happen: another replica has fed this part of the batch, or the batch no longer exists.
+    /// Nothing happened: another replica has fed this part of the batch, or the batch no longer exists.
     #[error("another replica has fed the batch")]
     StaleGuard,
-    /// It did not happen: a job waits for one that is not in the queue.
+    /// Nothing happened: the job depends on one that is not in the queue.
     #[error("job {job} is not in the queue")]
     NoDependency {
-        /// The index of the job that names it, from 0.
+        /// Index of the dependent job, from 0.
         number: usize,
-        /// The id that it names.
+        /// Id of the missing job.
         job: String,
     },
-    /// It did not happen: the limit of open jobs is reached.
+    /// Nothing happened: the limit of open jobs is reached.
     #[error("{open} of {most} jobs are open")]
     Quota {
-        /// `t:<tenant>` or `e:<tenant>:<endpoint>`.
+        /// The limit scope: `t:<tenant>` or `e:<tenant>:<endpoint>`.
         gate: String,
         /// The limit.
         most: u64,
-        /// The open jobs.
+        /// Number of open jobs.
         open: u64,
     },
-    /// It did not happen: the records of the tenant's jobs use their limit of Redis memory.
+    /// Nothing happened: the records of the tenant's jobs use up its share of Redis memory.
     #[error("the jobs of tenant {tenant:?} take {held_bytes} of {most_bytes} bytes")]
     Memory {
         /// The tenant.
         tenant: String,
-        /// The limit.
+        /// The limit, bytes.
         most_bytes: u64,
-        /// The memory in use.
+        /// The memory in use, bytes.
         held_bytes: u64,
     },
     /// A stored value that this version cannot read.
     #[error("{key} holds a value that this version cannot read: {why}")]
     Corrupt {
-        /// The value's place.
+        /// The key that holds the value.
         key: String,
-        /// What is wrong.
+        /// What is wrong with the value.
         why: String,
     },
-    /// Redis is configured so that the promises cannot be kept.
+    /// Redis or the configuration does not allow correct operation.
     #[error("{0}")]
     Unfit(String),
-    /// A list, text or number is over its limit.
+    /// A list, text or number exceeds its limit.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -75,21 +75,21 @@ pub enum Error {
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 
 impl Error {
-    /// A tenant or a job is on a shard that this process is not configured for.
+    /// The error for a tenant or a job on a shard that this process is not configured for.
     pub(crate) fn no_shard(shard: u8) -> Self {
         Self::Unfit(format!(
             "this is on shard {shard}, but shards (STOKE_REDIS_SHARDS) is set to {shard} or less; set it to the same value on every process"
         ))
     }
 
-    /// A backup is being restored into the queue, or its restore was interrupted.
+    /// The error for a queue into which a backup is being restored, or whose restore was interrupted.
     pub(crate) fn half(backup: &str) -> Self {
         Self::Unfit(format!(
             "the backup {backup} is being restored into this queue, or its restore was interrupted; wait for it to end, or empty this Redis and restore again"
         ))
     }
 
-    /// No shard has a connection.
+    /// The error if no shard has a connection.
     pub(crate) fn away() -> Self {
         Self::Unavailable { step: "no shard has a connection", source: "none has a connection".into() }
     }
@@ -102,7 +102,7 @@ impl Error {
                 Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
                 Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
                 Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in sync".to_owned()),
-                // Asking again does not help.
+                // A retry does not help.
                 Some(WRONG_TYPE) => Self::Corrupt { key: format!("a key needed to {step}"), why: error.to_string() },
                 _ => Self::Unavailable { step, source: Box::new(error) },
             }

@@ -1,13 +1,13 @@
-//! The gates that a job passes before it starts: its tenant's and its endpoint's. Limits and budgets belong to a gate.
+//! The limit scopes of a job: its tenant and its endpoint. Limits and budgets belong to a limit scope.
 
 use std::fmt;
 
 use crate::job::JobSpec;
 
-/// The owner of limits.
+/// A limit scope: the owner of limits and a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Gate {
-    /// A tenant's.
+    /// A tenant.
     Tenant(String),
     /// One endpoint of a tenant.
     Endpoint {
@@ -19,7 +19,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The gates of a job, in the order in which it passes them.
+    /// The limit scopes of a job, in the order in which they are checked.
     pub(crate) fn of(spec: &JobSpec) -> [Self; 2] {
         let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
         [Self::Tenant(spec.tenant.clone()), endpoint]
@@ -33,7 +33,7 @@ impl Gate {
         }
     }
 
-    /// Parses a gate's name, as scripts use it.
+    /// Parses the name of a limit scope, as used in scripts.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
             (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),

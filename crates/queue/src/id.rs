@@ -1,4 +1,4 @@
-//! The identifiers everything else is named by.
+//! The identifiers of jobs and leases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Lines of a batch whose ids have no order among each other.
+/// Number of lines of a batch with the same time bits, whose ids have no order among each other.
 const LINES_A_STEP: u64 = 2_442;
 
 /// A job's id: a UUIDv7, written as 32 lower-case hex digits everywhere (URL, JSON, Redis), so ids sort by creation
@@ -26,15 +26,15 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The id of one line of a batch: always the same, so that a line that is fed twice is one job. `created_ms` is the batch's;
-    /// the batch's own id is what keeps these unguessable. They sort roughly by line, so that those which end together are stored
-    /// together.
+    /// The id of one line of a batch. It is always the same, so that a line that is fed twice is one job. `created_ms`
+    /// is the batch's; the batch's own id keeps the job ids unguessable. The ids sort roughly by line, so that jobs
+    /// which end together are stored together.
     #[must_use]
     pub fn of_line(batch: &str, created_ms: u64, line: u64, shard: u8) -> Self {
         let digest = Sha256::new().chain_update(batch).chain_update(line.to_be_bytes()).finalize();
         let mut random = [0; 10];
         random.copy_from_slice(&digest[..10]);
-        // The 12 bits behind the time: ten million lines over 4,096 steps.
+        // The 12 bits after the time: ten million lines over 4,096 steps.
         let [.., high, low] = (line / LINES_A_STEP).min(0xfff).to_be_bytes();
         random[..2].copy_from_slice(&[high, low]);
         let mut bytes = *uuid::Builder::from_unix_timestamp_millis(created_ms, &random).as_uuid().as_bytes();
@@ -46,7 +46,7 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// What streams hold of it.
+    /// The form in streams.
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -57,12 +57,12 @@ impl JobId {
         self.0.as_bytes()[15]
     }
 
-    /// The 62 bits that the clock and the version do not fill.
+    /// The 62 bits that are neither time nor version.
     pub(crate) fn random_bits(&self) -> u64 {
         self.0.as_u64_pair().1
     }
 
-    /// When the job was created, unix milliseconds.
+    /// When the job was created, Unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         let b = self.0.as_bytes();
@@ -82,7 +82,7 @@ impl fmt::Debug for JobId {
     }
 }
 
-/// Why a text is no job id.
+/// Error for a text that is not a job id.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("a job id is 32 lower-case hex digits")]
 pub struct ParseJobIdError;
@@ -90,7 +90,7 @@ pub struct ParseJobIdError;
 impl FromStr for JobId {
     type Err = ParseJobIdError;
 
-    /// Accepts the one canonical form only, so that a job has one URL.
+    /// Accepts only the canonical form, so that a job has one URL.
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let canonical = s.len() == 32 && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         match Uuid::try_parse(s) {
@@ -113,22 +113,23 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// The right to end one attempt: a counter that grows with every lease, release and reap of the job, and a random part.
+/// The lease token: the right to end one attempt. It consists of a counter that grows with every lease, release and
+/// reap of the job, and a random part.
 ///
-/// Both are compared inside every verb that ends an attempt. A failover that lost writes can repeat a counter, never the
-/// random part. Written `<counter>.<nonce>`, for example `7.a9f3c1d2e4b50617`.
+/// Every verb that ends an attempt compares both. A failover that lost writes can repeat a counter but not the random
+/// part. Written `<counter>.<nonce>`, e.g. `7.a9f3c1d2e4b50617`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(pub String);
 
 impl Fence {
-    /// The fence numbered `counter` with the random part `nonce`.
+    /// Creates the fence with number `counter` and the random part `nonce`.
     #[must_use]
     pub fn new(counter: u64, nonce: &str) -> Self {
         Self(format!("{counter}.{nonce}"))
     }
 
-    /// The counter: how often the job's right to run has changed hands.
+    /// The counter: how often the right to run the job has changed hands.
     #[must_use]
     pub fn counter(&self) -> u64 {
         self.0.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
@@ -141,7 +142,8 @@ impl fmt::Display for Fence {
     }
 }
 
-/// Sixteen hex digits from the system's generator: the random part of a fence, a worker id, a waiter id.
+/// Sixteen hex digits from the system's random number generator: the random part of a fence, a worker id or a waiter
+/// id.
 #[must_use]
 pub fn nonce() -> String {
     format!("{:016x}", rand::random::<u64>())

@@ -23,7 +23,7 @@ pub use self::step::{Decision, Stage, StepRun, StepSpec};
 pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};
 use crate::id::{Fence, JobId};
 
-/// The state of a job. The moves between states are in [`crate::state`].
+/// The state of a job. [`crate::state`] defines the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
@@ -39,9 +39,9 @@ pub enum JobState {
     Succeeded,
     /// Ended without a result; `error` has the reason.
     Failed,
-    /// Ended by its owner.
+    /// Cancelled by its owner.
     Cancelled,
-    /// Ended by its deadline before it finished.
+    /// Ended because its deadline passed.
     Expired,
 }
 
@@ -58,7 +58,7 @@ impl JobState {
         Self::Expired,
     ];
 
-    /// Whether a job in this state has ended: it never moves again.
+    /// Whether the state is final.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl JobState {
         }
     }
 
-    /// The word for the state in Redis, JSON and metrics.
+    /// The name of the state in Redis, JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ pub enum JobResult {
     },
 }
 
-/// The name, below an attempt's prefix, of a result that is too large for the record.
+/// The name of a result that is too large for the record, below the attempt's prefix.
 pub const OUTPUT_NAME: &str = "output.json";
 
 /// Results up to this size are stored in the job record; larger ones go to S3.
@@ -113,14 +113,14 @@ pub const INLINE_RESULT_BYTES: usize = 16 * 1024;
 /// The latest progress of a running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// 0 to 1.
+    /// The completed fraction, 0 to 1.
     pub fraction: f64,
-    /// What the job is doing.
+    /// Description of what the job is doing.
     #[serde(default)]
     pub message: String,
 }
 
-/// The whole record, decoded. The archive keeps its serialised form forever: a member may be added with a default, but
+/// The whole record, decoded. The archive keeps its serialized form forever: a member may be added with a default, but
 /// never removed or given another meaning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
@@ -147,38 +147,38 @@ pub struct Job {
     /// The latest progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// How often it ran out of GPU or host memory.
+    /// How often an attempt ran out of GPU or host memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_events: u32,
     /// When a `scheduled` job becomes ready, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
-    /// When it ended, Unix milliseconds.
+    /// When the job ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// Its steps so far, in the order of [`JobSpec::steps`].
+    /// The steps so far, in the order of [`JobSpec::steps`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRun>,
-    /// The value that `settle` compares: it changes with every move and every settlement. Archived jobs are never
-    /// settled.
+    /// The revision that `settle` compares. It changes with every transition and every settlement. Archived jobs are
+    /// never settled.
     #[serde(skip)]
     pub revision: String,
 }
 
 impl Job {
-    /// When it was submitted, Unix milliseconds.
+    /// When the job was submitted, Unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()
     }
 
-    /// The trace that it is part of: its caller's, or its own.
+    /// The trace of the job: its caller's, or its own.
     #[must_use]
     pub fn trace_id(&self) -> TraceId {
         self.spec.trace_id(self.id)
     }
 
-    /// The job of the step that was started and has not decided yet.
+    /// The job of the step that has started and not decided yet.
     #[must_use]
     pub fn open_step(&self) -> Option<JobId> {
         self.steps.last().filter(|run| run.decision.is_none()).map(|run| run.job)
@@ -190,7 +190,7 @@ impl Job {
         self.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Succeeded)
     }
 
-    /// The prefix in S3 that belongs to one attempt alone: nothing else writes below it.
+    /// The S3 prefix of one attempt. Nothing else writes below it.
     #[must_use]
     pub fn attempt_prefix(tenant: &str, id: JobId, attempt: u32, fence: &Fence) -> String {
         format!("results/{tenant}/{id}/{attempt}-{fence}/")

@@ -1,21 +1,22 @@
-//! The limits of a gate, its usage, and the reasons why a gate holds a job back.
+//! The limits of a limit scope, its usage, and the reasons why it blocks a job.
 
 use crate::budgets::Budget;
 use crate::gate::Gate;
 
-/// The limits of a gate. `None` is no limit.
+/// The limits of a limit scope. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// The share of a class queue relative to other tenants; 1 if absent. Tenants only.
     pub weight: Option<f64>,
-    /// Jobs that run concurrently.
+    /// Maximum number of concurrently running jobs.
     pub max_running: Option<u32>,
-    /// Jobs that have not ended.
+    /// Maximum number of jobs that have not ended.
     pub max_open: Option<u64>,
-    /// Starts per minute; the burst is one second's worth, at least one.
+    /// Maximum number of starts per minute; the burst is one second's worth, at least one.
     pub starts_per_minute: Option<u32>,
-    /// Bytes of Redis for the records of its jobs, including ended ones. Tenants only; without it, a tenant gets a
-    /// share of the memory once that is scarce ([`crate::RedisQueue::look`]). The in-memory queue does not count them.
+    /// Maximum size of the records of its jobs in Redis, including ended ones, bytes. Tenants only; without it, a
+    /// tenant gets a share of the memory once that is scarce ([`crate::RedisQueue::look`]). The in-memory queue does
+    /// not count them.
     pub max_memory_bytes: Option<u64>,
     /// The daily budget.
     pub budget: Option<Budget>,
@@ -28,7 +29,7 @@ impl Limits {
             value.map_or(String::new(), |value| value.to_string())
         }
         let first = [text(self.weight), text(self.max_running), text(self.max_open), text(self.starts_per_minute)];
-        // The release before reads the first four.
+        // The previous release reads the first four fields.
         let memory = self.max_memory_bytes.map_or(String::new(), |bytes| format!("|{bytes}"));
         first.join("|") + &memory
     }
@@ -62,16 +63,16 @@ pub struct Usage {
 pub enum HeldBy {
     /// Its tenant is disabled.
     Disabled,
-    /// The gate's `max_running` is reached.
+    /// The limit scope's `max_running` is reached.
     Running {
-        /// The tenant's or the endpoint's.
+        /// The limit scope.
         gate: Gate,
         /// The limit.
         most: u32,
     },
-    /// The gate's `starts_per_minute` is used up.
+    /// The limit scope's `starts_per_minute` is used up.
     Rate {
-        /// The tenant's or the endpoint's.
+        /// The limit scope.
         gate: Gate,
         /// The limit.
         per_minute: u32,
@@ -85,7 +86,7 @@ pub enum HeldBy {
     },
 }
 
-/// The state of a gate, as implementations store it.
+/// The state of a limit scope, as implementations store it.
 #[derive(Debug, Default)]
 pub(crate) struct GateNow {
     pub(crate) limits: Limits,
@@ -95,7 +96,7 @@ pub(crate) struct GateNow {
 }
 
 impl HeldBy {
-    /// The reason why a job is held back at one gate, like `room` of `lua/lib/room.lua` but without budgets.
+    /// The reason why a limit scope blocks a job, like `room` of `lua/lib/room.lua` but without budgets.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
     pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;

@@ -1,4 +1,5 @@
-//! What becomes of a job that waited for others: pure, over what those others came to. The caller fetches and applies.
+//! Decides on jobs that waited for others, from the outcomes of those. Pure: the caller reads the data and applies the
+//! decision.
 
 use std::collections::BTreeMap;
 
@@ -13,40 +14,40 @@ use crate::job::{
 /// The member of an input that references another job's result: `{"$job": "<id>", "pointer": "/a/b"}`.
 pub const REFERENCE: &str = "$job";
 
-/// What a job that another one waits for has come to.
+/// The outcome of a job that another one waits for.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The state of the job.
     pub state: JobState,
-    /// Its result, if it succeeded and the result was asked for.
+    /// Its result, if it succeeded and the result was requested.
     pub result: Option<Value>,
     /// Why it failed.
     pub error: Option<JobError>,
-    /// Where its last attempt's time went.
+    /// Durations of the parts of its last attempt.
     pub timing: Timing,
-    /// What all its attempts cost, as far as that is known.
+    /// Total cost of its attempts, as far as known.
     pub cost_usd_micros: Option<u64>,
 }
 
-/// What happens next.
+/// The next action for a blocked job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// Something that it waits for has not ended.
+    /// Wait: a job that it depends on has not ended.
     Wait,
-    /// It may run, with this input if it is another than before.
+    /// Queue the job, with this input if it changed.
     Queue(Option<Value>),
-    /// This step runs next.
+    /// Run this step.
     Step {
-        /// Its place in [`crate::job::JobSpec::steps`].
+        /// Index in [`crate::job::JobSpec::steps`].
         index: usize,
-        /// The job's own input, if it is another than before.
+        /// The job's own input, if it changed.
         input: Option<Value>,
         /// The step's input.
         asked: Value,
     },
-    /// It has succeeded, with this result if it is another than before.
+    /// End the job as succeeded, with this result if it changed.
     Succeed(Option<Value>),
-    /// It has failed.
+    /// End the job as failed.
     Fail(JobError),
 }
 
@@ -57,11 +58,11 @@ pub struct Blocked<'a> {
     pub job: &'a Job,
     /// Its current input.
     pub input: Value,
-    /// Its result, when it has run and steps after it have to allow that.
+    /// Its result, if it has run and steps must allow the result.
     pub output: Option<Value>,
-    /// What the jobs it waits for have come to; none for one that is not kept any more.
+    /// The outcomes of its dependencies; those that no longer exist are missing.
     pub dependencies: BTreeMap<JobId, Outcome>,
-    /// What the job of its last step has come to.
+    /// The outcome of the job of its last step.
     pub step: Option<Outcome>,
 }
 
@@ -71,13 +72,13 @@ pub fn has_run(job: &Job) -> bool {
     job.state == JobState::Blocked && job.attempts.last().is_some_and(|last| last.outcome == AttemptOutcome::Succeeded)
 }
 
-/// Whether nothing of `job` was settled yet: its input still has its references.
+/// Whether `job` has not been settled yet, so that its input still contains references.
 #[must_use]
 pub fn is_untouched(job: &Job) -> bool {
     job.revision.ends_with("#0")
 }
 
-/// The jobs that `value` refers to, and how often in all.
+/// The jobs that `value` refers to, once per reference.
 #[must_use]
 pub fn references(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
@@ -96,7 +97,7 @@ fn collect<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Decides. The steps are as they are from now on, whatever happens next.
+/// Decides on a blocked job. The returned steps replace the job's steps, whatever the action is.
 #[must_use]
 pub fn decide(blocked: &Blocked<'_>) -> (Vec<StepRun>, Next) {
     let mut steps = blocked.job.steps.clone();
@@ -143,7 +144,8 @@ fn settle(blocked: &Blocked<'_>, steps: &mut [StepRun]) -> Result<Next, JobError
     }
 }
 
-/// `false` when one has not ended. An end that will not do is the job's own failure.
+/// Whether all dependencies have ended as required; `false` if one has not ended. An outcome that is not accepted fails
+/// the job.
 fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
     let mut met = true;
     for dependency in &blocked.job.spec.depends_on {
@@ -162,8 +164,8 @@ fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
     Ok(met)
 }
 
-/// The input with every reference replaced; `None` when there is none. A job that waits for no other refers to none: what looks like a
-/// reference in it is data, e.g. in a retried job, whose input has come together before.
+/// The input with every reference replaced; `None` if there are none. In a job without dependencies, a member that
+/// looks like a reference is data. An example is a retried job, whose references were replaced before.
 fn resolved(blocked: &Blocked<'_>) -> Result<Option<Value>, JobError> {
     if blocked.job.spec.depends_on.is_empty() || references(&blocked.input).is_empty() {
         return Ok(None);
@@ -185,7 +187,7 @@ fn replace(value: &mut Value, outcomes: &BTreeMap<JobId, Outcome>) -> Result<(),
                 let Some(part) = result.pointer(pointer) else {
                     return Err(failed(format!("the result of job {id} has nothing at {pointer:?}")));
                 };
-                // What it is replaced by is data: a reference inside is none.
+                // The replacement is data: references in it are not resolved.
                 *value = part.clone();
                 return Ok(());
             }
@@ -196,7 +198,7 @@ fn replace(value: &mut Value, outcomes: &BTreeMap<JobId, Outcome>) -> Result<(),
     }
 }
 
-/// What a step's handler answers.
+/// The result of a step's handler.
 #[derive(Deserialize)]
 struct Answer {
     decision: Option<Decision>,
@@ -206,7 +208,7 @@ struct Answer {
     value: Option<Value>,
 }
 
-/// Records a step's decision; returns the value that replaces what the step was shown, if any.
+/// Records a step's decision. Returns the value that replaces the step's subject, if any.
 fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<Value>, JobError> {
     run.state = ended.state;
     run.timing = ended.timing;
@@ -239,7 +241,7 @@ fn judge(spec: &StepSpec, ended: &Outcome, run: &mut StepRun) -> Result<Option<V
         None if run.scores.is_empty() => Err(failed(format!("step {name:?} returned neither a decision nor scores"))),
         Some(Decision::Reject) => reject(run, reason.or(over).unwrap_or_else(|| "rejected".to_owned())),
         None | Some(Decision::Allow) => match over {
-            // With a decision of its own the step has had its say about the scores.
+            // A step with an explicit decision has already considered its scores.
             Some(over) if decision.is_none() => reject(run, over),
             _ => {
                 run.decision = Some(Decision::Allow);
@@ -325,7 +327,7 @@ mod tests {
         decide(&Blocked { job, input, output: Some(json!("out")), dependencies, step })
     }
 
-    /// The same job after its first step was started.
+    /// The same job after its first step has started.
     fn stepped(mut job: Job) -> Job {
         job.steps.push(StepRun::queued(JobId::new(0)));
         job.revision = "#1".into();

@@ -1,4 +1,4 @@
-//! Decoding the job record: from the hash's fields to [`Job`].
+//! Decodes the fields of a job's hash into [`Job`].
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing};
 use crate::stored_spec;
 
-/// The parts of an attempt that few have.
+/// The parts of an attempt that only some attempts have.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Rest {
@@ -38,7 +38,7 @@ impl Rest {
     }
 }
 
-/// The last words of a closed attempt: its times in milliseconds and, as JSON, what few have.
+/// The last words of a closed attempt: its times in milliseconds, and as JSON the parts that only some attempts have.
 pub(crate) fn attempt_tail(
     timing: &Timing,
     cost_usd_micros: Option<u64>,
@@ -46,17 +46,18 @@ pub(crate) fn attempt_tail(
 ) -> Result<String, serde_json::Error> {
     let Timing { queued_ms: _, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, .. } = timing;
     let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
-    // Few have these.
+    // Only some attempts have these.
     if *warmup_ms > 0 || *weights_ms > 0 {
         tail.push_str(&format!(",{warmup_ms}"));
     }
     if *weights_ms > 0 {
         tail.push_str(&format!(",{weights_ms}"));
     }
-    // Not among the numbers: a release that does not know of them would not read the record.
+    // These are in the JSON: a release that does not know them could not read the record if they were among the
+    // numbers.
     let [turn_ms, inputs_ms] = [timing.turn_ms, timing.inputs_ms].map(|ms| Some(ms).filter(|ms| *ms > 0));
     let batch_size = Some(timing.batch_size).filter(|size| *size > 0);
-    // Who has its process for itself has nothing to tell.
+    // A run that has its process to itself reports no sharers.
     let sharers_milli = Some(timing.sharers_milli).filter(|sharers| *sharers > 1_000);
     let rest = Rest { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, error: error.cloned() };
     if !rest.is_empty() {
@@ -66,13 +67,13 @@ pub(crate) fn attempt_tail(
     Ok(tail)
 }
 
-/// A closed attempt, as `closed_attempt` of the scripts writes it:
-/// `<worker> <fence> <leased_ms> <queued_ms> <took_ms> <outcome> [<tail>]`, where `=` means the record's fence.
+/// Decodes a closed attempt, as written by `closed_attempt` of the scripts: `<worker> <fence> <leased_ms> <queued_ms>
+/// <took_ms> <outcome> [<tail>]`, where `=` means the record's fence.
 fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Option<Attempt> {
     let mut words = text.splitn(8, ' ');
     let mut next = || words.next();
     let (worker_id, fence) = (next()?.to_owned(), next()?);
-    // Without a fence its lease was lost in a power cut, as in `WHOLE`.
+    // Without a fence, its lease was lost in a power failure, see `WHOLE`.
     let fence = Fence(if fence == "=" { record_fence.unwrap_or("0") } else { fence }.to_owned());
     let (leased_ms, queued_ms): (u64, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
     let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
@@ -82,7 +83,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let (warmup_ms, weights_ms) = match *few {
         [] => (0, 0),
         [warmup_ms] => (warmup_ms, 0),
-        // A later release may add numbers, and words behind the JSON.
+        // A later release may append numbers, and words after the JSON.
         [warmup_ms, weights_ms, ..] => (warmup_ms, weights_ms),
     };
     let rest = match next() {
@@ -115,7 +116,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     })
 }
 
-/// How long a closed attempt ran; none of one that reported no times.
+/// How long a closed attempt ran; `None` if it reported no times.
 pub(crate) fn run_ms(closed: &str) -> Option<u64> {
     let times = closed.split(' ').nth(6).filter(|times| !times.is_empty())?;
     times.split(',').nth(3)?.parse().ok()
@@ -126,11 +127,11 @@ fn outcome(word: &str) -> Option<AttemptOutcome> {
     AttemptOutcome::deserialize(word).ok()
 }
 
-/// What a submit writes. A power cut under `appendfsync everysec` can take that away and leave what came later: a rewrite of the
-/// append-only file had begun a new file before the end of the old one had reached the disk.
+/// The fields that a submit writes. A power failure under `appendfsync everysec` can lose them and keep later ones: a
+/// rewrite of the append-only file had started a new file before the end of the old one had reached the disk.
 const WHOLE: [&str; 4] = ["state", "lane", "spec", "input"];
 
-/// Decodes a record; `None` when there is none, or only the rest of one whose submit was lost.
+/// Decodes a record; `None` if there is none, or only the rest of a record whose submit was lost.
 pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
     if let (Some(was), None) = (fields.get(QUARANTINED), fields.get("state")) {
         return quarantined(id, was, fields);
@@ -144,10 +145,11 @@ pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Opti
     Decoder { id, fields }.job().map(Some)
 }
 
-/// The state of a job in the quarantine, in the place of `state` (quarantine.rs).
+/// The value of `state` of a job in the quarantine (quarantine.rs).
 const QUARANTINED: &str = "quarantined";
 
-/// A job in the quarantine, as far as it can be read. Unless it had ended it is shown as blocked: nothing moves it before an operator does.
+/// Decodes what is readable of a job in the quarantine. Unless it had ended it is shown as blocked, because it stays
+/// until an operator acts.
 fn quarantined(id: JobId, was: &str, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
     let state = JobState::from_word(was).filter(|state| state.is_terminal()).unwrap_or(JobState::Blocked);
     let mut fields = fields.clone();
@@ -155,12 +157,12 @@ fn quarantined(id: JobId, was: &str, fields: &HashMap<String, String>) -> Result
     if let Ok(job) = (Decoder { id, fields: &fields }).job() {
         return Ok(Some(job));
     }
-    // What every job has, and nothing else of it.
+    // Keep only the fields that every job has.
     fields.retain(|name, _| WHOLE.contains(&name.as_str()));
     decode(id, &fields)
 }
 
-/// Whether a record in the quarantine can be read once discard.lua has ended the job as failed.
+/// Whether a record in the quarantine is readable once discard.lua has ended the job as failed.
 pub(crate) fn is_readable_once_failed(id: JobId, mut fields: HashMap<String, String>) -> bool {
     for gone in [QUARANTINED, "run", "progress", "inline", "stored", "won", "steps", "error"] {
         fields.remove(gone);
@@ -241,7 +243,8 @@ impl Decoder<'_> {
         Ok(Some(JobResult::Object { key, size_bytes }))
     }
 
-    /// The attempt that gave the result. One that steps had to allow was fenced off since, so it is written down apart.
+    /// The attempt that produced the result. If steps had to allow it, the record's fence has changed since, so it is
+    /// stored separately.
     fn winner(&self) -> Result<(u32, Fence), Error> {
         let apart = self.text("won").and_then(|won| {
             let mut words = won.split(' ');

@@ -1,25 +1,25 @@
-//! When a failed attempt is tried again. Pure; the jitter is passed in. `lua/finish.lua` computes the same.
+//! When a failed attempt is retried. Pure; the jitter is an argument. `lua/finish.lua` computes the same.
 
 use crate::id::{Fence, JobId};
 use crate::job::RetryPolicy;
 
-/// How often a job may lose its worker, or fail by our fault, before it fails (P5). Apart from `max_attempts`: a lost worker is
-/// not the user's doing.
+/// Number of attempts that may lose their worker or fail because of Stokehold before the job fails (P5). Separate from
+/// `max_attempts`, because users are not responsible for a lost worker.
 pub const MAX_INFRA_ATTEMPTS: u32 = 10;
 
-/// How often a job may run out of the card's memory before it fails as `oom_gpu`: once among others, once alone, once on another
-/// worker.
+/// Number of attempts that may run out of GPU memory before the job fails as `oom_gpu`: once with other models, once
+/// alone, once on another worker.
 pub const MAX_OOM_ATTEMPTS: u32 = 3;
 
-/// A job that crashed its runner this often ...
+/// A job that crashed its runner this many times ...
 pub const POISON_CRASHES: u32 = 3;
 
 /// ... on at least this many workers is poison (P5).
 pub const POISON_WORKERS: u32 = 2;
 
-/// The wait before the retry after the `used`-th failure (1, 2, ...), milliseconds: `backoff * 2^(used - 1)`, at most
-/// `backoff_max`, times `1 - policy.jitter` to 1 by `jitter` (0 to 1). By the default policy after the third failure with full
-/// jitter: 1 s * 4 = 4 s.
+/// The delay of the retry after the `used`-th failure (1, 2, ...), milliseconds: `backoff * 2^(used - 1)`, at most
+/// `backoff_max`, times a factor from `1 - policy.jitter` to 1, selected by `jitter` (0 to 1). Example: with the
+/// default policy and full jitter, the delay after the third failure is 1 s * 4 = 4 s.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and backoff_max")]
 pub fn backoff_ms(policy: &RetryPolicy, used: u32, jitter: f64) -> u64 {
@@ -28,8 +28,9 @@ pub fn backoff_ms(policy: &RetryPolicy, used: u32, jitter: f64) -> u64 {
     (doubled.min(policy.backoff_max_ms as f64) * drawn) as u64
 }
 
-/// The jitter of the retry that follows the attempt under `fence`: 0 to 1, spread evenly over jobs and attempts, and always the
-/// same for the same one, so that nothing random has to be injected. The mixing is SplitMix64's finaliser.
+/// The jitter of the retry after the attempt with `fence`, 0 to 1. It is spread evenly over jobs and attempts, and
+/// always the same for one attempt, so that no random numbers have to be injected. The mixing function is the finalizer
+/// of SplitMix64.
 #[must_use]
 pub fn jitter(id: JobId, fence: &Fence) -> f64 {
     let mut mixed = id.random_bits() ^ fence.counter().wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,34 +1,34 @@
-//! The one table of moves between job states. The Lua scripts implement the same; `tests/model.rs` checks both against
-//! it.
+//! The table of transitions between job states. The Lua scripts implement the same; `tests/model.rs` checks both
+//! against it.
 
 use crate::job::JobState;
 
 /// The events of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobEvent {
-    /// A worker takes it.
+    /// A worker leases it.
     Lease,
     /// Its attempt ended with a result.
     Succeed,
     /// Its attempt ended with a result that steps must allow first.
     Hold,
-    /// Its attempt failed and the budget has another attempt: it waits for the backoff.
+    /// Its attempt failed and the retry budget allows another: it waits for the backoff.
     Retry,
-    /// Its attempt failed, or was lost, and the budget is spent.
+    /// Its attempt failed, or was lost, and the retry budget is exhausted.
     Fail,
-    /// Its worker returns it unharmed.
+    /// Its worker returns it without running it to its end.
     Release,
-    /// It needs a larger GPU: it goes to the front of that class.
+    /// It needs a larger GPU: it is requeued in that class.
     Reshelve,
     /// Its lease expired.
     Reap,
-    /// Its time is due.
+    /// Its start time has come.
     Promote,
     /// The last job it waited for has ended.
     Unblock,
-    /// Like [`JobEvent::Unblock`], before its time is due.
+    /// Like [`JobEvent::Unblock`], before its start time.
     Defer,
-    /// The last step after it has allowed its result.
+    /// The last step after the job has allowed its result.
     Allow,
     /// Its owner cancels it.
     Cancel,
@@ -56,7 +56,7 @@ impl JobEvent {
     ];
 }
 
-/// A move that is not in the table.
+/// A transition that is not in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a {} job cannot {event:?}", state.as_str())]
 pub struct IllegalMove {
@@ -69,7 +69,7 @@ pub struct IllegalMove {
 /// The state after `event`.
 ///
 /// # Errors
-/// [`IllegalMove`] with both values if the table has no such move.
+/// [`IllegalMove`] with both values if the table has no such transition.
 pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
     use JobEvent as E;
     use JobState as S;

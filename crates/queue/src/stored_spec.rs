@@ -1,4 +1,4 @@
-//! A job's spec as its record stores it: JSON without what the name of its lane already contains.
+//! A job's spec as stored in its record: JSON without the parts that the name of its lane contains.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::job::{
 use crate::keys;
 use crate::reach::parts_of;
 
-/// The fields of [`JobSpec`], which has their meaning; the compiler compares the two.
+/// The fields of [`JobSpec`], which documents them; the compiler compares the two.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "JobSpec")]
 struct Stored {
@@ -25,7 +25,7 @@ struct Stored {
     vram_class_gib: u32,
     #[serde(skip)]
     demands: u32,
-    // First: lease.lua looks for it there.
+    // First, because lease.lua looks for it there.
     #[serde(default, skip_serializing_if = "is_unshared")]
     share: u32,
     version: u32,
@@ -70,9 +70,10 @@ struct Stored {
     sdk_ms: Option<u64>,
 }
 
-// Most jobs say nothing of these. They are stored facts, not the API's defaults: when those change, these stay.
+// The values that are omitted. Most jobs do not set them. They are stored facts, not the API's defaults: when those
+// change, these stay.
 const USUAL_TIMEOUT_MS: u64 = 600_000;
-const USUAL_ATTEMPTS: u32 = 3; // finish.lua has it as well
+const USUAL_ATTEMPTS: u32 = 3; // // also in finish.lua
 
 fn is_false(flag: &bool) -> bool {
     !*flag
@@ -94,14 +95,14 @@ fn is_usual_attempts(attempts: &u32) -> bool {
     *attempts == USUAL_ATTEMPTS
 }
 
-/// The field `spec` of a record.
+/// Encodes the field `spec` of a record.
 pub(crate) fn encode(spec: &JobSpec) -> Result<String, serde_json::Error> {
     let mut text = Vec::with_capacity(64);
     Stored::serialize(spec, &mut serde_json::Serializer::new(&mut text))?;
     String::from_utf8(text).map_err(serde::ser::Error::custom)
 }
 
-/// The spec of a record's fields `lane` and `spec`.
+/// Decodes the spec from a record's fields `lane` and `spec`.
 pub(crate) fn decode(lane: &str, text: &str) -> Result<JobSpec, String> {
     let (priority, class, tenant, endpoint) =
         keys::parse_lane(lane).ok_or_else(|| format!("{lane:?} is not a lane"))?;

@@ -1,8 +1,8 @@
-//! Messages of serde in the words of those who wrote the JSON or the TOML.
+//! Rephrases serde's messages in terms of JSON and TOML.
 
 use std::fmt::Display;
 
-/// A message of serde's, such as ``invalid type: string "soon", expected u32``, without the names that types have in Rust.
+/// A message of serde, e.g. ``invalid type: string "soon", expected u32``, without Rust's names of types.
 #[must_use]
 pub fn in_words(message: &str) -> String {
     if message.starts_with("data did not match any variant of untagged enum") {
@@ -23,7 +23,7 @@ pub fn in_words(message: &str) -> String {
     format!("must be {expected}, not {found}")
 }
 
-/// What serde expects, in JSON's words; `None` where the words are ours.
+/// The type that serde expects, in JSON's terms; `None` if the message is Stokehold's own.
 fn kind_in_words(expected: &str) -> Option<String> {
     let kind = expected.split(" with ").next().unwrap_or(expected);
     Some(match kind.split(' ').collect::<Vec<_>>().as_slice() {
@@ -43,14 +43,14 @@ fn kind_in_words(expected: &str) -> Option<String> {
     })
 }
 
-/// An error in a JSON document, [in words](in_words) and without its line and column.
+/// The message of an error in a JSON document, [rephrased](in_words) and without its line and column.
 #[must_use]
 pub fn json_in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     in_words(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]))
 }
 
-/// An error of a TOML document as it is shown, with its place, and with its message [in words](in_words).
+/// An error in a TOML document as displayed, with its position, and with its message [rephrased](in_words).
 #[must_use]
 pub fn shown_in_words(shown: &impl Display, message: &str) -> String {
     shown.to_string().replace(message, &in_words(message)).trim_end().to_owned()

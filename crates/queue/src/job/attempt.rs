@@ -1,4 +1,4 @@
-//! One try at a job.
+//! Attempts of a job.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,16 @@ use super::JobError;
 use super::spec::is_zero;
 use crate::id::Fence;
 
-/// Where the milliseconds of an attempt went. Zero where a part was not needed (a warm runner has no boot).
+/// Durations of the parts of an attempt, milliseconds. 0 if a part was not needed, e.g. the boot of a warm runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timing {
-    /// From ready to leased. Filled in by the queue.
+    /// From ready to leased. The queue sets it.
     #[serde(default)]
     pub queued_ms: u64,
     /// Building or fetching the environment.
     #[serde(default)]
     pub env_ms: u64,
-    /// Fetching the weights, as far as that took longer than the environment.
+    /// Fetching the weights, if that took longer than the environment: the difference.
     #[serde(default)]
     pub weights_ms: u64,
     /// Starting the runner's process.
@@ -27,36 +27,38 @@ pub struct Timing {
     /// Running the endpoint's warm-up inputs.
     #[serde(default)]
     pub warmup_ms: u64,
-    /// From having the lease to having the runner, less what it took to have the runner ready: the wait for a slot, and for its call.
+    /// From the lease to the start of the run, without the time that preparing the runner took: the wait for a slot and
+    /// for a call.
     #[serde(default, skip_serializing_if = "is_no_time")]
     pub turn_ms: u64,
     /// Fetching the files of the input.
     #[serde(default, skip_serializing_if = "is_no_time")]
     pub inputs_ms: u64,
-    /// The handler itself.
+    /// Running the handler.
     #[serde(default)]
     pub run_ms: u64,
-    /// Putting result and files into S3.
+    /// Uploading the result and its files to S3.
     #[serde(default)]
     pub upload_ms: u64,
-    /// How many jobs shared the call of the handler, this one among them; 0 where none can.
+    /// Number of jobs in the handler's call, including this one; 0 if the handler does not take several.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub batch_size: u32,
-    /// With how many runs this one shared its process on average, including itself, in thousandths: its time divided by
-    /// its part, where each moment is split equally among the concurrent runs. 0 if the worker does not report it.
+    /// Average number of runs that shared the process during this one, including itself, in thousandths. It is the
+    /// run's time divided by its part, where each moment is split equally among the concurrent runs. 0 if the worker
+    /// does not report it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sharers_milli: u32,
 }
 
-/// Runs that one process takes at once, at most.
+/// Maximum number of concurrent runs in one process.
 const SHARERS_MAX: u32 = 1_000;
 
-/// How long a model may have been loading before the job came that first used it, milliseconds: environments and weights that were fetched
-/// ahead.
+/// Maximum time that loading may start before the first job that uses the model, milliseconds: environments and weights
+/// can be fetched ahead.
 pub const LOADED_AHEAD_MAX_MS: u64 = 3_600_000;
 
 impl Timing {
-    /// How many runs shared its time: those beside it in its process, or in its call.
+    /// The number of runs that shared this one's time, in its process or in its call.
     #[must_use]
     pub fn sharers(&self) -> f64 {
         match self.sharers_milli {
@@ -65,7 +67,7 @@ impl Timing {
         }
     }
 
-    /// The time that a slot was taken, milliseconds; of one that several runs shared, its part.
+    /// The time for which the run occupied a slot, milliseconds. A run that shared the slot counts its part.
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
         let run_ms = match self.sharers_milli {
@@ -77,8 +79,8 @@ impl Timing {
         [self.loading_ms(), run_ms, self.upload_ms].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// These times as far as they are possible in a lease that was held for `held_ms`: a worker's word is not believed beyond that. Having the
-    /// model ready may have begun before the lease, by [`LOADED_AHEAD_MAX_MS`] at most.
+    /// Limits these times to what is possible within a lease that lasted `held_ms`, because a worker may report
+    /// anything. Loading may have started before the lease, by at most [`LOADED_AHEAD_MAX_MS`].
     #[must_use]
     pub fn within(self, held_ms: u64) -> Self {
         let (mut held_ms, mut loading_ms) = (held_ms, held_ms.saturating_add(LOADED_AHEAD_MAX_MS));
@@ -101,15 +103,14 @@ impl Timing {
         }
     }
 
-    /// The same for an attempt that shared its time with at most `most` jobs, including itself, regardless of the
-    /// report.
+    /// Limits the number of runs that shared this one's time to `most`, including itself, whatever the worker reported.
     #[must_use]
     pub fn shared_by(self, most: u32) -> Self {
         let most = most.clamp(1, SHARERS_MAX);
         Self { batch_size: self.batch_size.min(most), sharers_milli: self.sharers_milli.min(most * 1_000), ..self }
     }
 
-    /// The part of it that went into having the model ready, milliseconds.
+    /// The time spent on loading the model, milliseconds.
     #[must_use]
     pub fn loading_ms(&self) -> u64 {
         let parts = [self.env_ms, self.weights_ms, self.boot_ms, self.load_ms, self.warmup_ms];
@@ -122,46 +123,46 @@ fn is_no_time(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// How one attempt ended, or that it has not.
+/// The outcome of an attempt, or that it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
-    /// Still leased.
+    /// The attempt is still leased.
     Running,
-    /// Gave the job its result.
+    /// The attempt produced the job's result.
     Succeeded,
-    /// Failed; the job may have been retried.
+    /// The attempt failed; the job may have been retried.
     Failed,
-    /// Handed back unharmed (drain).
+    /// The worker returned the job without running it to its end (drain).
     Released,
-    /// Its worker went silent.
+    /// The worker stopped sending heartbeats.
     Lost,
-    /// The job was cancelled meanwhile.
+    /// The job was cancelled during the attempt.
     Cancelled,
-    /// The job's deadline passed meanwhile.
+    /// The job's deadline passed during the attempt.
     Expired,
 }
 
-/// One try at a job.
+/// One attempt at a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// 1, 2, ...
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker_id: String,
-    /// The right it ran under.
+    /// The lease token it ran under.
     pub fence: Fence,
-    /// When it was leased, unix milliseconds.
+    /// When it was leased, Unix milliseconds.
     pub leased_ms: u64,
-    /// When it ended, unix milliseconds.
+    /// When it ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: AttemptOutcome,
-    /// Where its time went.
+    /// Durations of its parts.
     #[serde(default)]
     pub timing: Timing,
-    /// The cost: its time at the worker's price. `None` if that is not known.
+    /// Its cost: its time at the worker's price. `None` if the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
     /// Why it failed.

@@ -1,27 +1,27 @@
-//! Why a job failed, and whose fault it is.
+//! Why a job failed, and who is responsible: the model or Stokehold.
 
 use serde::{Deserialize, Serialize};
 
-/// Why an attempt or a job failed, in words that a user can act on.
+/// Why an attempt or a job failed, described so that a user can act on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
-    /// The kind of failure; stable.
+    /// The kind of failure; a stable code.
     pub code: ErrorCode,
-    /// The exception's class, the signal's name, or empty.
+    /// The class of the exception or the name of the signal; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// One sentence.
+    /// Description, one sentence.
     pub message: String,
     /// The traceback, when there was an exception; at most 16 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceback: Option<String>,
-    /// The last lines the handler wrote to stderr; at most 8 KiB.
+    /// The last lines that the handler wrote to stderr; at most 8 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
 }
 
 impl JobError {
-    /// An error with one sentence.
+    /// Creates an error from a code and a sentence.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, class: String::new(), message: message.into(), traceback: None, stderr: None }
@@ -59,43 +59,43 @@ impl JobError {
 pub enum ErrorCode {
     /// The handler raised.
     HandlerError,
-    /// The handler refused the input for good (`stokehold.Reject`): not retried.
+    /// The handler rejected the input (`stokehold.Reject`): not retried.
     Rejected,
     /// `setup()` or the import raised.
     SetupFailed,
     /// The environment could not be built.
     EnvironmentFailed,
-    /// The weights could not be fetched, differ from the pinned ones, or are pickles although none are allowed.
+    /// The weights could not be fetched, differ from the pinned ones, or are pickles although pickles are not allowed.
     WeightsFailed,
     /// The runner's process exited by itself.
     RunnerExited,
-    /// The runner's process died of a signal.
+    /// A signal killed the runner's process.
     RunnerCrashed,
     /// The attempt ran longer than `timeout_s`.
     Timeout,
-    /// The handler returned what JSON cannot hold: not retried.
+    /// The handler returned a value that JSON cannot represent: not retried.
     BadOutput,
-    /// The result or one of its files is over the limit: not retried.
+    /// The result or one of its files exceeds the limit: not retried.
     ResultTooLarge,
     /// The handler wrote more log than a job may: not retried.
     LogFlood,
-    /// The runner broke its protocol.
+    /// The runner violated its protocol.
     Protocol,
-    /// The GPU's memory ran out, also when the job had the GPU alone.
+    /// The GPU's memory ran out, even with the job alone on the GPU.
     OomGpu,
     /// The host's memory ran out.
     OomHost,
-    /// It crashed its runner repeatedly, on more than one worker: not retried.
+    /// The job crashed its runner repeatedly, on more than one worker: not retried.
     Poison,
-    /// A job that it waits for, or one of its steps, did not succeed.
+    /// A dependency or a step of the job did not succeed.
     DependencyFailed,
-    /// It did not start by `start_by_ms`.
+    /// The job did not start by `start_by_ms`.
     QueueTimeout,
-    /// It did not end by `deadline_ms`.
+    /// The job did not end by `deadline_ms`.
     Deadline,
     /// The worker stopped sending heartbeats and its lease expired.
     WorkerLost,
-    /// The worker failed to do its part (S3, disk): free for the user.
+    /// The worker itself failed (S3, disk): not charged to the user.
     Infra,
 }
 
@@ -124,7 +124,7 @@ impl ErrorCode {
         Self::Infra,
     ];
 
-    /// The word for the code in Redis, JSON and metrics.
+    /// The name of the code in Redis, JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -157,7 +157,8 @@ impl ErrorCode {
         Self::ALL.into_iter().find(|code| code.as_str() == word)
     }
 
-    /// Whose fault it is, which decides the budget it is charged to and whether a retry makes sense.
+    /// Who is responsible for the failure, which decides the retry budget that it is charged to and whether a retry
+    /// makes sense.
     #[must_use]
     pub fn fault(self) -> Fault {
         match self {
@@ -182,18 +183,18 @@ impl ErrorCode {
     }
 }
 
-/// Whose fault the end of an attempt is.
+/// Who is responsible for the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The model's, and it would happen again: the job fails now.
+    /// The model, and a retry would fail again: the job fails now.
     Final,
-    /// The model's: retried within `max_attempts`.
+    /// The model: retried within `max_attempts`.
     Model,
-    /// The model's, and it crashed its runner: like [`Fault::Model`], and also counted separately
+    /// The model, which crashed its runner: like [`Fault::Model`], and also counted separately
     /// ([`crate::retry::POISON_CRASHES`]).
     Crash,
     /// The GPU's or the host's memory ran out: retried within a separate budget ([`crate::retry::MAX_OOM_ATTEMPTS`]).
     Oom,
-    /// Stokehold's: retried within a separate budget ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
+    /// Stokehold: retried within a separate budget ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
     Infra,
 }

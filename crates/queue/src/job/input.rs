@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The largest input that a record holds itself, bytes of JSON: 64 KiB. Redis holds every queued job in memory, and S3 does not.
+/// Maximum size of an input that is stored in the record, bytes of JSON: 64 KiB. Redis keeps every queued job in
+/// memory; S3 does not.
 pub const INLINE_INPUT_BYTES: usize = 64 << 10;
 
-/// No reference is longer, bytes.
+/// Maximum length of a reference, bytes.
 const REFERENCE_BYTES_MAX: usize = 100;
 
 /// The reference that a record stores in place of a large input: `{"$file": "file_...", "as": "input"}`. The file holds
@@ -37,7 +38,7 @@ impl InputFile {
         Self { id: id.into(), role: Role::Input }
     }
 
-    /// The reference in place of an input, if there is one.
+    /// Parses a reference; `None` if the input is not one.
     #[must_use]
     pub fn of(input: &RawValue) -> Option<Self> {
         if input.get().len() > REFERENCE_BYTES_MAX {

@@ -1,50 +1,50 @@
-//! A job that is not in the queue yet.
+//! Jobs that are not in the queue yet.
 
 use serde_json::value::RawValue;
 
 use super::{JobSpec, Stage};
 use crate::id::JobId;
 
-/// A job as it is handed to `submit`.
+/// A job to submit.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// Its id; the caller makes it, so that an unknown outcome can be asked after.
+    /// Its id. The caller generates it, so that it can look the job up if the outcome is unknown.
     pub id: JobId,
-    /// The fixed part.
+    /// The part that does not change.
     pub spec: JobSpec,
-    /// The input, JSON text as it came, already validated.
+    /// The input: the JSON text as received, already validated.
     pub input: Box<RawValue>,
-    /// Not before this time, unix milliseconds; 0 means now.
+    /// Earliest start, Unix milliseconds; 0 means now.
     pub run_after_ms: u64,
-    /// A second submit with this key in 24 hours gives the first one's id.
+    /// Idempotency key: a second submit with the same key within 24 hours returns the id of the first job.
     pub idempotency: Option<Idempotency>,
-    /// Those of its dependencies that the caller knows to have ended and left the queue for history.
+    /// Dependencies that the caller knows to have ended and moved to history.
     pub archived: Vec<JobId>,
-    /// The replica that receives a signal at each change from the start, like [`crate::Queue::watch`].
+    /// The replica that receives a signal at each change from the start, like with [`crate::Queue::watch`].
     pub watcher: Option<String>,
 }
 
 impl NewJob {
-    /// Whether it starts blocked: something must be looked at before it may run.
+    /// Whether the job starts `blocked`, because a dependency or a step must be checked before it may run.
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.spec.depends_on.is_empty() || self.spec.steps.iter().any(|step| step.stage == Stage::Before)
     }
 }
 
-/// What makes two submits the same submit.
+/// An idempotency key: identifies repeated submits as the same submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
     /// The caller's key.
     pub key: String,
-    /// A hash of the whole request, without a space: same key with another hash is a conflict.
+    /// A hash of the whole request, without spaces. The same key with another hash is a conflict.
     pub request_hash: String,
-    /// Which of the jobs that came in one submit under this key, from 0 and in their order.
+    /// Index of the job among those submitted together under this key, from 0.
     pub part: u32,
 }
 
 impl Idempotency {
-    /// The key of a submit that makes one thing.
+    /// The key of a submit that creates one thing.
     #[must_use]
     pub fn new(key: impl Into<String>, request_hash: impl Into<String>) -> Self {
         Self { key: key.into(), request_hash: request_hash.into(), part: 0 }

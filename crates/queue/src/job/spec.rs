@@ -1,4 +1,4 @@
-//! What a submitter fixes.
+//! The specification of a job: what the submitter fixes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{ErrorCode, StepSpec, TraceContext, TraceId};
 use crate::id::JobId;
 use crate::reach::class_of;
 
-/// How urgent a job is. Each priority has lanes of its own.
+/// The urgency of a job. Each priority has its own lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -17,7 +17,7 @@ pub enum Priority {
     /// The default.
     #[default]
     Standard,
-    /// Offline work: served when nothing more urgent fits.
+    /// Offline work, served if nothing more urgent fits.
     Batch,
 }
 
@@ -36,92 +36,93 @@ impl Priority {
     }
 }
 
-/// What a submitter fixed once and for all. Stored as one JSON field of the record.
+/// The part of a job that is fixed at submit. Stored as one JSON field of the record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Whose job it is.
+    /// The tenant that owns the job.
     pub tenant: String,
     /// The endpoint's name.
     pub endpoint: String,
     /// The endpoint version, fixed at submit.
     pub version: u32,
-    /// Whether the submitter asked for this version, rather than for the current one.
+    /// Whether the submitter requested this version rather than the current one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub pinned: bool,
-    /// How urgent it is.
+    /// Its priority.
     #[serde(default)]
     pub priority: Priority,
-    /// VRAM class, GiB (see [`crate::vram`]): the least that it needs of any GPU, rounded up; 0 is a CPU job.
+    /// VRAM class, GiB (see [`crate::vram`]): the least memory that it needs of any GPU, rounded up; 0 is a CPU job.
     #[serde(default)]
     pub vram_class_gib: u32,
-    /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
+    /// The number of its endpoint's requirement set, i.e. all requirements but memory (see [`crate::demands`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// How many such jobs its endpoint's version takes at once in one slot; 0 if each has its own slot, or unknown.
+    /// How many jobs of its endpoint's version run at once in one slot; 0 if each has its own slot, or if that is
+    /// unknown.
     #[serde(default, skip_serializing_if = "is_unshared")]
     pub share: u32,
-    /// Longest one attempt may run, milliseconds.
+    /// Time limit of one attempt, milliseconds.
     pub timeout_ms: u64,
-    /// How many attempts may fail by the model's own fault before the job fails.
+    /// Number of attempts that may fail because of the model before the job fails.
     pub max_attempts: u32,
-    /// The caller's own labels.
+    /// The submitter's labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Uploaded files the input names, by file id.
+    /// Uploaded files that the input names, by file id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// It must have started by then, unix milliseconds.
+    /// Time by which it must have started, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_by_ms: Option<u64>,
-    /// It must have ended by then, unix milliseconds.
+    /// Time by which it must have ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// How long after its end it stays in the queue; the queue's own default when absent.
+    /// How long it stays in the queue after its end, milliseconds; the queue's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_ms: Option<u64>,
-    /// How many of the tenant's jobs with the same key may run at once.
+    /// Limit on concurrent jobs of the tenant with the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<Concurrency>,
-    /// When and after which failures it is tried again.
+    /// Which failures are retried, and when.
     #[serde(default, skip_serializing_if = "RetryPolicy::is_default")]
     pub retry: RetryPolicy,
-    /// The jobs it waits for.
+    /// Jobs that must end before it may run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Dependency>,
-    /// The webhook.
+    /// Its webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
-    /// The batch that it is a line of.
+    /// The batch line that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchLine>,
-    /// The ended job that it tries again.
+    /// The ended job that it retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<JobId>,
-    /// The schedule that made it.
+    /// The schedule that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// The job that it is a step of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_of: Option<JobId>,
-    /// What must allow it before and after it runs, in order.
+    /// Steps that must allow it before and after it runs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSpec>,
-    /// Where its caller is in a trace; its trace is its own when absent.
+    /// The caller's trace context; the job starts its own trace if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
-    /// How long its caller had been submitting it when the API received it, milliseconds; absent if not sent.
+    /// How long the caller had been submitting it when the API received it, milliseconds; absent if not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdk_ms: Option<u64>,
 }
 
 impl JobSpec {
-    /// The trace that the job of this id and spec is part of.
+    /// The trace of the job with this id and spec.
     #[must_use]
     pub fn trace_id(&self, id: JobId) -> TraceId {
         self.trace.map_or(TraceId::of(id), |trace| trace.trace_id)
     }
 
-    /// The part of a worker's slot that it takes, in millionths.
+    /// The part of a worker's slot that the job takes, in millionths.
     #[must_use]
     pub fn part(&self) -> u64 {
         SLOT_PARTS.div_ceil(u64::from(self.share.max(1)))
@@ -134,10 +135,10 @@ impl JobSpec {
     }
 }
 
-/// What slots are counted in: jobs that share one take a part of it each.
+/// Parts of one slot. Jobs that share a slot each take a fraction of it.
 pub const SLOT_PARTS: u64 = 1_000_000;
 
-/// Whether a job has its own slot, or it is unknown.
+/// Whether a job has its own slot, or sharing is unknown.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub(crate) fn is_unshared(share: &u32) -> bool {
     *share <= 1
@@ -153,31 +154,31 @@ pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// At most `max` of a tenant's jobs with the same `key` run at once.
+/// A concurrency key: at most `max` of a tenant's jobs with the same `key` run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
-    /// The caller's own word, 1 to 255 characters.
+    /// The caller's key, 1 to 255 characters.
     pub key: String,
-    /// At least 1.
+    /// Maximum number of concurrent jobs, at least 1.
     pub max: u32,
 }
 
-/// When a failed attempt is tried again. How often is [`JobSpec::max_attempts`].
+/// When a failed attempt is retried. [`JobSpec::max_attempts`] limits the number of attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// The first retry waits at most this long, milliseconds; each further one twice as long.
+    /// Maximum delay of the first retry, milliseconds. It doubles for each further one.
     pub backoff_ms: u64,
-    /// No retry waits longer, milliseconds.
+    /// Maximum delay of any retry, milliseconds.
     pub backoff_max_ms: u64,
-    /// The part of the wait that is drawn, 0 to 1: the wait is `1 - jitter` to 1 times the backoff.
+    /// The random part of the delay, 0 to 1: the delay is `1 - jitter` to 1 times the backoff.
     pub jitter: f64,
-    /// The failures that are tried again; empty means all that may be.
+    /// The failures that are retried; empty means all that can be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<ErrorCode>,
 }
 
 impl Default for RetryPolicy {
-    /// 1 s, doubling up to 60 s, half of it drawn.
+    /// 1 s, doubling up to 60 s, half of it random.
     fn default() -> Self {
         Self { backoff_ms: 1_000, backoff_max_ms: 60_000, jitter: 0.5, on: Vec::new() }
     }
@@ -189,33 +190,33 @@ impl RetryPolicy {
     }
 }
 
-/// A job that another waits for.
+/// A job that another one waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
-    /// The job waited for.
+    /// Id of the job.
     pub job: JobId,
-    /// Which end of it will do.
+    /// The outcome that is required of it.
     #[serde(default)]
     pub on: DependencyOn,
 }
 
-/// Which end of a job lets those that wait for it go on.
+/// The outcome of a dependency that lets the waiting job go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyOn {
-    /// Only `succeeded`; any other end fails the waiting job.
+    /// Only `succeeded`; any other outcome fails the waiting job.
     #[default]
     Success,
-    /// Any end.
+    /// Any outcome.
     Completion,
 }
 
-/// The webhook of a job, and its events.
+/// The webhook of a job: its URL and events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
-    /// Where to POST.
+    /// URL that receives the POST requests.
     pub url: String,
-    /// What of.
+    /// Events to send.
     pub events: Vec<HookEvent>,
 }
 
@@ -225,16 +226,16 @@ pub enum HookEvent {
     /// An attempt started.
     #[serde(rename = "job.started")]
     JobStarted,
-    /// The handler gave an output before its end.
+    /// The handler produced an output before its end.
     #[serde(rename = "job.output")]
     JobOutput,
     /// The handler reported progress.
     #[serde(rename = "job.progress")]
     JobProgress,
-    /// The job ended, however.
+    /// The job ended, with any outcome.
     #[serde(rename = "job.completed")]
     JobCompleted,
-    /// The batch ended, however.
+    /// The batch ended, with any outcome.
     #[serde(rename = "batch.completed")]
     BatchCompleted,
 }
@@ -244,7 +245,7 @@ impl HookEvent {
     pub const ALL: [Self; 5] =
         [Self::JobStarted, Self::JobOutput, Self::JobProgress, Self::JobCompleted, Self::BatchCompleted];
 
-    /// The word for it, in Redis, JSON and metrics alike.
+    /// The name of the event in Redis, JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -263,14 +264,14 @@ impl HookEvent {
     }
 }
 
-/// A job's place in its batch.
+/// The position of a job in its batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchLine {
     /// The batch, `batch_<32 hex>`.
     pub id: String,
-    /// The line of its input, from 1.
+    /// The line of the batch's input, from 1.
     pub line: u64,
-    /// What its owner calls the line.
+    /// The owner's id of the line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_id: Option<String>,
 }

@@ -11,7 +11,7 @@ use crate::id::JobId;
 /// An endpoint that must allow a job: its input before it runs, or its output afterwards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepSpec {
-    /// What it is called in the job's record; the endpoint's name unless its owner chose another.
+    /// Name of the step in the job's record; the endpoint's name unless the owner chose another.
     pub name: String,
     /// When it runs.
     pub stage: Stage,
@@ -19,18 +19,18 @@ pub struct StepSpec {
     pub endpoint: String,
     /// Its version, fixed at submit.
     pub version: u32,
-    /// The class of card that endpoint needs, GiB.
+    /// The VRAM class that the endpoint needs, GiB.
     #[serde(default)]
     pub vram_class_gib: u32,
-    /// The number of its demands.
+    /// The number of its requirement set.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// The most that each label's score may be, 0 to 1.
+    /// Maximum score of each label, 0 to 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub thresholds: BTreeMap<String, f64>,
-    /// Longest one attempt of it may run, milliseconds.
+    /// Time limit of one of its attempts, milliseconds.
     pub timeout_ms: u64,
-    /// Its attempts.
+    /// Maximum number of attempts.
     pub max_attempts: u32,
 }
 
@@ -38,38 +38,38 @@ pub struct StepSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Before the job: it sees the input, and may stop the job before it costs anything.
+    /// Before the job: the step reads the input, and can stop the job before it costs anything.
     Before,
-    /// After the job: it sees input and output, and may keep the output back.
+    /// After the job: the step reads input and output, and can withhold the output.
     After,
 }
 
-/// A step of a job, as far as it has come.
+/// The current progress of a step of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
     /// The job that runs it.
     pub job: JobId,
-    /// The state of that job, as last seen.
+    /// The last observed state of that job.
     pub state: JobState,
     /// Its decision, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// Why it rejected.
+    /// Why the step rejected the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How much of each label it saw, 0 to 1.
+    /// The score of each label, 0 to 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
-    /// Where its time went.
+    /// Durations of its parts.
     #[serde(default)]
     pub timing: Timing,
-    /// What it cost; `None` when its worker's price is not known.
+    /// Its cost; `None` if the worker's price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
 }
 
 impl StepRun {
-    /// A step that `job` was just made for.
+    /// A step whose job was just created.
     #[must_use]
     pub fn queued(job: JobId) -> Self {
         Self {
@@ -88,10 +88,10 @@ impl StepRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Go on.
+    /// The job goes on.
     Allow,
     /// The job fails as `rejected`.
     Reject,
-    /// Go on with another input or output.
+    /// The job goes on with another input or output.
     Rewrite,
 }

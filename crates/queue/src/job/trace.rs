@@ -1,4 +1,5 @@
-//! The trace that a job is part of: W3C Trace Context. A job whose caller has none is a trace of its own, and its id is the trace's.
+//! The trace of a job: W3C Trace Context. A job whose caller has no trace starts its own, with the job's id as trace
+//! id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,40 +12,40 @@ use crate::id::JobId;
 /// The flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
 
-/// A trace, never all zeroes.
+/// The id of a trace, never all zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// A span of a trace, never all zeroes.
+/// The id of a span of a trace, never all zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// A place in a trace: the content of a `traceparent` header.
+/// A position in a trace: the content of a `traceparent` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The span in it that what follows is a part of.
+    /// The parent span of what follows.
     pub span_id: SpanId,
     /// Whether the caller records the trace.
     pub is_sampled: bool,
 }
 
 impl TraceId {
-    /// Of a job whose caller has none.
+    /// The trace of a job whose caller has none.
     #[must_use]
     pub fn of(job: JobId) -> Self {
         Self(*job.as_bytes())
     }
 
-    /// Its bytes.
+    /// The bytes of the id.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// A number from 0 to below 1 that sampling goes by, the same for all of a trace. Of a digest: jobs of one millisecond have ids that
-    /// follow one another, so their own digits are not drawn by lot.
+    /// A number in [0, 1) for sampling, the same for the whole trace. It comes from a digest, because jobs created
+    /// within one millisecond have consecutive ids, whose digits are not random.
     #[must_use]
     pub fn lot(&self) -> f64 {
         let digest = Sha256::digest(self.0);
@@ -56,21 +57,21 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The span id of a part of a job, e.g. `job` or `2/run`: always the same, so that repeated exports describe the
-    /// same span.
+    /// The span id of a part of a job, e.g. `job` or `2/run`. It is always the same, so that repeated exports describe
+    /// the same span.
     #[must_use]
     pub fn of(job: JobId, part: &str) -> Self {
         let digest = Sha256::new().chain_update(job.as_bytes()).chain_update(part).finalize();
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&digest[..8]);
-        // One in 2^64, and it would be no span.
+        // One in 2^64, and not a valid span id.
         if bytes == [0; 8] {
             bytes[7] = 1;
         }
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes of the id.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 8] {
         &self.0
@@ -78,7 +79,7 @@ impl SpanId {
 }
 
 impl TraceContext {
-    /// The same trace, at another place.
+    /// The same trace at another span.
     #[must_use]
     pub fn at(self, span_id: SpanId) -> Self {
         Self { span_id, ..self }
@@ -89,7 +90,7 @@ impl TraceContext {
     pub fn parse(traceparent: &str) -> Option<Self> {
         let (version, rest) = traceparent.trim().split_once('-')?;
         let [version] = bytes(version)?;
-        // Later versions may say more at the end; this one may not, and the last one is none.
+        // Later versions may append fields. Version 00 has none, and version ff is invalid.
         let place = if version == 0 {
             rest
         } else {
@@ -99,7 +100,7 @@ impl TraceContext {
     }
 }
 
-/// `traceparent`.
+/// Formats a `traceparent` header.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}", self.stored())
@@ -107,13 +108,13 @@ impl fmt::Display for TraceContext {
 }
 
 impl TraceContext {
-    /// Without the version, as records have it.
+    /// The form in records: without the version.
     fn stored(&self) -> String {
         format!("{}-{}-{:02x}", self.trace_id, self.span_id, if self.is_sampled { SAMPLED } else { 0 })
     }
 }
 
-/// Why a text is no place in a trace.
+/// Error for a text that is not a trace context.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("a trace context is <32 hex digits>-<16 hex digits>-<2 hex digits>, the first two not all zeroes")]
 pub struct ParseTraceError;
@@ -136,7 +137,7 @@ impl FromStr for TraceContext {
     }
 }
 
-/// Lower-case hex digits, exactly N bytes of them.
+/// Parses exactly N bytes of lower-case hex digits.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let is_lower = text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
