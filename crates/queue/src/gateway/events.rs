@@ -32,9 +32,9 @@ pub struct JobEventReport {
 pub enum JobMessage {
     /// Progress.
     Progress {
-        /// 0 to 1.
+        /// The completed fraction, 0 to 1.
         fraction: f64,
-        /// What the job is doing.
+        /// Description of what the job is doing.
         #[serde(default)]
         message: String,
     },
@@ -45,15 +45,15 @@ pub enum JobMessage {
         /// One or more whole lines, at most 64 KiB.
         text: String,
     },
-    /// One item a generator handler yielded.
+    /// One item that a generator handler yielded.
     Output {
         /// 0, 1, ...
         index: u64,
         /// The item.
         value: Box<RawValue>,
     },
-    /// Consecutive items that a generator handler yielded; none at the end of an attempt, whose items are all those
-    /// below `index`.
+    /// Consecutive items that a generator handler yielded. Without items it marks the end of an attempt, whose items
+    /// are all those below `index`.
     Outputs {
         /// The index of the first.
         index: u64,
@@ -62,7 +62,7 @@ pub enum JobMessage {
     },
 }
 
-/// Which of a runner's streams a line came from.
+/// The stream of a runner that a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogStream {

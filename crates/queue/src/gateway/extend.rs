@@ -17,7 +17,7 @@ pub struct LeaseRef {
 /// `POST /worker/v1/extend`: the heartbeat. Extends every listed lease and reports the worker's status.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ExtendRequest {
-    /// The leases held; at most 1,000.
+    /// The leases of the worker; at most 1,000.
     pub leases: Vec<LeaseRef>,
     /// What each of its GPUs can take now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -37,7 +37,8 @@ pub struct ExtendReply {
     /// A job without room that has waited too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldCard>,
-    /// The models to keep loaded without jobs, and no others; absent if that is not known now: keep the previous ones.
+    /// The models to keep loaded without jobs, and no others; absent if that is not known now, in which case the
+    /// previous ones stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Vec<ModelRef>>,
     /// Models that are not loaded and whose jobs wait: the worker may fetch their environments ahead.
@@ -48,7 +49,7 @@ pub struct ExtendReply {
     pub forgotten: Vec<ForgottenNeeds>,
 }
 
-/// A reset of the GPU memory that an endpoint's versions were seen to need.
+/// A reset of the learned GPU memory of an endpoint's versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgottenNeeds {
     /// The tenant.
@@ -59,7 +60,8 @@ pub struct ForgottenNeeds {
     pub at_ms: u64,
 }
 
-/// A request to take nothing more on one or several GPUs until there is room for a large job, and then to lease it.
+/// A request to reserve one or several GPUs: take nothing more on them until there is room for a large job, then lease
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldCard {
     /// The job's class, for [`LeaseRequest::only`](super::LeaseRequest::only).
@@ -76,7 +78,7 @@ pub struct HoldCard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtendAnswer {
-    /// Held for another `lease_ms`.
+    /// The worker has the lease for another `lease_ms`.
     Held,
     /// Lost (reaped, cancelled, ended): stop the attempt and discard its output.
     Lost,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::EndpointVersion;
 use crate::id::{Fence, JobId};
 
-/// `POST /worker/v1/uploads`: where to put the files of one attempt.
+/// `POST /worker/v1/uploads`: requests URLs for the files of one attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UploadsRequest {
     /// The job.
@@ -23,7 +23,7 @@ pub struct UploadsRequest {
 pub struct UploadFile {
     /// Its name below the attempt's prefix: `[A-Za-z0-9._-]{1,200}`.
     pub name: String,
-    /// Bytes.
+    /// Size, bytes.
     pub size_bytes: u64,
     /// SHA-256, hex.
     pub sha256: String,
@@ -34,7 +34,7 @@ pub struct UploadFile {
 /// The reply to `uploads`. 409 `stale_fence` if the lease is lost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UploadsReply {
-    /// One per file, in order.
+    /// The presigned requests, one per file, in order.
     pub uploads: Vec<Upload>,
 }
 
@@ -59,7 +59,7 @@ pub struct RunnerSpec {
     /// The address of each of its weights, in order; presigned ones are valid for some hours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weight_urls: Vec<String>,
-    /// The memory that it was seen to need, MiB by GPU model.
+    /// The learned memory needs, MiB by GPU model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub needs_mib: BTreeMap<String, u64>,
 }

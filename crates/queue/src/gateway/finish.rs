@@ -7,7 +7,7 @@ use super::{LeaseRef, Offer, wire};
 use crate::id::{Fence, JobId};
 use crate::job::{JobError, Timing};
 
-/// Jobs that one call of a handler takes, at most.
+/// Maximum number of jobs in one call of a handler.
 pub const BATCH_SIZE_MAX: u32 = 256;
 
 /// The end of an attempt, as its worker reports it.
@@ -18,24 +18,24 @@ pub struct FinishReport {
     pub job_id: JobId,
     /// Proof of the lease.
     pub fence: Fence,
-    /// Where the time went.
+    /// Durations of its parts.
     #[serde(default)]
     pub timing: Timing,
-    /// The cost of the attempt. Never taken from a worker: the gateway computes it from the price it has stored.
+    /// The cost of the attempt. Workers cannot set it: the gateway computes it from the stored price.
     #[serde(skip)]
     pub cost_usd_micros: Option<u64>,
-    /// With `oom_gpu`: the GPU memory that the model was seen to need at least, MiB; absent if another model may have
+    /// With `oom_gpu`: the least GPU memory that the model was observed to need, MiB; absent if another model may have
     /// been the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_need_mib: Option<u64>,
-    /// Where a job continues that has outgrown its GPU. Never taken from a worker: the gateway has the list of GPUs.
+    /// Where a job that has outgrown its GPU continues. Workers cannot set it: the gateway has the list of GPUs.
     #[serde(skip)]
     pub outgrown: Option<Outgrown>,
-    /// The GPU model that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway
-    /// has its GPUs.
+    /// The GPU model that it ran on, as named by [`crate::vram::kind_of_card`]. Workers cannot set it: the gateway has
+    /// the worker's GPUs.
     #[serde(skip)]
     pub card_kind: String,
-    /// The machine that it ran on: its worker's name. Never taken from a report: the gateway has its workers.
+    /// The instance that it ran on: the name of its worker. Workers cannot set it: the gateway has the list of workers.
     #[serde(skip)]
     pub machine: String,
     /// The outcome.
@@ -43,12 +43,12 @@ pub struct FinishReport {
     pub outcome: FinishOutcome,
 }
 
-/// Where a job continues whose GPU was too small.
+/// Where a job whose GPU was too small continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outgrown {
-    /// At the front of this VRAM class, GiB, without using up an attempt.
+    /// In this VRAM class, GiB: the job is requeued without using up an attempt.
     To(u32),
-    /// No known GPU is larger: it fails.
+    /// No known GPU is larger: the job fails.
     All,
 }
 
@@ -70,7 +70,7 @@ impl FinishReport {
         }
     }
 
-    /// How many jobs shared its time: those of its call of the handler, or beside it in its process.
+    /// The number of jobs that shared its time, in its call of the handler or in its process.
     pub(crate) fn sharers(&self) -> f64 {
         self.timing.sharers()
     }
@@ -82,17 +82,17 @@ impl FinishReport {
 pub enum FinishOutcome {
     /// A small result.
     Succeeded {
-        /// The JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
+        /// The JSON text, at most [`crate::job::INLINE_RESULT_BYTES`].
         result: Box<RawValue>,
     },
     /// A result already in S3 under this attempt's prefix, as `output.json`.
     Stored {
-        /// Its size.
+        /// Size of the result, bytes.
         size_bytes: u64,
     },
     /// No result.
     Failed {
-        /// Why.
+        /// Why the attempt failed.
         error: JobError,
     },
 }
@@ -103,11 +103,11 @@ pub enum FinishOutcome {
 pub enum FinishAnswer {
     /// Accepted; the job moved on.
     Ok,
-    /// The worker no longer held the lease: nothing of the attempt is stored.
+    /// The worker no longer had the lease: nothing of the attempt is stored.
     StaleFence,
     /// The job has already ended, by this attempt or otherwise.
     AlreadyEnded,
-    /// No such job, or no longer.
+    /// The job does not exist, or no longer.
     NotFound,
 }
 
@@ -116,7 +116,7 @@ pub enum FinishAnswer {
 pub struct FinishRequest {
     /// Attempts that ended; at most 100.
     pub finish: Vec<FinishReport>,
-    /// What the worker can take now, while its lease poll waits with less.
+    /// What the worker can take now, if its pending lease poll was sent with a smaller offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
 }
@@ -126,7 +126,7 @@ pub struct FinishRequest {
 pub struct FinishReply {
     /// One answer per report, in order.
     pub finished: Vec<FinishAnswer>,
-    /// Whether the lease poll uses the offer from now on; otherwise it waits elsewhere, or not at all.
+    /// Whether the lease poll uses the offer from now on; otherwise another replica holds the poll, or none does.
     #[serde(default)]
     pub offer_taken: bool,
 }

@@ -24,7 +24,7 @@ pub struct JoinRequest {
     /// The newest CUDA version that the driver supports, e.g. `12.8`.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// The cost per hour of the whole machine, all slots together; 0 if its operator does not set it.
+    /// Price per hour of the whole host, all slots together; 0 if its operator does not set it.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
     /// Its sandbox level; absent if it does not report one.
@@ -48,10 +48,10 @@ pub struct JoinReply {
     pub lease_ms: u64,
     /// How often to call `extend`.
     pub extend_every_ms: u64,
-    /// For a rented instance: the token of its next process. Valid once; each join returns the next one.
+    /// For a rented instance: the join token of its next process. Valid once; each join returns the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_token: Option<String>,
-    /// The value for joining again, beside the join token: it proves that the worker has this id.
+    /// The value for joining again, in addition to the join token: it proves that the worker has this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }

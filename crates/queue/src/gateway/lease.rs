@@ -8,25 +8,25 @@ use serde_json::value::RawValue;
 use super::{FinishAnswer, FinishReport, ModelRef, Offer};
 use crate::id::{Fence, JobId};
 
-/// `POST /worker/v1/lease`: report ends and request more, in one round trip. Held up to `wait_ms` while there is
-/// nothing to lease.
+/// `POST /worker/v1/lease`: reports ends and requests more jobs in one round trip. The gateway holds the request for up
+/// to `wait_ms` while there is nothing to lease.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeaseRequest {
-    /// At most this many; 0 only reports.
+    /// Maximum number of jobs; 0 only reports.
     pub want: u32,
     /// What the worker can take.
     #[serde(flatten)]
     pub offer: Offer,
-    /// The class that the worker has made room for (see [`HoldCard`](super::HoldCard)): only its jobs are leased.
+    /// The class that the worker has reserved room for (see [`HoldCard`](super::HoldCard)): only its jobs are leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
     /// How long to wait for the first lease; the gateway waits at most half a lease.
     pub wait_ms: u64,
-    /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway sends
-    /// them along.
+    /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway includes
+    /// them.
     #[serde(default)]
     pub fetches_inputs: bool,
-    /// Attempts that ended; answered before the wait if there are any and `want` is 0.
+    /// Attempts that ended. If there are any and `want` is 0, the reply comes without waiting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finish: Vec<FinishReport>,
 }
@@ -55,23 +55,23 @@ pub struct LeasedJob {
     pub version: u32,
     /// The number of this attempt.
     pub attempt: u32,
-    /// The fence: the right to end the attempt.
+    /// The fence: the lease token, which gives the right to end the attempt.
     pub fence: Fence,
-    /// The longest that the handler may run.
+    /// Time limit of the handler, milliseconds.
     pub timeout_ms: u64,
-    /// The input, JSON text unchanged since the submit. With `input_file`, only a reference to it.
+    /// The input: the JSON text as submitted. With `input_file`, only a reference to it.
     pub input: Box<RawValue>,
-    /// The entry of `files` that holds the input: only for a worker that fetches inputs.
+    /// The entry of `files` that holds the input; set only for a worker that fetches inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_file: Option<String>,
-    /// Where to fetch the files that the input references, and `input_file`: file id to presigned URL.
+    /// Presigned URLs, by file id, of the files that the input references and of `input_file`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// The run's place in the job's trace as a W3C Trace Context; a handler's own spans become part of it.
+    /// The trace context of the run, W3C Trace Context; spans of the handler can become part of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// Jobs of the same endpoint and priority that could start now and were not leased with it. 0 if the gateway does
-    /// not report it.
+    /// Number of jobs of the same endpoint and priority that could start now and were not leased with it. 0 if the
+    /// gateway does not report it.
     #[serde(default, skip_serializing_if = "is_none_left")]
     pub behind: u64,
 }

@@ -1,25 +1,25 @@
-//! What a worker can take, as sent with every lease call, and models by their names.
+//! The capability of a worker, sent with every lease call, and the names of models.
 
 use serde::{Deserialize, Serialize};
 
 /// What a worker can take now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The largest VRAM class, GiB; 0 takes CPU jobs only.
+    /// The largest VRAM class that it can take, GiB; 0 means CPU jobs only.
     pub reach_gib: u32,
-    /// The same card by card, for endpoints that are particular about theirs.
+    /// The same per GPU, for endpoints with requirements on GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<CardReach>,
-    /// The models it has loaded that take more jobs: these go first, and need no room.
+    /// The loaded models that can take more jobs. Their jobs go first and need no further memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm: Vec<WarmModel>,
-    /// What it takes there to load another, milliseconds.
+    /// Expected time to load another model, milliseconds.
     #[serde(default)]
     pub cold_ms: u64,
 }
 
 impl Offer {
-    /// Whether it is more than another: more room on a card, or a model that takes jobs and did not.
+    /// Whether this offer exceeds an earlier one: more room on a GPU, or a model that takes jobs and did not before.
     #[must_use]
     pub fn exceeds(&self, before: &Self) -> bool {
         let room_before = |index| before.cards.iter().find(|card| card.index == index);
@@ -33,38 +33,38 @@ impl Offer {
     }
 }
 
-/// A model, named.
+/// A reference to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModelRef {
-    /// Whose it is.
+    /// The tenant that owns the endpoint.
     pub tenant: String,
-    /// The endpoint.
+    /// Name of the endpoint.
     pub endpoint: String,
-    /// And its version.
+    /// Version of the endpoint.
     pub version: u32,
 }
 
 /// A model that a worker has loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmModel {
-    /// Which.
+    /// The model.
     #[serde(flatten)]
     pub model: ModelRef,
-    /// How many jobs more it takes now.
+    /// How many more jobs it can take now.
     pub takes: u32,
-    /// The class of card that it is on, GiB; 0 is the CPU. A job that has outgrown that is not for it.
+    /// The VRAM class of the GPU that it is on, GiB; 0 is the CPU. It does not take jobs that have outgrown this class.
     #[serde(default)]
     pub card_gib: u32,
 }
 
-/// What a card of a worker can take now.
+/// What one GPU of a worker can take now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardReach {
-    /// NVML's index.
+    /// The NVML index.
     pub index: u32,
-    /// The largest VRAM class, GiB; 0 takes nothing.
+    /// The largest VRAM class that it can take, GiB; 0 means nothing.
     pub reach_gib: u32,
-    /// The same for a model that wants the card for itself.
+    /// The same for a model that needs the whole GPU.
     #[serde(default)]
     pub whole_gib: u32,
 }

@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{LeaseRef, ModelRef};
 
-/// `POST /worker/v1/secrets`: the secrets of a model's version. Only a worker that holds one of its jobs, or must keep
-/// it loaded, receives them.
+/// `POST /worker/v1/secrets`: requests the secrets of a model's version. Only a worker that has leased one of its jobs,
+/// or must keep it loaded, receives them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecretsRequest {
     /// The model to load.
     pub model: ModelRef,
-    /// A job of it that this worker holds; none where it is to stay loaded, jobs or not.
+    /// The lease of one of its jobs on this worker; absent if the model must be kept loaded without jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRef>,
 }
 
-/// What `secrets` answers.
+/// The reply to `secrets`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SecretsReply {
-    /// All that the version names.
+    /// All secrets that the version names.
     pub secrets: Secrets,
 }
 
-/// Values by name, as a handler finds them among its variables. They do not print.
+/// Secret values by name; handlers receive them as environment variables. `Debug` does not print them.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secrets(BTreeMap<String, String>);
 
 impl Secrets {
-    /// Whether there are none.
+    /// Whether there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -43,7 +43,7 @@ impl Secrets {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The values alone.
+    /// The values without their names.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.0.values().map(String::as_str)
     }

@@ -5,25 +5,25 @@ use serde::{Deserialize, Serialize};
 /// The status of a worker, as sent with every heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// No new leases; finishing what it has.
+    /// Whether the worker drains: it takes no new leases and finishes those it has.
     #[serde(default)]
     pub draining: bool,
     /// Endpoint versions with a live runner, as `name@version`.
     #[serde(default)]
     pub loaded: Vec<String>,
-    /// Attempts running now.
+    /// Number of running attempts.
     #[serde(default)]
     pub running: u32,
-    /// Readings per card.
+    /// Readings of its GPUs.
     #[serde(default)]
     pub gpus: Vec<GpuReading>,
-    /// Its models, each with a runner or on the way to one.
+    /// Its models that have a runner or are being loaded.
     #[serde(default)]
     pub models: Vec<ModelStatus>,
-    /// The machine around them.
+    /// The status of its host.
     #[serde(default)]
     pub host: HostStatus,
-    /// What models were seen to need since the last heartbeat that was answered. Not kept with the rest.
+    /// Memory needs learned since the last acknowledged heartbeat. They are not stored with the status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learned: Vec<LearnedNeed>,
 }
@@ -31,119 +31,119 @@ pub struct WorkerStatus {
 /// A model on a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelStatus {
-    /// Whose it is.
+    /// The tenant that owns the endpoint.
     #[serde(default)]
     pub tenant: String,
-    /// `name@version`.
+    /// The name and version: `name@version`.
     pub name: String,
-    /// What it does.
+    /// Its state.
     pub state: ModelState,
-    /// Its cards; none on the CPU.
+    /// Its GPUs; empty on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<ModelOnCard>,
-    /// When a run of it last succeeded, unix milliseconds.
+    /// When a run of it last succeeded, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_ms: Option<u64>,
-    /// Of its last runs, at most a hundred: the mean and the 95th percentile, milliseconds.
+    /// Mean run time of the last runs, at most a hundred, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_ms: Option<u64>,
-    /// See `mean_ms`.
+    /// The 95th percentile of the same run times, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<u64>,
 }
 
-/// What a model has of a card.
+/// The memory of a model on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelOnCard {
-    /// NVML's index.
+    /// The NVML index.
     pub index: u32,
-    /// What it has reserved there, MiB.
+    /// Reserved memory, MiB.
     pub held_mib: u64,
-    /// What its processes use there, MiB; absent where that cannot be seen.
+    /// Memory used by its processes, MiB; absent if it cannot be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_mib: Option<u64>,
 }
 
-/// What a model on a worker does.
+/// The state of a model on a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelState {
-    /// Its environment is built, its runner started, or it warms up.
+    /// Its environment is being built, its runner is starting, or it warms up.
     Loading,
-    /// Loaded without jobs.
+    /// The model is loaded and has no jobs.
     Idle,
     /// Jobs run on it, or are about to.
     Busy,
 }
 
-/// A worker's machine.
+/// The status of a worker's host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostStatus {
-    /// Free where jobs work, bytes.
+    /// Free space on the disk where jobs run, bytes.
     pub disk_free_bytes: u64,
-    /// The size of that disk, bytes.
+    /// Size of that disk, bytes.
     pub disk_total_bytes: u64,
-    /// Cached environments, bytes.
+    /// Size of cached environments, bytes.
     pub environments_bytes: u64,
-    /// Taken by weights, those being fetched among them.
+    /// Size of weights, including those being fetched, bytes.
     #[serde(default)]
     pub weights_bytes: u64,
-    /// Memory that could be used, bytes.
+    /// Available memory, bytes.
     pub memory_free_bytes: u64,
-    /// The size of that memory, bytes.
+    /// Total memory, bytes.
     pub memory_total_bytes: u64,
-    /// Received since the machine started, all interfaces but the loopback, bytes.
+    /// Bytes received since the host started, on all interfaces but the loopback.
     pub received_bytes: u64,
-    /// Sent.
+    /// Bytes sent, likewise.
     pub sent_bytes: u64,
 }
 
-/// What a model was seen to need of a card.
+/// The learned memory need of a model on a GPU model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedNeed {
-    /// Whose it is.
+    /// The tenant that owns the endpoint.
     pub tenant: String,
-    /// The endpoint.
+    /// Name of the endpoint.
     pub endpoint: String,
-    /// And its version.
+    /// Version of the endpoint.
     pub version: u32,
     /// The GPU's model name.
     pub gpu: String,
-    /// Its peak and a margin, MiB.
+    /// The observed peak plus a margin, MiB.
     pub need_mib: u64,
 }
 
-/// One card's readings.
+/// The readings of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuReading {
-    /// NVML's index.
+    /// The NVML index.
     pub index: u32,
-    /// Used memory, MiB; absent where nothing can be read.
+    /// Used memory, MiB; absent if it cannot be read.
     #[serde(default)]
     pub vram_used_mib: Option<u64>,
     /// Reserved by models, MiB.
     #[serde(default)]
     pub vram_held_mib: u64,
-    /// What a model could still reserve, MiB.
+    /// Memory that a model could still reserve, MiB.
     #[serde(default)]
     pub vram_free_mib: u64,
-    /// In use by processes that do not belong to the worker, MiB.
+    /// Memory used by processes that do not belong to the worker, MiB.
     #[serde(default)]
     pub vram_foreign_mib: u64,
-    /// Degrees Celsius.
+    /// Temperature, degrees Celsius.
     #[serde(default)]
     pub temperature_c: Option<u32>,
-    /// Percent.
+    /// Utilization, percent.
     #[serde(default)]
     pub utilisation_pct: Option<u32>,
-    /// Watts.
+    /// Power draw, watts.
     #[serde(default)]
     pub power_w: Option<u32>,
     /// Uncorrected ECC errors since the driver was loaded.
     #[serde(default)]
     pub ecc_uncorrected: Option<u64>,
-    /// Whether it takes work.
+    /// Whether the GPU takes work.
     #[serde(default)]
     pub health: GpuHealth,
     /// Why it does not.
@@ -151,15 +151,15 @@ pub struct GpuReading {
     pub why: Option<String>,
 }
 
-/// Whether a card takes work.
+/// The health of a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuHealth {
-    /// It does.
+    /// The GPU takes work.
     #[default]
     Well,
-    /// Not until it is cooler.
+    /// The GPU takes no work until it has cooled down.
     Hot,
-    /// Not until its worker starts again: it has failed.
+    /// The GPU has failed and takes no work until its worker restarts.
     Fenced,
 }

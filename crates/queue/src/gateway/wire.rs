@@ -1,5 +1,5 @@
-//! The flat shapes that tagged messages are parsed through. Serde's own way, buffering until the tag is known, cannot
-//! carry a [`RawValue`], and results must pass through unchanged.
+//! Flat structs through which tagged messages are parsed. Serde's own implementation buffers until the tag is known. It
+//! cannot carry a [`RawValue`], and results must pass through unchanged.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -103,7 +103,7 @@ impl TryFrom<Message> for JobMessage {
     }
 }
 
-/// [`Message`] with its job; written out because flattening buffers as well.
+/// [`Message`] with its job. It is written out because `flatten` buffers as well.
 #[derive(Deserialize)]
 pub(super) struct Event {
     job_id: JobId,
@@ -130,7 +130,7 @@ impl TryFrom<Event> for JobEventReport {
     }
 }
 
-/// `null` is a value like any other: only an absent member is `None`.
+/// Parses a present member. `null` is an ordinary value: only an absent member is `None`.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
