@@ -1,4 +1,5 @@
-//! What an endpoint asks of its worker beside memory, and which cards meet it. Pure.
+//! The requirements of an endpoint on workers, except memory, and the check which workers and GPUs meet them. Pure
+//! functions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpus::{Gpu, is_model};
 
-/// Names in one list, at most.
+/// Maximum number of names in one list.
 pub const NAMES_MAX: usize = 16;
 
-/// Who owns the machine that a job runs on, from who may read the job to who would not.
+/// Who owns the host that a job runs on, in ascending order of trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Anybody: a rented machine of a stranger.
+    /// Anyone: an instance rented from an unknown host.
     Community,
-    /// A provider that is accountable.
+    /// A provider that can be held accountable.
     #[default]
     Datacenter,
     /// The operator.
@@ -24,7 +25,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The word for it.
+    /// The name of the value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +36,7 @@ impl Trust {
     }
 }
 
-/// A version of two numbers, as CUDA's and a compute capability's: `8.9` is less than `8.10`.
+/// A version of two numbers, e.g. of CUDA or a compute capability. `8.9` is less than `8.10`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Version {
@@ -43,7 +44,7 @@ pub struct Version {
     minor: u32,
 }
 
-/// A text that is no [`Version`].
+/// Error for a text that is not a [`Version`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version; write one such as 8.9")]
 pub struct NoVersion(String);
@@ -80,32 +81,32 @@ impl fmt::Display for Version {
     }
 }
 
-/// Cards that one job may have, at most.
+/// Maximum number of GPUs for one job.
 pub const GPUS_MAX: u32 = 16;
 
-/// What an endpoint asks of its worker beside memory.
+/// The requirements of an endpoint on workers, except memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Demands {
-    /// How many cards of one machine; more than one are had whole.
+    /// Number of GPUs of one host. If more than one, the job has them to itself.
     #[serde(skip_serializing_if = "is_one")]
     pub gpus: u32,
-    /// One of these models of card, as `RTX 4090`; empty takes any.
+    /// Accepted GPU models, e.g. `RTX 4090`; empty accepts any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
-    /// The least compute capability.
+    /// Minimum compute capability.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_compute_capability: Option<Version>,
-    /// The least CUDA that the driver serves.
+    /// Minimum CUDA version that the driver supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_cuda: Option<Version>,
-    /// One of these regions; empty takes any.
+    /// Accepted regions; empty accepts any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<String>,
-    /// The least trust.
+    /// Minimum trust.
     #[serde(skip_serializing_if = "is_usual")]
     pub min_trust: Trust,
-    /// How far its handlers must be shut in at the least.
+    /// Minimum sandbox level.
     #[serde(skip_serializing_if = "is_any")]
     pub min_sandbox: SandboxLevel,
 }
@@ -138,18 +139,18 @@ fn is_any(level: &SandboxLevel) -> bool {
     *level == SandboxLevel::default()
 }
 
-/// What a worker has to offer, as it joined.
+/// The properties of a worker that requirements apply to, as reported when it joined.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    /// Its cards.
+    /// Its GPUs.
     pub gpus: &'a [Gpu],
-    /// The newest CUDA that its driver serves.
+    /// The newest CUDA version that its driver supports.
     pub cuda: Option<Version>,
     /// Its region.
     pub region: &'a str,
-    /// Whose it is.
+    /// Who owns its host.
     pub trust: Trust,
-    /// How far it shuts its handlers in.
+    /// Its sandbox level.
     pub sandbox: SandboxLevel,
 }
 
@@ -162,20 +163,20 @@ pub enum Unmet {
     Sandbox,
     /// [`Demands::regions`].
     Region,
-    /// [`Demands::min_cuda`], which is this.
+    /// [`Demands::min_cuda`], with the required version.
     Cuda(Version),
     /// [`Demands::gpus`], [`Demands::gpu_models`] or [`Demands::min_compute_capability`].
     Cards,
 }
 
 impl Demands {
-    /// Whether any worker that may be asked at all will do.
+    /// Whether every worker meets these requirements.
     #[must_use]
     pub fn ask_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Why no card of this worker will do, whatever is free of it; `None` when it could run there.
+    /// Why the worker cannot run this, even if all its GPUs were free; `None` if it can.
     #[must_use]
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
         let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
@@ -208,20 +209,21 @@ impl Demands {
         (self.asks_of_cards() && met_cards < self.gpus as usize).then_some(Unmet::Cards)
     }
 
-    /// Whether a card is one of those asked for.
+    /// Whether a GPU meets the requirements on GPUs.
     #[must_use]
     pub fn is_met_by(&self, gpu: &Gpu) -> bool {
         self.is_met_by_kind(&gpu.name, || gpu.compute_capability.as_deref()?.parse().ok())
     }
 
-    /// Whether a card is one of those asked for, by its name, as its driver or a market calls it, and its compute capability.
+    /// Whether a GPU meets the requirements on GPUs, given its compute capability and its name in the driver or a
+    /// provider's list.
     #[must_use]
     pub fn is_met_by_kind(&self, name: &str, capability: impl FnOnce() -> Option<Version>) -> bool {
         (self.gpu_models.is_empty() || self.gpu_models.iter().any(|model| is_model(name, model)))
             && self.min_compute_capability.is_none_or(|wanted| capability().is_some_and(|it| it >= wanted))
     }
 
-    /// Whether it is particular about its card.
+    /// Whether there are requirements on GPUs.
     #[must_use]
     pub fn asks_of_cards(&self) -> bool {
         self.gpus > 1 || !self.gpu_models.is_empty() || self.min_compute_capability.is_some()
@@ -242,15 +244,15 @@ impl Demands {
     }
 }
 
-/// How far a worker shuts its handlers in; what each is, is in `docs/sandbox.md`.
+/// How strictly a worker confines its handlers. `docs/sandbox.md` describes the levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum SandboxLevel {
-    /// Not at all.
+    /// Not confined.
     #[default]
     L0,
-    /// By system calls and files.
+    /// Confined by system call filters and file permissions.
     L1,
-    /// By namespaces as well.
+    /// Additionally confined by namespaces.
     L2,
 }
 

@@ -1,16 +1,16 @@
-//! A GPU as its worker reads it, and the table of the GPUs that are known by name. GPUs that are not in the table work as well: what one can
-//! hold follows from the memory that it reports (see [`crate::vram`]).
+//! A GPU as read by its worker, and the table of known GPU models. GPUs that are not in the table work as well: their
+//! capacity follows from the memory that they report (see [`crate::vram`]).
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-/// One GPU, as the worker reads it.
+/// One GPU, as read by the worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// NVML's index.
+    /// The NVML index.
     pub index: u32,
-    /// NVML's UUID.
+    /// The NVML UUID.
     pub uuid: String,
     /// Model name.
     pub name: String,
@@ -24,22 +24,22 @@ pub struct Gpu {
     pub is_mig: bool,
 }
 
-/// One kind of GPU.
+/// One GPU model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name as its driver reports it, without `NVIDIA`, `Tesla V100-SXM2-32GB`.
+    /// Its name in the driver, without `NVIDIA`, e.g. `Tesla V100-SXM2-32GB`.
     pub name: &'static str,
-    /// Its name at Vast.ai, where that differs.
+    /// Its name at Vast.ai, if that differs.
     pub market: Option<&'static str>,
     /// The memory in its data sheet, GiB.
     pub sold_gib: u32,
-    /// The memory that it reports, MiB. ECC and firmware take up to 7.5 % of what is sold.
+    /// The memory that it reports, MiB. ECC and firmware take up to 7.5 % of the memory in the data sheet.
     pub reported_mib: u64,
     /// Where `reported_mib` was read: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`.
     pub source: &'static str,
 }
 
-/// Every kind, in the order of the table.
+/// Every known model, in the order of the table.
 pub static KINDS: LazyLock<Vec<Kind>> =
     LazyLock::new(|| include_str!("gpus.csv").lines().skip(1).filter_map(kind).collect());
 
@@ -54,9 +54,10 @@ fn kind(line: &'static str) -> Option<Kind> {
     })
 }
 
-/// Whether a GPU is of a model. `name` is what its driver or a market calls it; `model` is what an endpoint asks for in `gpu_models`. The words
-/// of the model must occur in the name in a row, whatever their case: `NVIDIA A100-SXM4-80GB` is an `A100`, and no `A10`. A kind that has two
-/// names is found by either: `RTX 6000Ada` is an `RTX 6000 Ada`.
+/// Whether a GPU is of a model. `name` is its name in the driver or a provider's list; `model` is an entry of an
+/// endpoint's `gpu_models`. The words of the model must occur in the name consecutively, regardless of case: `NVIDIA
+/// A100-SXM4-80GB` is an `A100` and not an `A10`. A model with two names is found by either: `RTX 6000Ada` is an `RTX
+/// 6000 Ada`.
 #[must_use]
 pub fn is_model(name: &str, model: &str) -> bool {
     let wanted = words(model);
@@ -67,12 +68,12 @@ pub fn is_model(name: &str, model: &str) -> bool {
     has(name) || other_names(name).any(has)
 }
 
-/// The names of the same kind in the table, if `name` is one of them.
+/// The other names of the same model in the table, if `name` is in it.
 fn other_names(name: &str) -> impl Iterator<Item = &'static str> {
     let words_of_name = words(name);
     let is_it = move |other: &str| {
         let other = words(other);
-        // A driver's name has the vendor before what the table has.
+        // Drivers put the vendor before the name in the table.
         !other.is_empty() && words_of_name.ends_with(&other)
     };
     let same = KINDS.iter().filter(move |kind| is_it(kind.name) || kind.market.is_some_and(&is_it));
@@ -126,7 +127,8 @@ mod tests {
         }
     }
 
-    /// An endpoint that declares what the card was sold as is placed there, holds all that can be held, and leaves room for nobody.
+    /// An endpoint that declares the size in the data sheet is placed on that model, reserves all of it, and leaves no
+    /// room for others.
     #[test]
     fn a_model_of_the_size_that_was_sold_has_each_kind_of_card_for_itself() {
         for kind in KINDS.iter() {
@@ -136,17 +138,17 @@ mod tests {
             assert!(reach_of_room_gib(total_mib, usable_mib) >= class, "{}: it is placed", kind.name);
             assert_eq!(held_of_card_mib(sold_mib, total_mib), usable_mib, "{}: it holds all", kind.name);
             assert_eq!(reach_of_room_gib(total_mib, 0), 0, "{}: nobody else is there", kind.name);
-            // With a quarter of the card taken it does not fit, and what is as large as the rest does.
+            // With a quarter of the GPU taken it does not fit, and an endpoint as large as the rest does.
             let room_mib = usable_mib - usable_mib / 4;
             assert!(reach_of_room_gib(total_mib, room_mib) < class, "{}", kind.name);
             let rest = reach_of_room_gib(total_mib, room_mib);
             assert!(held_of_card_mib(u64::from(rest) * 1024, total_mib) <= room_mib, "{}", kind.name);
-            // The next larger card that is sold is another one.
+            // The size never rounds up to that of the next larger model.
             assert!(u64::from(sold_gib(total_mib)) * 1024 * 92 <= total_mib * 100, "{}", kind.name);
         }
     }
 
-    /// `docs/gpu-kinds.md` is this table; `BLESS=1` writes it.
+    /// Compares `docs/gpu-kinds.md` with the table; `BLESS=1` writes it.
     #[test]
     fn the_documented_table_is_this_one() {
         let mut text = include_str!("gpus.md").to_owned();

@@ -1,54 +1,55 @@
-//! Classes of jobs, and which of them a worker can take. A class is what decides where a job may run: the VRAM class and the number of its
-//! endpoint's demands (see `Registry::number_demands`), as one number, `demands * 1000 + GiB`.
+//! Classes of jobs, and the capability of a worker: the classes that it can take. A class decides where a job may run.
+//! It combines the VRAM class and the number of the endpoint's requirement set (see `Registry::number_demands`) in one
+//! number, `demands * 1000 + GiB`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// More than any VRAM class.
+/// Factor of the requirement set in a class; larger than any VRAM class.
 const DEMANDS: u32 = 1_000;
 
-/// The class of jobs with these demands that need a card of `gib`.
+/// The class of jobs with this requirement set that need a GPU of `gib`.
 #[must_use]
 pub fn class_of(demands: u32, gib: u32) -> u32 {
     demands * DEMANDS + gib
 }
 
-/// A class, taken apart: the number of the demands, and GiB.
+/// Splits a class into the number of the requirement set and the GiB.
 #[must_use]
 pub fn parts_of(class: u32) -> (u32, u32) {
     (class / DEMANDS, class % DEMANDS)
 }
 
-/// What a worker can take now: for each set of demands that it meets, by number, the largest VRAM class in GiB.
+/// What a worker can take now: the largest VRAM class in GiB, by the number of each requirement set that it meets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach(BTreeMap<u32, u32>);
 
 impl Reach {
-    /// Of a worker that meets no demands but the usual ones.
+    /// The capability of a worker that meets only the default requirement set.
     #[must_use]
     pub fn usual(gib: u32) -> Self {
         Self(BTreeMap::from([(0, gib)]))
     }
 
-    /// Whether a class is within it.
+    /// Whether it contains a class.
     #[must_use]
     pub fn has(&self, class: u32) -> bool {
         let (demands, gib) = parts_of(class);
         self.0.get(&demands).is_some_and(|reach| gib <= *reach)
     }
 
-    /// The largest VRAM class with these demands, if it meets them at all.
+    /// The largest VRAM class for this requirement set; `None` if the worker does not meet it.
     #[must_use]
     pub fn of(&self, demands: u32) -> Option<u32> {
         self.0.get(&demands).copied()
     }
 
-    /// By number of demands.
+    /// The largest VRAM class by requirement set.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         self.0.iter().map(|(demands, gib)| (*demands, *gib))
     }
 
-    /// The numbers of the demands that it meets, as `0.3.7`.
+    /// The numbers of the requirement sets that the worker meets, e.g. `0.3.7`.
     pub(crate) fn met(&self) -> String {
         let numbers: Vec<String> = self.0.keys().map(u32::to_string).collect();
         numbers.join(".")
@@ -61,7 +62,7 @@ impl FromIterator<(u32, u32)> for Reach {
     }
 }
 
-/// As the scripts read it: `0:24 3:12`.
+/// Formats the argument of the scripts: `0:24 3:12`.
 impl fmt::Display for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (demands, gib)) in self.0.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Frees requirement sets that nothing uses (`registry/requirements.rs` has their numbers): records are read only when there is a use that may
-//! have ended.
+//! Frees requirement sets that nothing uses (`registry/requirements.rs` has their numbers). Records are read only if
+//! there is a use that may have ended.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,26 +17,27 @@ use crate::registry::RequirementUse;
 use crate::scripts::Cursor;
 use crate::shards::Shards;
 
-/// Records that one step reads.
+/// Number of records that one step reads.
 const STEP: usize = 500;
 
-/// A sweep takes a twentieth of Redis at most: it rests this many times as long as a step took.
+/// Pause after each step, as a multiple of its duration: a sweep takes at most a twentieth of Redis's time.
 const REST: u32 = 19;
 const REST_MAX: Duration = Duration::from_millis(100);
 
 impl Shards {
-    /// Ends the uses of requirement sets that nothing has noted for `idle_ms`, and answers how many sets then gave their number back. A use
-    /// goes on while a version with traffic has the set, or a job that has not ended is of its class.
+    /// Ends the uses of requirement sets that have not been recorded again for `idle_ms`, and returns how many sets
+    /// became free. A use continues while a version with traffic has the set, or a job that has not ended is of its
+    /// class.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: safe to repeat.
+    /// [`Error::Unavailable`]: safe to retry.
     pub async fn free_requirements(&self, idle_ms: u64) -> Result<u32, Error> {
         let registry = self.registry();
         let (mut idle, cutoff_ms) = registry.idle_requirements(idle_ms).await?;
         if idle.is_empty() {
             return Ok(0);
         }
-        // All tenants are looked at: one that the release before has served is not noted yet.
+        // All tenants are checked: the use by a tenant that the previous release serves is not recorded yet.
         let numbers: BTreeSet<u32> = idle.iter().map(|one| one.number).collect();
         let mut in_use = self.requirements_of_versions().await?;
         for shard in self.all() {
@@ -56,7 +57,7 @@ impl Shards {
         let kept: Vec<RequirementUse> = in_use.iter().cloned().collect();
         registry.keep_requirements(&kept).await?;
         idle.retain(|one| !in_use.contains(one));
-        // The script takes only what is still not noted.
+        // The script frees only sets whose use is still not recorded.
         registry.free_requirements(&idle, cutoff_ms).await
     }
 
@@ -81,7 +82,8 @@ async fn rest(began: Instant) {
 }
 
 impl RedisQueue {
-    /// The next step of a walk over all records: the requirement sets of jobs that have not ended, and where to go on; `None` at the end.
+    /// The next step of a walk over all records: the requirement sets of jobs that have not ended, and where to
+    /// continue; `None` at the end.
     async fn requirements_of_jobs(
         &self,
         cursor: Option<&Cursor>,
@@ -123,7 +125,7 @@ impl RedisQueue {
         Ok((found, next))
     }
 
-    /// The tenant with records that follows `after` by name.
+    /// The tenant with records after `after`, ordered by name.
     async fn next_tenant(&self, after: Option<&str>) -> Result<Option<String>, Error> {
         let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
         let next: Vec<String> = self
@@ -136,8 +138,8 @@ impl RedisQueue {
     }
 }
 
-/// The numbers of the requirement sets of a spec's steps. The spec is not parsed: a step that is still to come must keep its number also
-/// where this release cannot read the rest.
+/// The numbers of the requirement sets of a spec's steps. The spec is not parsed: a later step must keep its number
+/// even if this release cannot read the rest.
 fn named_in(spec: &str) -> Vec<u32> {
     let numbers = spec.split("\"demands\":").skip(1);
     let digits = numbers.map(|text| text.split(|sign: char| !sign.is_ascii_digit()).next().unwrap_or_default());

@@ -1,9 +1,10 @@
-//! Locked requirements as data. pip's and uv's requirement files are a language: they read other files, expand variables of the
-//! environment and name servers. What tenants send is parsed here instead, and only what [`Lock`] renders reaches uv.
+//! Locked requirements as data. The requirement files of pip and uv are a language: they read other files, expand
+//! environment variables and name servers. This module parses what tenants send, and only the output of
+//! [`Lock::render`] reaches uv.
 //!
-//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and package indexes. Addresses
-//! and indexes must be below those that the operator lets in. Comments and lines continued with `\` are allowed; everything else is
-//! refused with its line number.
+//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and package
+//! indexes. URLs and indexes must be below those that the operator allows. Comments and lines continued with `\` are
+//! allowed; everything else is rejected with its line number.
 
 mod lines;
 mod marker;
@@ -13,17 +14,17 @@ use std::fmt;
 
 use self::lines::{Logical, logical};
 
-/// A lock, bytes.
+/// Maximum size of a lock, bytes.
 pub const LOCK_BYTES_MAX: usize = 512 << 10;
-/// Lines as they are written, all together.
+/// Maximum number of lines as written.
 pub const LOCK_LINES_MAX: usize = 20_000;
-/// One line as it is written, bytes.
+/// Maximum size of a line as written, bytes.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
-/// Requirements of one lock.
+/// Maximum number of requirements in one lock.
 pub const REQUIREMENTS_MAX: usize = 2_000;
-/// Hashes of one requirement: a release has one per file.
+/// Maximum number of hashes of one requirement: a release has one per file.
 pub const HASHES_MAX: usize = 1_000;
-/// Package indexes of one lock.
+/// Maximum number of package indexes in one lock.
 const INDEXES_MAX: usize = 8;
 
 const NAME_BYTES_MAX: usize = 128;
@@ -31,23 +32,24 @@ const EXTRAS_MAX: usize = 32;
 const URL_BYTES_MAX: usize = 2_048;
 const SHA256_DIGITS: usize = 64;
 
-/// What a path may end in that uv takes for a file.
+/// File name endings by which uv recognizes a path.
 pub(crate) const ARCHIVES: [&str; 12] =
     [".whl", ".zip", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".zst", ".lz", ".lzma", ".tar"];
 
-/// Which servers a lock may name, as package indexes and in the addresses of files.
+/// The servers that a lock may name, as package indexes and in URLs of files.
 #[derive(Debug, Clone, Copy)]
 pub enum Indexes<'a> {
-    /// These, and what lies below them: `https://host/whl` lets `https://host/whl/cu121` in.
+    /// These URLs, and everything below them: `https://host/whl` allows `https://host/whl/cu121`.
     Listed(&'a [String]),
-    /// Any: for people who build on their own machine.
+    /// Any server, for developers who build on their own computer.
     Any,
 }
 
-/// Package indexes as an operator lists them: addresses with commas between them. What lies below one is let in as well.
+/// Parses the operator's list of package indexes: URLs separated by commas. Everything below a listed URL is allowed as
+/// well.
 ///
 /// # Errors
-/// What they must be.
+/// A message about the required form.
 pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
     let named = text.split(',').map(str::trim).filter(|url| !url.is_empty());
     let named: Vec<String> = named.map(|url| url.trim_end_matches('/').to_owned()).collect();
@@ -63,12 +65,12 @@ pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
     )
 }
 
-/// Why a lock is refused.
+/// Why a lock is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct LockError {
-    /// The line, from 1; 0 when it is about the whole.
+    /// The line, from 1; 0 if the error is about the whole lock.
     pub line: usize,
-    /// What is wrong with it, and what to do.
+    /// What is wrong, and what to do.
     pub why: String,
 }
 
@@ -94,24 +96,24 @@ struct Requirement {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
-    /// An operator and a version, as `==1.17.0`.
+    /// A version with its operator, e.g. `==1.17.0`.
     Index(String),
     Url(String),
 }
 
-/// Locked requirements that hold nothing but names, versions, markers, hashes, and indexes that are let in.
+/// Locked requirements that contain only names, versions, markers, hashes, and allowed indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lock {
-    /// Options with their URLs, as uv reads them.
+    /// Options of uv, each with its URL.
     indexes: Vec<(&'static str, String)>,
     requirements: Vec<Requirement>,
 }
 
 impl Lock {
-    /// Reads a lock.
+    /// Parses a lock.
     ///
     /// # Errors
-    /// [`LockError`] for whatever is not in the list above.
+    /// [`LockError`] for everything that the module's documentation does not allow.
     pub fn parse(text: &str, indexes: Indexes<'_>) -> Result<Self, LockError> {
         let mut lock = Self::default();
         for line in logical(text)? {
@@ -141,7 +143,7 @@ impl Lock {
         Ok(())
     }
 
-    /// uv checks hashes of all or of none.
+    /// Rejects a lock in which only some requirements have hashes: uv verifies hashes of all or of none.
     fn check_hashed(&self) -> Result<(), String> {
         let [.., before, last] = self.requirements.as_slice() else { return Ok(()) };
         if before.hashes.is_empty() == last.hashes.is_empty() {
@@ -154,13 +156,13 @@ impl Lock {
         ))
     }
 
-    /// Whether it asks for nothing.
+    /// Whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// How many requirements it has.
+    /// The number of requirements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requirements.len()
@@ -172,7 +174,8 @@ impl Lock {
         self.requirements.first().is_some_and(|requirement| !requirement.hashes.is_empty())
     }
 
-    /// As uv is to read it. The same requirements give the same text, whatever comments and line ends they were written with.
+    /// The text for uv. Equal requirements give equal texts, whatever comments and line breaks the lock was written
+    /// with.
     #[must_use]
     pub fn render(&self) -> String {
         if self.requirements.is_empty() {
@@ -212,7 +215,7 @@ impl Requirement {
 const INDEX: &str = "--index-url";
 const EXTRA_INDEX: &str = "--extra-index-url";
 
-/// `--index-url URL`: the one option that a lock may hold.
+/// Parses `--index-url URL`, the only option that a lock may contain.
 fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), String> {
     let (option, rest) = line.split_at(line.find([' ', '=']).unwrap_or(line.len()));
     let option = match option {
@@ -235,7 +238,7 @@ fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), Str
     Ok((option, url.to_owned()))
 }
 
-/// Refuses what is not below an address that the operator lets in; `instead` is what else may be done.
+/// Rejects a URL that is not below one that the operator allows; `instead` is the alternative.
 fn check_listed(url: &str, indexes: Indexes<'_>, instead: &str) -> Result<(), String> {
     let Indexes::Listed(listed) = indexes else { return Ok(()) };
     if listed.iter().any(|listed| is_below(url, listed)) {
@@ -255,7 +258,7 @@ fn is_below(url: &str, listed: &str) -> bool {
 }
 
 fn requirement(line: &Logical, indexes: Indexes<'_>) -> Result<Requirement, String> {
-    // Hashes come last, each a word of its own.
+    // Hashes come last, each separated by a blank.
     let (what, options) = match line.text.find(" --") {
         Some(at) => line.text.split_at(at),
         None => (line.text.as_str(), ""),
@@ -266,7 +269,7 @@ fn requirement(line: &Logical, indexes: Indexes<'_>) -> Result<Requirement, Stri
     let rest = rest.trim_start();
     let (from, marker) = match rest.strip_prefix('@') {
         Some(rest) => {
-            // A marker begins after a blank: a URL may hold a semicolon.
+            // A marker begins after a blank, because a URL may contain a semicolon.
             let (url, marker) = match rest.trim_start().split_once(' ') {
                 Some((url, marker)) => (url, Some(marker.trim())),
                 None => (rest.trim_start(), None),
@@ -307,14 +310,14 @@ fn sha256(digits: &str) -> Option<String> {
     is_one.then(|| digits.to_ascii_lowercase())
 }
 
-/// A project's name, and what follows it.
+/// Splits off the name of a project.
 fn name_of(text: &str) -> Result<(&str, &str), String> {
     let end = text.find(|c: char| !is_of_name(c)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let is_whole = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.ends_with(|c: char| c.is_ascii_alphanumeric())
         && name.len() <= NAME_BYTES_MAX
-        // A path, to uv.
+        // uv would read it as a path.
         && !rest.starts_with(['/', '\\', ':']);
     if is_whole {
         return Ok((name, rest));
@@ -345,7 +348,7 @@ fn extras_of(text: &str) -> Result<(Vec<String>, &str), String> {
     Ok((extras, rest))
 }
 
-/// A file by its URL. A hash in the URL's fragment becomes one of the requirement's.
+/// A file by its URL. A hash in the URL's fragment becomes a hash of the requirement.
 fn direct(url: &str, hashes: &mut Vec<String>, indexes: Indexes<'_>) -> Result<Source, String> {
     let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
     if let Some(fragment) = fragment {
@@ -364,7 +367,7 @@ fn direct(url: &str, hashes: &mut Vec<String>, indexes: Indexes<'_>) -> Result<S
     Ok(Source::Url(url.to_owned()))
 }
 
-/// `http(s)://host[:port]/path`, without credentials, variables, or anything that uv or a shell would expand.
+/// Accepts `http(s)://host[:port]/path`, without credentials, variables, or anything that uv or a shell would expand.
 fn checked_url(url: &str) -> Result<&str, String> {
     let refuse = |why: &str| Err(format!("{} {why}", quoted(url)));
     let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
@@ -393,7 +396,7 @@ fn checked_url(url: &str) -> Result<&str, String> {
     Ok(url)
 }
 
-/// The start of something, as a message may show it.
+/// The start of a text, quoted for a message.
 fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
     if text.chars().count() <= SHOWN {

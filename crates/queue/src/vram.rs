@@ -1,54 +1,59 @@
-//! What a GPU can hold, and what a model needs of it. API, workers, ledger and autoscaler all compute with these functions, in MiB.
+//! The capacity of GPUs, and the memory needs of models. The API, workers, the ledger and the autoscaler all compute
+//! with these functions, in MiB.
 //!
-//! Jobs wait in lanes by their *class*: the VRAM that they need, GiB, rounded up. A class is an index, so that a lease reads no lane of jobs
-//! that are too large. It is the least that the model needs of any GPU; what it needs of a certain one is [`VramNeed::on`].
+//! Jobs wait in lanes by their *class*: the VRAM that they need, GiB, rounded up. The class is an index that lets a
+//! lease skip lanes of jobs that are too large. It is the least that the model needs of any GPU; what it needs of a
+//! particular one is [`VramNeed::on`].
 
 use std::collections::BTreeMap;
 
 use crate::gpus::Gpu;
 
-/// The memory sizes that cards are sold with, GiB.
+/// Memory sizes in the data sheets of GPUs, GiB.
 pub const SOLD_GIB: [u32; 21] = [4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 141, 180, 192, 256, 288];
 
-/// What a card must report of the size that it was sold with, percent. An A10 that was sold with 24 GiB reports 22,731 MiB with older drivers,
-/// 92.5 %: ECC takes 6.25 %, the firmware the rest.
+/// The least memory that a GPU reports, as a percentage of the size in its data sheet. An A10 with 24 GiB reports
+/// 22,731 MiB with older drivers, 92.5 %: ECC takes 6.25 %, the firmware the rest.
 const REPORTED_MIN_PERCENT: u64 = 92;
 
-/// The most VRAM of one card that an endpoint may declare, GiB.
+/// Maximum VRAM that an endpoint may declare, GiB: that of one GPU.
 pub const DECLARED_MAX_GIB: u32 = 384;
 
-/// Kept free on each card for the driver and the display: the larger of this and a twentieth of the card.
+/// Minimum memory kept free on each GPU for the driver and the display: the larger of this and a twentieth of the GPU's
+/// memory.
 const RESERVE_MIB: u64 = 512;
 
-/// The kind under which [`VramNeed::learned_mib`] keeps the least need of any card: what has outgrown a card needs more than that card has.
+/// The key of [`VramNeed::learned_mib`] for the least need on any GPU: a model that has outgrown a GPU needs more than
+/// that GPU has.
 pub const ANY_KIND: &str = "*";
 
-/// The class of what an endpoint declares, or `None` when that is more than [`DECLARED_MAX_GIB`] or no size at all.
+/// The class of a declared size; `None` if it is larger than [`DECLARED_MAX_GIB`] or not a valid size.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be 0 to 384")]
 pub fn class_of_gib(declared_gib: f64) -> Option<u32> {
     (0.0..=f64::from(DECLARED_MAX_GIB)).contains(&declared_gib).then(|| declared_gib.ceil() as u32)
 }
 
-/// The class of a need, or `None` when no card has so much.
+/// The class of a need; `None` if no GPU is large enough.
 #[must_use]
 pub fn class_of_mib(need_mib: u64) -> Option<u32> {
     u32::try_from(need_mib.div_ceil(1024)).ok().filter(|class| *class <= DECLARED_MAX_GIB)
 }
 
-/// What is kept free of a card.
+/// The memory that is kept free on a GPU, MiB.
 #[must_use]
 pub fn reserve_mib(total_mib: u64) -> u64 {
     RESERVE_MIB.max(total_mib / 20).min(total_mib)
 }
 
-/// What models may hold of a card.
+/// The memory that models may reserve on a GPU, MiB.
 #[must_use]
 pub fn usable_mib(total_mib: u64) -> u64 {
     total_mib - reserve_mib(total_mib)
 }
 
-/// The largest class that an empty card takes: the size that it was sold with, though it reports less and a part stays free.
+/// The largest class that an empty GPU takes: the size in its data sheet, although the GPU reports less and a part
+/// stays free.
 #[must_use]
 pub fn sold_gib(total_mib: u64) -> u32 {
     let is_sold_as = |gib: &u32| total_mib.saturating_mul(100) >= u64::from(*gib) * 1024 * REPORTED_MIN_PERCENT;
@@ -56,7 +61,7 @@ pub fn sold_gib(total_mib: u64) -> u32 {
     sold.max(u32::try_from(total_mib / 1024).unwrap_or(u32::MAX).min(DECLARED_MAX_GIB))
 }
 
-/// The largest class of which every model fits so much room on a card.
+/// The largest class of which every model fits into this much room on a GPU.
 #[must_use]
 pub fn reach_of_room_gib(total_mib: u64, room_mib: u64) -> u32 {
     if room_mib > 0 && room_mib >= usable_mib(total_mib) {
@@ -65,35 +70,36 @@ pub fn reach_of_room_gib(total_mib: u64, room_mib: u64) -> u32 {
     u32::try_from(room_mib / 1024).unwrap_or(u32::MAX).min(DECLARED_MAX_GIB)
 }
 
-/// GiB, as people declare them, in MiB.
+/// Converts GiB, in which people declare sizes, to MiB.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most some hundred GiB, never negative")]
 pub fn mib_of_gib(gib: f64) -> u64 {
     (gib.max(0.0) * 1024.0).ceil() as u64
 }
 
-/// What a model that needs so much holds of a card of this size; more than [`usable_mib`] when it does not fit. One that asks for the size that
-/// the card was sold with means the card and not the last of its bytes: it holds all that is usable.
+/// The memory that a model with this need reserves on a GPU of this size, MiB; more than [`usable_mib`] if it does not
+/// fit. A model that declares the size in the data sheet means the GPU rather than its last byte, so it reserves all
+/// usable memory.
 #[must_use]
 pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
     if need_mib <= u64::from(sold_gib(total_mib)) * 1024 { need_mib.min(usable_mib(total_mib)) } else { need_mib }
 }
 
-/// What a model needs of a GPU, which may differ by the kind of GPU.
+/// The memory need of a model, which can differ by GPU model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VramNeed {
-    /// What its endpoint declares, MiB; 0 runs on the CPU.
+    /// The endpoint's declaration, MiB; 0 runs on the CPU.
     pub declared_mib: u64,
-    /// The share of a card's memory that it takes, whatever the card, 0 to 1; at least `declared_mib`. `None`: it takes what it needs.
+    /// The share of any GPU's memory that it takes, 0 to 1; at least `declared_mib`. `None`: it takes what it needs.
     pub fraction: Option<f64>,
-    /// Warm-up inputs have shown all that it needs, so that less than what is declared is believed as well.
+    /// Whether warm-up inputs have shown its whole need, so that a learned value below the declaration is used as well.
     pub is_shown: bool,
-    /// By GPU model, as the driver names it, what it was seen to need there, MiB, and under [`ANY_KIND`] the least that it needs anywhere.
+    /// Observed needs, MiB, by the GPU model as named by the driver; under [`ANY_KIND`] the least need on any GPU.
     pub learned_mib: BTreeMap<String, u64>,
 }
 
 impl VramNeed {
-    /// So much of every GPU.
+    /// A need of this much on every GPU.
     #[must_use]
     pub fn of_mib(mib: u64) -> Self {
         Self { declared_mib: mib, ..Self::default() }
@@ -105,8 +111,8 @@ impl VramNeed {
         self.declared_mib > 0
     }
 
-    /// What it holds of this GPU, MiB; more than [`usable_mib`] when it does not fit. What it was seen to need on one kind of GPU decides for that
-    /// kind, and is never more than what such a GPU can give.
+    /// The memory that it reserves on this GPU, MiB; more than [`usable_mib`] if it does not fit. An observed need on a
+    /// GPU model takes precedence on that model, and is never more than such a GPU can provide.
     #[must_use]
     pub fn on(&self, gpu: &Gpu) -> u64 {
         if !self.is_of_gpu() {
@@ -124,19 +130,19 @@ impl VramNeed {
         }
     }
 
-    /// Whether it fits so much room on this GPU.
+    /// Whether it fits into this much room on this GPU.
     #[must_use]
     pub fn fits(&self, gpu: &Gpu, room_mib: u64) -> bool {
         self.on(gpu) <= room_mib
     }
 
-    /// Whether it fits this GPU when nothing else is on it.
+    /// Whether it fits on this GPU if nothing else is on it.
     #[must_use]
     pub fn fits_empty(&self, gpu: &Gpu) -> bool {
         self.fits(gpu, usable_mib(gpu.vram_mib))
     }
 
-    /// The class of its jobs, GiB: the least that it needs of any GPU. `None`: no card has so much.
+    /// The class of its jobs, GiB: the least that it needs of any GPU. `None`: no GPU is large enough.
     #[must_use]
     pub fn class_gib(&self) -> Option<u32> {
         if !self.is_of_gpu() {
@@ -145,11 +151,11 @@ impl VramNeed {
         let kinds = self.learned_mib.iter().filter(|(kind, _)| *kind != ANY_KIND);
         let seen_mib = kinds.map(|(_, mib)| *mib).min().filter(|_| self.is_shown && self.fraction.is_none());
         let least_mib = seen_mib.map_or(self.least_mib(), |mib| mib.min(self.declared_mib).max(self.floor_mib()));
-        // A model that turned out to use nothing of a card has still asked for one.
+        // A model that turned out to use no GPU memory still declares a GPU.
         class_of_mib(least_mib.max(1))
     }
 
-    /// The least that it runs with, on a GPU of which nothing was learned, MiB.
+    /// The least memory that it can run with on a GPU without learned values, MiB.
     #[must_use]
     pub fn least_mib(&self) -> u64 {
         self.declared_mib.max(self.floor_mib())
@@ -170,7 +176,7 @@ fn share_mib(fraction: f64, total_mib: u64) -> u64 {
     (fraction.clamp(0.0, 1.0) * total_mib as f64).floor() as u64
 }
 
-/// A GPU model, the key of prices and speeds: its name as its driver reports it without what all have, `RTX 4090` for
+/// The GPU model as used in prices and speeds: its name in the driver without the common prefix, e.g. `RTX 4090` for
 /// `NVIDIA GeForce RTX 4090`. A GPU declared by a test has a model by its size. At most 40 characters, because workers
 /// can report anything.
 #[must_use]
@@ -183,13 +189,13 @@ pub fn kind_of_card(gpu: &Gpu) -> String {
     kind.join(" ").chars().filter(|sign| !sign.is_control() && *sign != ':').take(KIND_MAX).collect()
 }
 
-/// The kind of a machine that computes on its processors.
+/// The GPU model of a host that computes on its CPU.
 pub const KIND_CPU: &str = "CPU";
 
-/// Characters of a kind's name.
+/// Maximum length of a GPU model, characters.
 const KIND_MAX: usize = 40;
 
-/// The kind of the cards of a machine: of its first, for most have cards of one kind.
+/// The GPU model of a host: that of its first GPU, because most hosts have GPUs of one model.
 #[must_use]
 pub fn kind_of_cards(gpus: &[Gpu]) -> String {
     gpus.first().map_or_else(|| KIND_CPU.to_owned(), kind_of_card)
@@ -221,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_is_declared_fits_by_the_mebibyte() {
-        // An A10 has 21,877 MiB to give.
+        // An A10 provides 21,877 MiB.
         let a10 = 23_028;
         assert_eq!(held_of_card_mib(18 * 1024, a10), 18 * 1024);
         assert_eq!(held_of_card_mib(24 * 1024, a10), usable_mib(a10), "the whole card");
@@ -247,7 +253,7 @@ mod tests {
     fn what_was_seen_on_one_kind_decides_for_that_kind() {
         let (small, large) = (gpu("NVIDIA GeForce RTX 4090", 24_564), gpu("NVIDIA H200", 143_771));
         let learned = |kind: &str, mib| BTreeMap::from([(kind.to_owned(), mib)]);
-        // An engine that takes nine tenths of whatever card it is on, and a margin.
+        // An engine that takes nine tenths of any GPU, and a margin.
         let engine = VramNeed { learned_mib: learned(&large.name, 135_860), ..VramNeed::of_mib(16 * 1024) };
         assert_eq!((engine.on(&small), engine.class_gib()), (16 * 1024, Some(16)));
         let past = VramNeed { learned_mib: learned(&large.name, 150_000), ..engine.clone() };

@@ -1,12 +1,12 @@
-//! From lines as they are written to lines as they are meant: joined after a `\`, without comments, blanks made one.
+//! Turns lines as written into logical lines: joined after a `\`, without comments, with single blanks.
 
 use super::{LINE_BYTES_MAX, LOCK_BYTES_MAX, LOCK_LINES_MAX, LockError};
 
-/// A line that may have been written as several.
+/// A logical line, which may have been written as several.
 pub(super) struct Logical {
-    /// Where it begins, from 1.
+    /// Number of its first line, from 1.
     pub(super) number: usize,
-    /// Printable ASCII, words with one blank between them.
+    /// Printable ASCII, words separated by one blank.
     pub(super) text: String,
 }
 
@@ -43,7 +43,8 @@ pub(super) fn logical(text: &str) -> Result<Vec<Logical>, LockError> {
     Ok(lines)
 }
 
-/// A line without its end and its comment. Comments contain authors' names, so only they may have more than ASCII.
+/// A line without its line break and its comment. Only comments may contain more than ASCII, because they contain
+/// authors' names.
 fn written(line: &str) -> Result<&str, String> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.len() > LINE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Markers, as PEP 508 has them: for which machines a requirement is meant.
+//! Environment markers of PEP 508: the platforms that a requirement is for.
 
 use super::quoted;
 
@@ -31,7 +31,7 @@ pub(super) fn normalised(text: &str) -> Result<String, String> {
     }
     let mut marker = String::new();
     for word in &words {
-        // As uv writes it: no blank inside of parentheses.
+        // Like uv writes it: no blank inside of parentheses.
         if !marker.is_empty() && !marker.ends_with('(') && *word != ")" {
             marker.push(' ');
         }
@@ -47,7 +47,7 @@ fn wrong(text: &str) -> String {
     )
 }
 
-/// Names, comparisons, parentheses and texts with their quotes.
+/// Splits a marker into names, comparisons, parentheses, and texts with their quotes.
 fn words(text: &str) -> Option<Vec<&str>> {
     let (mut words, mut rest) = (Vec::new(), text.trim_start());
     while !rest.is_empty() {

@@ -108,7 +108,7 @@ fn whatever_makes_uv_read_or_ask_something_else_is_refused_with_its_line() {
     assert!(said.starts_with("line 2: idna has no --hash"), "{said}");
     let twice = refused("-i https://a.example/\n-i https://b.example/\n");
     assert!(twice.contains("--extra-index-url"), "{twice}");
-    // What a line goes on with is the line's.
+    // Continuation lines belong to the line that they continue.
     let said = refused("six \\\n  == \\\n  1 \\\n  -r x\n");
     assert!(said.starts_with("line 1: "), "{said}");
 }
@@ -150,11 +150,11 @@ fn everything_is_bounded() {
     let nested = format!("a==1 ; {}os_name == 'a'{}", many(40, "("), many(40, ")"));
     assert!(refused(&nested).contains("marker"));
     assert!(refused(&format!("a==1 ; {}", many(400, "os_name=='a' or "))).contains("marker"));
-    // What is said of a line is bounded as well.
+    // The length of messages is bounded as well.
     assert!(refused(&format!("-r {}", many(5_000, "x"))).len() < 500);
 }
 
-/// Whether uv takes this line for what a lock may hold, judged by its words alone.
+/// Whether a lock may contain this line as uv reads it, judged by its words alone.
 fn is_allowed(line: &str) -> bool {
     let line = line.strip_suffix(" \\").unwrap_or(line);
     let is_plain = line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && !line.contains(['$', '#', '\\', '`']);
@@ -170,7 +170,7 @@ fn is_allowed(line: &str) -> bool {
     is_plain && is_line
 }
 
-/// Pieces of locks and of what attacks them, in any order.
+/// Pieces of locks and of attacks on them, in any order.
 fn pieces() -> impl Strategy<Value = String> {
     let hash = format!("--hash=sha256:{SHA}");
     let piece = prop_oneof![
@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// A worker asks no server that the operator has not let in, whatever a tenant knows of what it would answer.
+/// A worker contacts no server that the operator does not allow, even if a tenant knows the hash of what it would send.
 #[test]
 fn a_file_is_fetched_from_below_what_the_operator_lets_in() {
     let listed = ["https://h.example/whl".to_owned(), "http://10.0.0.1:8080".to_owned()];

@@ -1,10 +1,10 @@
-//! One exact version, as PEP 440 has them.
+//! Exact versions of PEP 440.
 
 use super::{ARCHIVES, quoted};
 
 const VERSION_BYTES_MAX: usize = 128;
 
-/// `==1.17.0`, without blanks. Ranges are refused: a lock that meant another version on each worker would be none.
+/// Parses `==1.17.0`, without blanks. Ranges are rejected: with them, workers could install different versions.
 pub(super) fn pinned(name: &str, text: &str) -> Result<String, String> {
     let lock = "create the lock with `uv pip compile`, as `stoke deploy` does for a requirements.txt";
     let Some(version) = text.strip_prefix("==") else {
@@ -24,8 +24,8 @@ pub(super) fn pinned(name: &str, text: &str) -> Result<String, String> {
     Ok(format!("=={version}"))
 }
 
-/// `[v][N!]N(.N)*` and then words of letters and digits, with `.`, `-`, `_` or one `+` between them: a little more than PEP 440 has, and
-/// nothing that is an option, a path or an expression.
+/// Matches `[v][N!]N(.N)*` followed by words of letters and digits, separated by `.`, `-`, `_` or one `+`: slightly
+/// more than PEP 440 allows, and nothing that is an option, a path or an expression.
 fn is_version(text: &str) -> bool {
     let text = text.strip_prefix(['v', 'V']).unwrap_or(text);
     let (public, local) = text.split_once('+').map_or((text, None), |(public, local)| (public, Some(local)));
