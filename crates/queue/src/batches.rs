@@ -1,8 +1,9 @@
-//! Batches: one call, many jobs. A batch is a hash that counts its lines, and a list of those that have ended; what its lines are
-//! and what became of them lies in S3.
+//! Batches: many jobs from one call. A batch is a hash that counts its lines, and a list of ended jobs. The lines and
+//! their results are in S3.
 //!
-//! Every move is a script that looks before it acts, so that any number of replicas may work on a batch at once: lines are fed
-//! once ([`crate::RedisQueue::feed`]), ends are counted where they happen, and written down once.
+//! Every transition is a script that checks the state before it acts, so any number of replicas can work on a batch at
+//! once. Lines are fed once ([`crate::RedisQueue::feed`]). Ends are counted in the commit that ends the job, and
+//! collected once.
 
 mod calls;
 mod model;
@@ -26,25 +27,25 @@ pub use model::{
     Source, Stop,
 };
 
-/// A batch names at most this many wrong lines; the rest is in its errors.
+/// Number of invalid lines that a batch lists; its file of errors has all of them.
 pub const ERRORS_SHOWN: usize = 20;
 
-/// Batches that have not ended, of all tenants together.
+/// Maximum number of batches that have not ended, of all tenants together.
 const OPEN_MAX: u32 = 10_000;
 
-/// Those of one tenant.
+/// Maximum number of open batches of one tenant.
 const OPEN_OF_TENANT_MAX: u32 = 1_000;
 
-/// A tenant with fewer gets one although there are [`OPEN_MAX`] already.
+/// Number of batches that a tenant can open although there are [`OPEN_MAX`] already.
 const OPEN_RESERVED: u32 = 10;
 
-/// Batches that a tenant's list goes back.
+/// Number of batches that a tenant's list keeps.
 const LISTED_MAX: u32 = 10_000;
 
-/// Records asked for in one round trip: results of 16 KiB and tracebacks, so a few MB.
+/// Number of records per round trip. With results of 16 KiB and tracebacks, a reply has a few MB.
 const RECORDS_AT_ONCE: usize = 100;
 
-/// A list looks at this many batches a call, however few match.
+/// Maximum number of batches that one list call reads, however few match.
 const LIST_SCAN_MAX: usize = 1_000;
 const LIST_STEP: usize = 100;
 
@@ -123,7 +124,7 @@ impl Batches {
         self.connection.redis().zrange(self.keys.batches(), 0, last).await.map_err(Error::redis("list open batches"))
     }
 
-    /// How many ended jobs are written down, and the next that are not, at most `count`.
+    /// The number of collected jobs, and the next ended jobs that are not collected, at most `count`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -139,8 +140,8 @@ impl Batches {
         Ok((collected.unwrap_or(0), job_ids(&ids)?))
     }
 
-    /// Names of parts from the number `from` on, and the ended jobs that are in none of them: one look, so that nothing is in both
-    /// or in neither.
+    /// Names of parts from number `from` on, and the ended jobs that are in none of them. They come from one read, so
+    /// that every ended job is in exactly one of the two.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -155,7 +156,7 @@ impl Batches {
         Ok((parts, job_ids(&ids)?))
     }
 
-    /// What became of these jobs, as far as their records are still here.
+    /// The results of these jobs, if their records still exist.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Corrupt`].
@@ -173,7 +174,7 @@ impl Batches {
             for ((id, row), later) in ids.iter().zip(rows).zip(later) {
                 match record::ended_line(*id, row, later) {
                     Ok(line) => lines.extend(line),
-                    // The other lines are whole, and waiting for this one would keep them from their owner for ever.
+                    // The other lines are intact. Waiting for this one would withhold them forever.
                     Err(error) => {
                         tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a line of a batch cannot be read; leaving it out of the results");
                     }
@@ -183,7 +184,7 @@ impl Batches {
         Ok(lines)
     }
 
-    /// The last attempts of the jobs that had several.
+    /// Reads the last attempts of the jobs that had several.
     async fn later_attempts(&self, ids: &[JobId], rows: &[Vec<Option<String>>]) -> Result<Vec<Option<String>>, Error> {
         let (mut pipe, mut found) = (redis::pipe(), vec![None; ids.len()]);
         let mut places = Vec::new();
@@ -205,7 +206,7 @@ impl Batches {
         Ok(found)
     }
 
-    /// The states of these jobs; `None` for those that are not here.
+    /// The states of these jobs; `None` for those not in the queue.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -219,7 +220,7 @@ impl Batches {
         Ok(words.iter().map(|word| word.as_deref().and_then(JobState::from_word)).collect())
     }
 
-    /// Remembers where the feeder goes on.
+    /// Stores the position at which the feeder continues.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -227,7 +228,7 @@ impl Batches {
         self.note(id, "place", format!("{} {} {}", place.jobs, place.lines, place.bytes)).await
     }
 
-    /// Remembers the batch's pace.
+    /// Stores the samples for the rate of the batch.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -236,7 +237,7 @@ impl Batches {
         self.note(id, "samples", samples.join(" ")).await
     }
 
-    /// Remembers what the batch was thought to cost.
+    /// Stores the cost forecast of the batch.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -244,7 +245,7 @@ impl Batches {
         self.note(id, "forecast", calls::json(forecast)?).await
     }
 
-    /// Ended batches with something to tidy away by `now_ms`, at most `limit`.
+    /// Ended batches whose cleanup is due by `now_ms`, at most `limit`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -254,7 +255,7 @@ impl Batches {
         due.await.map_err(Error::redis("list ended batches"))
     }
 
-    /// Its parts are gone; the rest goes at `forget_ms`.
+    /// Records that the parts of a batch are deleted, and schedules the deletion of its record for `forget_ms`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -269,7 +270,7 @@ impl Batches {
             .map_err(Error::redis("clean up a batch"))
     }
 
-    /// Looks at an ended batch again only at `at_ms`: others are waiting.
+    /// Postpones the cleanup of an ended batch to `at_ms`, so that others have their turn.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -280,7 +281,7 @@ impl Batches {
         later.map(drop).map_err(Error::redis("clean up a batch"))
     }
 
-    /// Forgets an ended batch. What it has in S3 must be gone.
+    /// Deletes the record of an ended batch. Its objects in S3 must be deleted already.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -296,7 +297,7 @@ impl Batches {
     }
 }
 
-/// A batch of a list. One whose record cannot be read is left out: it must not hide the others.
+/// A batch of a list. A corrupt record is left out, so that it does not hide the others.
 fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Batch> {
     record::decode(id, fields).unwrap_or_else(|error| {
         tracing::error!(

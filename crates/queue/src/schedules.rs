@@ -1,9 +1,10 @@
-//! Schedules: jobs that repeat by the clock. Redis only.
+//! Schedules: jobs that repeat at times of a clock. Redis only.
 //!
-//! A schedule is a record with a due time. Every replica looks for due ones; a tick is first submitted, under an
-//! idempotency key made of the schedule and the tick's time, and then [`Schedules::advance`] moves the schedule on,
-//! which does nothing unless the schedule is still where the caller saw it. So exactly one job results from a tick with
-//! any number of replicas, and if one dies in between, the next one finishes. The caller decides which ticks there are.
+//! A schedule is a record with a due time. Every replica polls for due schedules. A tick is submitted first, under an
+//! idempotency key made of the schedule and the tick's time. Then [`Schedules::advance`] moves the schedule on, which
+//! does nothing if the schedule has moved since the caller read it. So exactly one job results from a tick with any
+//! number of replicas, and if one dies in between, the next one completes the tick. The caller decides which ticks
+//! there are.
 
 use std::collections::HashMap;
 
@@ -22,116 +23,117 @@ use crate::queue::{BatchGuard, Submitted};
 use crate::redis_queue::RedisQueue;
 use crate::scripts::{self, Script};
 
-/// Most schedules of one tenant.
+/// Maximum number of schedules of one tenant.
 pub const SCHEDULES_MAX: usize = 10_000;
 
-/// Most schedules, and most bytes of their jobs, that one look answers. One schedule at least, however large its job.
+/// Maximum number of schedules that one poll returns. The size of their jobs is bounded as well, but at least one
+/// schedule is returned.
 const DUE_MAX: usize = 100;
 const DUE_BYTES_MAX: usize = 8 << 20;
 
-/// How long the time of the first look at a tick counts: as long as a round of looking may take.
+/// How long the time of the first poll of a tick is used, milliseconds: as long as a round of polling can take.
 const SEEN_MS: u64 = 10_000;
 
-/// What happens with ticks that were missed.
+/// The treatment of missed ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// They are dropped.
+    /// Missed ticks are dropped.
     Skip,
-    /// The latest of them runs.
+    /// The latest missed tick runs.
     #[default]
     RunOnce,
-    /// All of them run.
+    /// All missed ticks run.
     RunAll,
 }
 
-/// What its owner fixed. Stored as one JSON field of the record.
+/// The part of a schedule that its owner fixes. Stored as one JSON field of the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleSpec {
-    /// What its owner calls it.
+    /// The name that its owner gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The cron expression.
     pub cron: String,
-    /// The IANA name of the zone whose clocks it follows.
+    /// The IANA name of the time zone of the cron expression.
     pub time_zone: String,
-    /// What is done with missed ticks.
+    /// What happens to missed ticks.
     pub missed: Missed,
-    /// A tick later than this is missed, milliseconds.
+    /// Delay after which a tick counts as missed, milliseconds.
     pub grace_ms: u64,
-    /// When it was made, unix milliseconds.
+    /// When it was created, Unix milliseconds.
     pub created_ms: u64,
 }
 
-/// Why a tick made no job.
+/// Why a tick created no job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TickError {
-    /// The tick, unix milliseconds.
+    /// The time of the tick, Unix milliseconds.
     pub at_ms: u64,
-    /// What kind of refusal; the API's word for it.
+    /// The kind of error; a code of the API.
     pub code: String,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
 }
 
 /// A schedule.
 #[derive(Debug, Clone)]
 pub struct Schedule {
-    /// `sch_<32 hex>`; ids sort by creation.
+    /// The id, `sch_<32 hex>`; ids sort by creation.
     pub id: String,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
-    /// What its owner fixed.
+    /// The part that its owner fixed.
     pub spec: ScheduleSpec,
-    /// The request that each tick submits, as its owner wrote it.
+    /// The request that each tick submits, as the owner wrote it.
     pub job: Box<RawValue>,
-    /// The next tick, unix milliseconds; none while paused.
+    /// The time of the next tick, Unix milliseconds; `None` while paused.
     pub due_ms: Option<u64>,
-    /// Whether it rests.
+    /// Whether it is paused.
     pub paused: bool,
-    /// How many ticks have made a job.
+    /// Number of ticks that created a job.
     pub ticks: u64,
-    /// The last tick that made one, unix milliseconds.
+    /// The time of the last tick that created a job, Unix milliseconds.
     pub last_at_ms: Option<u64>,
     /// The job of that tick.
     pub last_job_id: Option<JobId>,
-    /// Why the last tick made no job, if it made none.
+    /// Why the last tick created no job; `None` if it did.
     pub last_error: Option<TickError>,
 }
 
-/// A schedule whose due time has come.
+/// A schedule that is due.
 #[derive(Debug, Clone)]
 pub struct Due {
     /// The schedule.
     pub schedule: Schedule,
-    /// Its due time, unix milliseconds.
+    /// Its due time, Unix milliseconds.
     pub due_ms: u64,
-    /// When this due time was first looked at, unix milliseconds: the now to plan with.
+    /// When this due time was first polled, Unix milliseconds: use it as the current time of decisions.
     pub seen_ms: u64,
     guard: Option<u64>,
 }
 
-/// What one look found.
+/// The result of one poll.
 #[derive(Debug, Clone)]
 pub struct DueRound {
-    /// The queue's clock, unix milliseconds.
+    /// The current time by the queue's clock, Unix milliseconds.
     pub now_ms: u64,
-    /// When the next one falls due, unix milliseconds, if any is known.
+    /// When the next schedule is due, Unix milliseconds, if known.
     pub next_due_ms: Option<u64>,
-    /// The due ones.
+    /// The due schedules.
     pub due: Vec<Due>,
 }
 
-/// What became of the ticks up to a schedule's next due time.
+/// The outcome of the ticks up to a schedule's next due time.
 #[derive(Debug, Clone, Default)]
 pub struct Ticked {
-    /// The tick to come, unix milliseconds; none when there is none.
+    /// The time of the next tick, Unix milliseconds; `None` if there is none.
     pub next_ms: Option<u64>,
-    /// Jobs made.
+    /// Number of jobs created.
     pub jobs: u64,
-    /// The last tick that made a job, and that job.
+    /// The last tick that created a job, and the job.
     pub last: Option<(u64, JobId)>,
-    /// Why the last tick made none.
+    /// Why the last tick created no job.
     pub error: Option<TickError>,
 }
 
@@ -158,13 +160,13 @@ impl Schedules {
         Self { queue, connection, keys, clock }
     }
 
-    /// A new schedule's id.
+    /// Generates the id of a new schedule.
     #[must_use]
     pub fn new_id() -> String {
         format!("sch_{}", Uuid::now_v7().simple())
     }
 
-    /// The clock that ticks are measured by, unix milliseconds: that of Redis.
+    /// The clock of ticks, Unix milliseconds: that of Redis.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -172,11 +174,12 @@ impl Schedules {
         self.connection.now_ms(&self.clock).await
     }
 
-    /// Stores a new schedule, due at its `due_ms`, paused without one. The same id again changes nothing. Answers the id of the
-    /// schedule that an earlier call made under the same key, if one did.
+    /// Stores a new schedule that is due at its `due_ms`, or paused if that is `None`. A repeat with the same id
+    /// changes nothing. If an earlier call used the same idempotency key, returns the id of its schedule.
     ///
     /// # Errors
-    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Memory`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::IdempotencyConflict`] if the key was used with another request; [`Error::TooLarge`] if the tenant has
+    /// [`SCHEDULES_MAX`]; [`Error::Memory`]; [`Error::Full`]; [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn create(
         &self,
         schedule: &Schedule,
@@ -218,7 +221,7 @@ impl Schedules {
         Ok(decode(id, &fields)?.filter(|schedule| schedule.tenant == tenant))
     }
 
-    /// A tenant's schedules, newest first: at most `limit` that are older than the one `before`.
+    /// A tenant's schedules, newest first: at most `limit` that are older than `before`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -239,35 +242,36 @@ impl Schedules {
                 self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
             schedules.extend(ids.iter().zip(&records).filter_map(|(id, fields)| readable(id, fields.as_ref()?)));
             match ids.last() {
-                // In the place of those that cannot be read.
+                // Read more in place of those that cannot be read.
                 Some(last) if ids.len() == left && schedules.len() < limit => from = format!("({last}"),
                 _ => return Ok(schedules),
             }
         }
     }
 
-    /// Deletes a schedule. After this has answered, no job comes of it. `false` when there was none.
+    /// Deletes a schedule. After this call it creates no jobs. `false` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<bool, Error> {
         let mut call = scripts::SCHEDULE_DROP.call(&[self.keys.root()]);
         call.arg(tenant).arg(id);
         Ok(self.word(&scripts::SCHEDULE_DROP, &call).await? == "ok")
     }
 
-    /// Pauses a schedule. After this has answered, no job comes of it until it is resumed. `false` when there is none.
+    /// Pauses a schedule. After this call it creates no jobs until it is resumed. `false` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn pause(&self, tenant: &str, id: &str) -> Result<bool, Error> {
         self.hold(tenant, id, String::new()).await
     }
 
-    /// Resumes a paused schedule with its next tick at `due_ms`; one that is not paused stays as it is. `false` when there is none.
+    /// Resumes a paused schedule with its next tick at `due_ms`; one that is not paused does not change. `false` if it
+    /// does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn resume(&self, tenant: &str, id: &str, due_ms: u64) -> Result<bool, Error> {
         self.hold(tenant, id, due_ms.to_string()).await
     }
@@ -278,7 +282,7 @@ impl Schedules {
         Ok(self.word(&scripts::SCHEDULE_HOLD, &call).await? == "ok")
     }
 
-    /// The schedules that are due, the longest overdue first.
+    /// The due schedules, the most overdue first.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -302,7 +306,7 @@ impl Schedules {
                     schedule,
                 })),
                 Ok(None) => {}
-                // One that a newer version wrote must not stop the others.
+                // A schedule written by a newer version must not block the others.
                 Err(error) => {
                     tracing::error!(schedule.id = id, %error, "a schedule cannot be read; skipping it");
                     self.put_aside(&id, &fields, now_ms).await?;
@@ -311,7 +315,7 @@ impl Schedules {
         }
         let next_due_ms = match next_due.as_str() {
             "" => None,
-            // A score is a double and may come as 1.7e12.
+            // A score is a double and can be formatted like 1.7e12.
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -322,18 +326,19 @@ impl Schedules {
         Ok(DueRound { now_ms, next_due_ms, due })
     }
 
-    /// Submits the job of one tick. `None` when the schedule has been deleted or paused since it was looked at: then there is
-    /// no job and will be none. Submitting a tick again, by whomever, answers the first one's job for 24 hours.
+    /// Submits the job of one tick. `None` if the schedule has been deleted or paused since it was polled: then the
+    /// tick has no job and will not get one. Submitting a tick again, from any replica, returns the first job for 24
+    /// hours.
     ///
     /// # Errors
-    /// As [`crate::Queue::submit`].
+    /// Those of [`crate::Queue::submit`].
     pub async fn submit(&self, due: &Due, tick_ms: u64, mut job: NewJob) -> Result<Option<Submitted>, Error> {
         let Some(guard) = due.guard else {
             return Ok(None);
         };
         let id = &due.schedule.id;
         job.spec.schedule = Some(id.clone());
-        // The id is the hash as well: the endpoint's defaults may change between two tries, the schedule does not.
+        // The id serves as request hash: the endpoint's defaults can change between two tries, the schedule does not.
         job.idempotency = Some(Idempotency::new(format!("schedule:{id}:{tick_ms}"), id));
         let guard = BatchGuard { batch: id.clone(), from_line: guard, to_line: guard };
         match self.queue.feed(&guard, &[job]).await {
@@ -343,10 +348,10 @@ impl Schedules {
         }
     }
 
-    /// Moves a schedule on. `false` if it is not at `due` any more: another replica or its owner has moved it.
+    /// Moves a schedule on. `false` if it is no longer at `due`: another replica or its owner has moved it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, the next round repeats it.
+    /// [`Error::Unavailable`]: the outcome is unknown; the next round repeats it.
     pub async fn advance(&self, due: &Due, ticked: &Ticked) -> Result<bool, Error> {
         let error = match &ticked.error {
             Some(error) => serde_json::to_string(error).map_err(|error| corrupt(&due.schedule.id, &error))?,
@@ -360,10 +365,11 @@ impl Schedules {
         Ok(self.word(&scripts::SCHEDULE_TICK, &call).await? == "ok")
     }
 
-    /// Looks at a due schedule again only at `look_ms`: what its tick needs does not answer at present, and others are waiting.
+    /// Postpones the next poll of a due schedule to `look_ms`: a dependency of its tick is unavailable, and other
+    /// schedules are due.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: then it is looked at earlier.
+    /// [`Error::Unavailable`]: the schedule is polled earlier.
     pub async fn put_off(&self, due: &Due, look_ms: u64) -> Result<bool, Error> {
         self.look_again(&due.schedule.id, &due.due_ms.to_string(), look_ms).await
     }
@@ -395,7 +401,7 @@ fn corrupt(id: &str, why: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { key: format!("schedule {id}"), why: why.to_string() }
 }
 
-/// A schedule of a list. One whose record cannot be read is left out: it must not hide the others.
+/// A schedule of a list. A corrupt record is left out, so that it does not hide the others.
 fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Schedule> {
     decode(id, fields).unwrap_or_else(|error| {
         tracing::error!(
@@ -407,7 +413,7 @@ fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Schedule> {
     })
 }
 
-/// `None` when there is no such record.
+/// Decodes a record; `None` if it does not exist.
 fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Option<Schedule>, Error> {
     if fields.is_empty() {
         return Ok(None);

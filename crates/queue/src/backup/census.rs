@@ -1,5 +1,5 @@
-//! What there is of what: taken of a queue as it is copied, of a backup as it is read, and of what was restored. All three agree, or
-//! something was lost.
+//! Counts of records: of a queue as it is copied, of a backup as it is read, and of the restored queue. If the three
+//! differ, something was lost.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use super::entry::{Bytes, Content, Entry, Root};
 use super::family::{self, Fate};
 use crate::job::JobState;
 
-/// Counts of what a backup holds.
+/// Counts of the records in a backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
-    /// Keys, all of them.
+    /// Number of keys.
     pub keys: u64,
-    /// Records that stay until they are deleted, by what people call them.
+    /// Records that stay until they are deleted, by kind.
     pub records: BTreeMap<String, u64>,
-    /// Records that go by themselves, which a later count has fewer of.
+    /// Records that expire by themselves, of which a later count finds fewer, by kind.
     pub passing: BTreeMap<String, u64>,
     /// Jobs, by state.
     pub jobs: BTreeMap<String, u64>,
-    /// Keys that this release knows no family of, by their first word. They are kept.
+    /// Keys of families that this release does not know, by their first word. They are kept.
     pub unknown: BTreeMap<String, u64>,
-    /// Of the records of all ended jobs, whatever their order: state, result, attempts, errors.
+    /// Digest of the records of all ended jobs, independent of their order: state, result, attempts, errors.
     pub ended_digest: String,
     #[serde(skip)]
     digest: [u8; 32],
 }
 
 impl Census {
-    /// Counts one more.
+    /// Counts an entry.
     pub fn note(&mut self, entry: &Entry) {
         if entry.is_more {
             return;
@@ -54,7 +54,7 @@ impl Census {
 
     fn note_job(&mut self, id: &[u8], fields: &[(Bytes, Bytes)]) {
         let state = fields.iter().find(|(field, _)| field.0 == b"state").and_then(|(_, state)| state.text());
-        // Without a state it is what a power cut has left of a record (record.rs).
+        // A record without a state is what a power failure has left of it (record.rs).
         let state = state.unwrap_or("none");
         *self.jobs.entry(state.to_owned()).or_default() += 1;
         if JobState::from_word(state).is_some_and(JobState::is_terminal) {
@@ -69,13 +69,14 @@ impl Census {
         }
     }
 
-    /// Jobs in this state.
+    /// Number of jobs in this state.
     #[must_use]
     pub fn jobs_in(&self, state: JobState) -> u64 {
         self.jobs.get(state.as_str()).copied().unwrap_or(0)
     }
 
-    /// In what a restored queue differs from this, which it was restored from, in words; nothing when all is there. What ran is queued.
+    /// The differences between this census and that of the queue that was restored from it, as text; empty if nothing
+    /// is missing. Running jobs of the backup count as queued.
     #[must_use]
     pub fn differences(&self, restored: &Self) -> Vec<String> {
         let mut wanted = self.jobs.clone();
@@ -101,7 +102,7 @@ impl Census {
     }
 }
 
-/// The id of the job that an entry is the record of.
+/// The id of the job whose record the entry is.
 pub(super) fn job_of(entry: &Entry) -> Option<&[u8]> {
     match entry.root {
         Root::Shard(_) => entry.name.0.strip_prefix(b"j:"),

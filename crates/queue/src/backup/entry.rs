@@ -1,16 +1,16 @@
-//! One key as a backup has it: a line of JSON that a person can read, and any release that knows the key.
+//! One key in a backup: a line of JSON that people can read, as can any release that knows the key.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a key lies below.
+/// The root that a key belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Root {
-    /// Jobs, batches, schedules and deliveries of the tenants of one shard.
+    /// The jobs, batches, schedules and deliveries of the tenants of one shard.
     Shard(u8),
-    /// Endpoints, tokens, secrets, machines.
+    /// The endpoints, tokens, secrets and instances.
     Registry,
 }
 
@@ -23,17 +23,17 @@ impl fmt::Display for Root {
     }
 }
 
-/// A key, or a part of a large one: parts follow each other.
+/// A key, or a part of a large one. The parts of a key are consecutive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What it lies below.
+    /// The root of the key.
     pub root: Root,
-    /// Its name below that, without the colon.
+    /// The name below the root, without the colon.
     pub name: Bytes,
-    /// When it goes, unix milliseconds; absent: it stays.
+    /// When the key expires, Unix milliseconds; absent if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
-    /// Whether it adds to what came before of the same key.
+    /// Whether the entry continues the previous entry of the same key.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_more: bool,
     /// The content.
@@ -45,31 +45,31 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case")]
 pub enum Content {
-    /// STRING.
+    /// A STRING.
     String(Bytes),
-    /// HASH: fields and values.
+    /// A HASH: fields and values.
     Hash(Vec<(Bytes, Bytes)>),
-    /// LIST, from its head.
+    /// A LIST, from its head.
     List(Vec<Bytes>),
-    /// SET.
+    /// A SET.
     Set(Vec<Bytes>),
-    /// ZSET: members and scores, as Redis writes them.
+    /// A ZSET: members, and scores in Redis's notation.
     SortedSet(Vec<(Bytes, Bytes)>),
-    /// STREAM.
+    /// A STREAM.
     Stream {
-        /// Ids, and fields and values in turn.
+        /// Ids, each with alternating fields and values.
         entries: Vec<(Bytes, Vec<Bytes>)>,
-        /// The last id that it ever gave.
+        /// The last id that the stream generated.
         last: Bytes,
     },
 }
 
-/// Bytes that most often are text: JSON has them as text then, and else as `{"hex": "..."}`.
+/// Bytes that are usually text. JSON represents them as text if they are UTF-8, otherwise as `{"hex": "..."}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    /// As text, where it is some.
+    /// The text, if the bytes are UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
@@ -107,7 +107,7 @@ impl redis::ToRedisArgs for Bytes {
     }
 }
 
-/// How JSON has them.
+/// The JSON form of [`Bytes`].
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written<'a> {

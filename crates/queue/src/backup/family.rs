@@ -1,27 +1,27 @@
-//! Which keys a backup contains. A key's family is its first word below its root; `keys.rs` describes each. An unlisted
-//! family is kept and reported as unknown: a test compares this list with the tables of `keys.rs`.
+//! The keys that a backup contains. The family of a key is its first word below its root; `keys.rs` describes each. A
+//! family that is not listed is kept and reported as unknown. A test compares this list with the tables of `keys.rs`.
 
 use super::entry::Root;
 
-/// What becomes of a family.
+/// How a backup treats a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Kept, and counted: a restored queue has as many.
+    /// Kept and counted: the restored queue has the same number.
     Record,
-    /// Kept. Where jobs are, or derived values: it changes as leases are released.
+    /// Kept. The family holds the positions of jobs, or derived values, which change as leases are released.
     Place,
-    /// Left out: it describes the processes of this moment, which write it again.
+    /// Left out: it describes the current processes, which write it again.
     Moment,
 }
 
-/// A family of keys: its first word, what people call it, what becomes of it.
+/// A family of keys: its first word, its name for people, and how a backup treats it.
 type Family = (&'static str, &'static str, Fate);
 
-/// Below a shard's root.
+/// Families below the root of a shard.
 const SHARD: [Family; 63] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
-    // No restart keeps them either.
+    // Not persisted in Redis either.
     ("o", "job outputs", Fate::Moment),
     ("d", "dependents", Fate::Place),
     ("q", "lanes", Fate::Place),
@@ -62,7 +62,7 @@ const SHARD: [Family; 63] = [
     ("faults", "signals", Fate::Moment),
     ("recount", "signals", Fate::Moment),
     ("drift", "signals", Fate::Moment),
-    // Of workers that wait, or make room.
+    // About workers that wait or reserve room.
     ("hold", "waiting workers", Fate::Moment),
     ("head", "waiting workers", Fate::Moment),
     ("warm", "waiting workers", Fate::Moment),
@@ -79,16 +79,16 @@ const SHARD: [Family; 63] = [
     ("wl", "lists", Fate::Place),
     ("tenants", "lists", Fate::Place),
     ("traces", "lists", Fate::Place),
-    // Of this life of Redis, and of its replicas.
+    // About the current Redis process and its replicas.
     ("mark", "signals", Fate::Moment),
     ("role", "signals", Fate::Moment),
     ("signal", "signals", Fate::Moment),
     ("probe", "signals", Fate::Moment),
-    // Of whoever exports traces at this moment.
+    // About the replica that exports traces at present.
     ("tracing", "signals", Fate::Moment),
 ];
 
-/// Below the registry's root.
+/// Families below the registry's root.
 const REGISTRY: [Family; 37] = [
     ("homes", "tenants", Fate::Record),
     ("tenants", "lists", Fate::Place),
@@ -96,13 +96,13 @@ const REGISTRY: [Family; 37] = [
     ("announced", "figures", Fate::Place),
     ("audit", "changes in the log", Fate::Record),
     ("audits", "changes in the log", Fate::Record),
-    // Begun and not ended: what a replica that died left behind is closed as unknown.
+    // Changes that began and have not ended. Those of a replica that died are closed with an unknown outcome.
     ("changes", "changes in the log", Fate::Place),
     ("shards", "shards", Fate::Place),
     ("token", "tokens", Fate::Record),
     ("tokens", "lists", Fate::Place),
     ("used", "figures", Fate::Place),
-    // They say again that they are here within seconds.
+    // Workers report again within seconds.
     ("worker", "workers", Fate::Moment),
     ("workers", "workers", Fate::Moment),
     ("readings", "workers", Fate::Moment),
@@ -120,7 +120,7 @@ const REGISTRY: [Family; 37] = [
     ("feedback", "feedback", Fate::Record),
     ("fb", "feedback", Fate::Record),
     ("secrets", "secrets", Fate::Record),
-    // Its term is, so that it goes on; its holder is not (target.rs).
+    // The term is kept so that it keeps growing; the holder is not (target.rs).
     ("lead", "lead", Fate::Place),
     ("autoscaler", "signals", Fate::Moment),
     ("machines", "machines", Fate::Record),
@@ -132,7 +132,8 @@ const REGISTRY: [Family; 37] = [
     ("restoring", "signals", Fate::Moment),
 ];
 
-/// What people call a key's family, and what becomes of it; `None` of an unknown one, which is kept. `name` is the key below its root.
+/// The name of a key's family for people, and how a backup treats it; `None` if the family is unknown and therefore
+/// kept. `name` is the key below its root.
 #[must_use]
 pub fn of(root: Root, name: &[u8]) -> Option<(&'static str, Fate)> {
     let families: &[Family] = match root {
@@ -156,7 +157,7 @@ mod tests {
 
     const KEYS: &str = include_str!("../keys.rs");
 
-    /// The words of keys that a part of `keys.rs` spells behind `{}:`.
+    /// The words of keys that a part of `keys.rs` spells after `{}:`.
     fn spelled(part: &str) -> BTreeSet<&str> {
         let spelled = part.split("\"{}:").skip(1);
         spelled.filter_map(|text| text.split([':', '"', '{']).next()).filter(|word| !word.is_empty()).collect()

@@ -1,8 +1,8 @@
-//! Reading a queue, a root at a time.
+//! Reads a queue, one root at a time.
 //!
-//! SCAN finds every key that exists from its beginning to its end; values are read in pages, whatever the size of a
-//! key. During the read the server blocks writers (CLIENT PAUSE), so that the copy is of one moment; the server's count
-//! of changes verifies that. The pause expires by itself, even if this process is killed.
+//! SCAN returns every key that exists from its beginning to its end. Values are read in pages, whatever the size of a
+//! key. During the read the server blocks writers (CLIENT PAUSE), so that the copy is consistent; the server's count of
+//! changes verifies that. The pause expires by itself, even if this process is killed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::redis_health::info_field;
 use crate::redis_queue::RedisConfig;
 use crate::registry::Registry;
 
-/// Keys that SCAN looks at a call.
+/// Number of keys that SCAN examines per call.
 const SCAN_COUNT: u32 = 1_000;
 
-/// Keys read in one round trip: inputs of 256 KiB and results of 16, so at most some 30 MB.
+/// Number of keys per round trip. Inputs have up to 256 KiB and results 16 KiB, so a reply has at most about 30 MB.
 const KEYS_AT_ONCE: usize = 100;
 
-/// Members of a key read at a time; a larger key comes in parts.
+/// Number of members of a key per read. A larger key is read in parts.
 const MEMBERS_AT_ONCE: usize = 1_000;
 
 /// The queue to copy.
@@ -34,24 +34,25 @@ pub struct Source {
     roots: Vec<(Root, Connection, String)>,
 }
 
-/// When a root was copied.
+/// When and how a root was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Moment {
-    /// Which.
+    /// The root.
     pub root: Root,
-    /// When its copy began, unix milliseconds by Redis's clock.
+    /// When the copy began, Unix milliseconds by Redis's clock.
     pub at_ms: u64,
-    /// How long it took.
+    /// Duration of the copy, milliseconds.
     pub took_ms: u64,
-    /// Whether nothing was written meanwhile: it is the root as it was at that moment.
+    /// Whether nothing was written during the copy, so that it is the exact state at that time.
     pub is_exact: bool,
 }
 
 impl Source {
-    /// Connects to every root: the shards in order, then the registry, so that it knows each endpoint that a job names.
+    /// Connects to every root: the shards in order, then the registry. The registry comes last so that the copy
+    /// contains every endpoint that a job names.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
+    /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: &RedisConfig) -> Result<Self, Error> {
         let place = Place::parse(&config.url)?;
         let registry = RegistryKeys::new(&config.prefix);
@@ -69,10 +70,10 @@ impl Source {
         Ok(Self { roots })
     }
 
-    /// Whether this is a queue, and not the half of one.
+    /// Verifies that the queue is complete.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when a backup is being restored into it.
+    /// [`Error::Unfit`] while a backup is being restored into it.
     pub async fn check(&self, config: &RedisConfig) -> Result<(), Error> {
         let Some((_, connection, _)) = self.roots.last() else { return Ok(()) };
         match Registry::new(connection.clone(), &config.prefix).restoring().await? {
@@ -81,8 +82,8 @@ impl Source {
         }
     }
 
-    /// Passes every key of every root to `sink`. Writers are paused meanwhile, at most `pause` per root; the rest is
-    /// copied while the queue continues. `None`: no pause.
+    /// Passes every key of every root to `sink`. Writers are paused for at most `pause` per root; what is left is
+    /// copied while the queue continues. `None` means no pause.
     ///
     /// # Errors
     /// [`Error::Unavailable`]; the errors of `sink`.
@@ -119,17 +120,18 @@ impl Source {
     }
 }
 
-/// SCAN's place means nothing on another server: what it had not come to is unknown.
+/// The error after a change of server: a SCAN cursor is valid on its own server only, so the rest of the keys is
+/// unknown.
 fn moved() -> Error {
     let source = "Redis was restarted or replaced during the backup; start it again".into();
     Error::Unavailable { step: "copy a root to its end", source }
 }
 
-/// The identity of a server, to compare.
+/// The identity of a server, for comparison.
 #[derive(Debug, PartialEq, Eq)]
 struct Marks {
     run_id: String,
-    /// The number of changes since its last save; `None` if unknown.
+    /// Number of changes since the last save; `None` if unknown.
     changes: Option<u64>,
 }
 
@@ -142,7 +144,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Has writers wait. `false` where that is not allowed, as on many a managed Redis.
+    /// Pauses writers. `false` if the server does not allow that, e.g. many managed ones.
     async fn pause(&mut self, limit: Duration) -> Result<bool, Error> {
         let mut pause = redis::cmd("CLIENT");
         pause.arg("PAUSE").arg(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).arg("WRITE");
@@ -197,7 +199,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The key's name below the root, if it is kept and was not read before.
+    /// The name of the key below its root, if it is kept and has not been read yet.
     fn wanted(&mut self, key: &[u8]) -> Option<Bytes> {
         let name = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b":")?;
         if family::of(self.root, name).is_some_and(|(_, fate)| fate == Fate::Moment) {
@@ -228,7 +230,7 @@ impl Reader<'_> {
             let read = |error: redis::ParsingError| Error::redis("read a key's type")(error.into());
             let kind: String = redis::from_redis_value_ref(&told[0]).map_err(read)?;
             let expires: i64 = redis::from_redis_value_ref(&told[1]).map_err(read)?;
-            // One that has gone meanwhile.
+            // The key was deleted in the meantime.
             let Some(kind) = Kind::of(&kind) else { continue };
             kinds.push((name, kind, u64::try_from(expires).ok()));
         }
@@ -254,7 +256,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// One key in parts.
+    /// Reads one key in parts.
     async fn large<E: From<Error>>(
         &mut self,
         name: &Bytes,
@@ -300,12 +302,12 @@ impl Reader<'_> {
             let mut ask = redis::pipe();
             ask.cmd("XRANGE").arg(&key).arg(&after).arg("+").arg("COUNT").arg(MEMBERS_AT_ONCE);
             ask.cmd("XINFO").arg("STREAM").arg(&key);
-            // The stream is gone as a whole once its last entry is.
+            // The stream is deleted with its last entry.
             let Ok(values) = self.query(&ask).await else { return Ok(()) };
             let read = |error: redis::ParsingError| Error::redis("read a stream")(error.into());
             let (entries, last) = Kind::stream(values).map_err(read)?;
             let newest = entries.last().map(|(id, _)| id.clone());
-            // Only the last part says which id was the last one: nothing is added below that.
+            // Only the last part contains the last generated id, because nothing can be added below that id.
             let is_last = entries.len() < MEMBERS_AT_ONCE;
             let (Some(last), Some(at)) = (last, newest.or_else(|| is_more.then(Bytes::default))) else { return Ok(()) };
             after = format!("({}", at.text().unwrap_or_default());
@@ -327,7 +329,7 @@ impl Reader<'_> {
     }
 }
 
-/// One page of the keys below a root; 0 to begin, and when there are no more.
+/// Reads one page of the keys below a root. The cursor is 0 at the start, and again after the last page.
 pub(super) async fn scan(
     redis: &mut Connection,
     root: &str,
@@ -339,7 +341,8 @@ pub(super) async fn scan(
     scan.query_async(redis).await.map_err(Error::redis("scan the keys"))
 }
 
-/// Matches the keys below a root and no others: a prefix may hold what SCAN takes for a wildcard.
+/// A pattern that matches exactly the keys below a root. The prefix may contain characters that SCAN treats as
+/// wildcards.
 fn pattern(root: &str) -> String {
     let mut pattern = String::with_capacity(root.len() + 2);
     for letter in root.chars() {
@@ -368,7 +371,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Redis's word for the type; `None` for a missing key.
+    /// Parses Redis's name of a type; `None` for a missing key.
     fn of(word: &str) -> Option<Self> {
         match word {
             "string" => Some(Self::String),
@@ -381,7 +384,7 @@ impl Kind {
         }
     }
 
-    /// Asks how large it is.
+    /// Adds the command that reads the size.
     fn ask(self, pipe: &mut Pipeline, key: Vec<u8>) {
         let size = match self {
             Self::String => "STRLEN",
@@ -394,7 +397,8 @@ impl Kind {
         pipe.cmd(size).arg(key);
     }
 
-    /// Asks for the whole of it. A list comes in one piece however long: what is taken from its head meanwhile would shift its pages.
+    /// Adds the commands that read the whole value. A list is read in one piece whatever its length, because removals
+    /// from its head would shift pages.
     fn read(self, pipe: &mut Pipeline, key: Vec<u8>) {
         match self {
             Self::String => pipe.get(key),
@@ -409,12 +413,12 @@ impl Kind {
         };
     }
 
-    /// How many answers [`Kind::read`] has.
+    /// Number of replies to the commands of [`Kind::read`].
     fn answers(self) -> usize {
         if self == Self::Stream { 2 } else { 1 }
     }
 
-    /// The command that goes through a large one; a stream has none.
+    /// The command that iterates over a large value; empty for a stream.
     fn scan(self) -> &'static str {
         match self {
             Self::Hash => "HSCAN",
@@ -423,7 +427,7 @@ impl Kind {
         }
     }
 
-    /// The content from the answers of [`Kind::read`]; `None` for a key that was deleted meanwhile.
+    /// Decodes the content from the replies to [`Kind::read`]; `None` for a key that was deleted in the meantime.
     fn content(self, values: Vec<redis::Value>) -> Result<Option<Content>, redis::ParsingError> {
         use redis::from_redis_value;
         let mut values = values.into_iter();
@@ -433,7 +437,7 @@ impl Kind {
         }
         if let Some(info) = second {
             let (entries, last) = Self::stream(vec![first, info])?;
-            // What holds nothing is deleted by its scripts.
+            // Scripts delete a stream once it is empty.
             return Ok(last.filter(|_| !entries.is_empty()).map(|last| Content::Stream { entries, last }));
         }
         let members: Vec<Bytes> = from_redis_value(first)?;
@@ -445,7 +449,7 @@ impl Kind {
         }))
     }
 
-    /// The answers of XRANGE and of XINFO STREAM: entries, and the last id that was given.
+    /// Decodes the replies of XRANGE and of XINFO STREAM: entries and the last generated id.
     fn stream(values: Vec<redis::Value>) -> Result<StreamPart, redis::ParsingError> {
         use redis::from_redis_value;
         let mut values = values.into_iter();
@@ -456,7 +460,7 @@ impl Kind {
     }
 }
 
-/// Entries of a stream, and the last id that it gave.
+/// Entries of a stream, and the last id that it generated.
 type StreamPart = (Vec<(Bytes, Vec<Bytes>)>, Option<Bytes>);
 
 #[cfg(test)]

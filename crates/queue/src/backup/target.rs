@@ -1,9 +1,9 @@
-//! Writing a backup into a queue that holds nothing, and making that a queue whose jobs go on.
+//! Writes a backup into an empty queue and makes its jobs continue.
 //!
-//! The copy is faithful, leases included. Then every lease is given back by the verb of workers, as of the moment of the copy: its job
-//! is queued at the front under another fence, its attempt is closed, its slots are free. A lease of before, or of a time that the backup
-//! knows nothing of, ends nothing: its fence has a random part that no other has. From the first key to the last a mark keeps the API
-//! from starting on half of it.
+//! The copy is faithful, leases included. Then every lease is released with the verb that workers use, at the time of
+//! the copy: the job is requeued under another fence, the attempt is closed, and its slots are free. A lease from
+//! before, or from a time after the backup, can end nothing, because the random part of its fence is unique. From the
+//! first key to the last, a mark keeps the API from starting on a half-restored queue.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,16 +24,16 @@ use crate::queue::{BATCH_MAX, Queue};
 use crate::record;
 use crate::redis_queue::{RedisConfig, RedisQueue};
 
-/// Keys that are named of a queue that should have been empty.
+/// Maximum number of keys that an error names if the queue is not empty.
 const NAMED_MAX: usize = 3;
 
-/// Terms added, so that no previous autoscaler holds the term that begins next.
+/// Number of terms that are skipped, so that no previous autoscaler holds the next term.
 const TERMS_AHEAD: u64 = 1_000;
 
-/// Records that cannot be read are named up to this number.
+/// Maximum number of corrupt records that are listed.
 const CORRUPT_NAMED_MAX: usize = 10;
 
-/// A queue that a backup is written into.
+/// The queue to write a backup into.
 pub struct Target {
     config: RedisConfig,
     place: Place,
@@ -41,14 +41,14 @@ pub struct Target {
     shards: Vec<RedisQueue>,
 }
 
-/// What was found of a queue once a backup was written into it.
+/// The state of a queue after a restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
-    /// What is there now.
+    /// Counts of the restored records.
     pub census: Census,
-    /// What the sweep of the API had to put back: nothing, of an exact copy.
+    /// Repairs made by the API's sweep; empty after an exact copy.
     pub repaired: BTreeMap<String, u64>,
-    /// Jobs whose records this release cannot read, ten of them at most.
+    /// Jobs whose records this release cannot read, at most ten.
     pub unreadable: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Target {
     /// Connects to every root.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
+    /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
         let place = Place::parse(&config.url)?;
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
@@ -67,7 +67,7 @@ impl Target {
         Ok(Self { config, place, registry, shards })
     }
 
-    /// Some keys that are there already, as many as can be named: then nothing may be written.
+    /// Some of the existing keys, at most [`NAMED_MAX`]. If there are any, nothing may be written.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -89,7 +89,7 @@ impl Target {
         Ok(found)
     }
 
-    /// Marks the queue as one that is being restored from `backup`: no API starts on it.
+    /// Marks the queue as being restored from `backup`, which keeps the API from starting on it.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -98,10 +98,11 @@ impl Target {
         self.registry.redis().set(key, backup).await.map_err(Error::redis("mark the queue as being restored"))
     }
 
-    /// Writes these, but for those whose time is over. Answers how many keys that were. What is written again is the same again.
+    /// Writes the entries that have not expired and returns the number of keys written. Writing an entry again has no
+    /// effect.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; [`Error::Unfit`] for a shard that there is not.
+    /// [`Error::Unavailable`]; [`Error::Unfit`] for a shard that does not exist.
     pub async fn write(&self, entries: &[Entry]) -> Result<u64, Error> {
         let (now_ms, mut pipes, mut over) = (now_ms(), BTreeMap::new(), 0);
         for entry in entries {
@@ -119,15 +120,15 @@ impl Target {
         Ok(over)
     }
 
-    /// Takes every lease back, as of the moments of the copy, and the lead from the autoscaler that had it; has the API's sweep look at
-    /// every record; counts what is there, and takes the mark away.
+    /// Ends the restore: releases every lease at the time of the copy, ends the term of the previous autoscaler, runs
+    /// the API's sweep over every record, counts the records, and removes the mark.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Corrupt`].
     pub async fn end(&self, moments: &[Moment]) -> Result<Restored, Error> {
         for shard in &self.shards {
             let at_ms = moments.iter().find(|moment| moment.root == Root::Shard(shard.number()));
-            // A shard that is new with the restore has no leases.
+            // A shard that the backup did not have holds no leases.
             if let Some(moment) = at_ms {
                 self.release(shard.number(), moment.at_ms).await?;
             }
@@ -171,7 +172,7 @@ impl Target {
             let leases: Vec<LeaseRef> =
                 leases.filter_map(|(job_id, fence)| Some(LeaseRef { job_id, fence: Fence(fence?) })).collect();
             shard.release(&leases).await?;
-            // Those of jobs that do not run: a copy that was not exact has such.
+            // Leases of jobs that do not run, which an inexact copy can contain.
             let _: () = redis.zrem(keys.leases(), held).await.map_err(Error::redis(step))?;
         }
     }
@@ -225,7 +226,7 @@ impl Target {
     }
 }
 
-/// The job whose record this entry is.
+/// The job, if this entry is the record of one.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for a record that this release cannot read.

@@ -1,14 +1,14 @@
-//! Writing entries: commands that set the content of a key, regardless of what wrote it before.
+//! Writes entries: commands that set the content of a key, whatever it held before.
 
 use redis::Pipeline;
 
 use super::entry::{Bytes, Content, Entry};
 
-/// Members written by one command.
+/// Number of members per command.
 const MEMBERS_AT_ONCE: usize = 1_000;
 
-/// Adds the commands that write this entry as `key`. The first entry of a key takes away what was there, so that the same backup may
-/// be written twice.
+/// Adds the commands that write this entry as `key`. The first entry of a key deletes the old content, so that a backup
+/// can be written twice.
 pub(super) fn write(pipe: &mut Pipeline, key: &[u8], entry: &Entry) {
     if !entry.is_more {
         pipe.cmd("DEL").arg(key).ignore();
@@ -45,7 +45,7 @@ pub(super) fn write(pipe: &mut Pipeline, key: &[u8], entry: &Entry) {
                 }
                 add.ignore();
             }
-            // What comes after it gets a later id than any that was there before.
+            // Later entries get ids above all previous ones.
             if entries.last().is_none_or(|(id, _)| id != last) {
                 pipe.cmd("XSETID").arg(key).arg(last).ignore();
             }

@@ -1,4 +1,4 @@
-//! The moves of a batch: one script each.
+//! The transitions of a batch: one script each.
 
 use redis::Cmd;
 
@@ -11,50 +11,50 @@ use crate::error::Error;
 use crate::keys::{self, IDEMPOTENCY_TTL_MS};
 use crate::scripts::{self, Script, unexpected};
 
-/// What became of a create.
+/// The outcome of a create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Created {
-    /// Made under its own id.
+    /// The batch was created under its own id.
     New,
-    /// The idempotency key was known with the same request: this is the first one's batch.
+    /// The idempotency key was used before with the same request: this is the id of the first batch.
     Repeat(String),
 }
 
-/// How long a job's record stays once its line is written down: for those who watch it end.
+/// How long a job's record stays once its line is collected, milliseconds: clients that watch the job can read its end.
 const WRITTEN_KEEP_MS: u64 = 2_000;
 
-/// What became of a stop.
+/// The outcome of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// It stops, or had been stopped before.
+    /// The batch is stopping, from this or an earlier call.
     Stopping,
     /// All its lines have ended already.
     Ended,
-    /// No such batch of this tenant.
+    /// The tenant has no such batch.
     NotFound,
 }
 
-/// How a validation ends.
+/// The outcome of a validation.
 #[derive(Debug, Clone)]
 pub struct Verdict<'a> {
-    /// Whether the good lines run.
+    /// Whether the valid lines run.
     pub runs: bool,
     /// S3 key of the lines.
     pub input: &'a str,
-    /// S3 key of the bitmap of wrong lines, if there are any.
+    /// S3 key of the bitmap of invalid lines, if there are any.
     pub skip: Option<&'a str>,
-    /// The part that has their errors, if there are any.
+    /// Name of the part with their errors, if there are any.
     pub part: Option<&'a str>,
-    /// The versions that the lines were held against.
+    /// The endpoint versions that the lines were validated against.
     pub versions: &'a std::collections::BTreeMap<String, u32>,
 }
 
 impl Batches {
-    /// Makes a batch. Repeat with the same id: it is `New` again.
+    /// Creates a batch. A repeat with the same id returns `New` again.
     ///
     /// # Errors
-    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::Full`] when too many are open; [`Error::TooLarge`] when too
-    /// many of its tenant are.
+    /// [`Error::IdempotencyConflict`] if the key was used with another request; [`Error::Full`] if too many batches are
+    /// open; [`Error::TooLarge`] if its tenant has too many open.
     pub async fn create(&self, new: &NewBatch) -> Result<Created, Error> {
         let script = &scripts::BATCH_CREATE;
         let mut call = self.call(script, &new.id);
@@ -84,7 +84,7 @@ impl Batches {
     /// otherwise whether the batch should stop.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat it; a repeated verdict is `None`.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry. A repeated verdict returns `None`.
     pub async fn validated(
         &self,
         id: &str,
@@ -110,7 +110,7 @@ impl Batches {
         }
     }
 
-    /// Calls off what was not fed. Safe to repeat.
+    /// Drops the lines that have not been fed. Safe to retry.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -118,8 +118,8 @@ impl Batches {
         self.stop_for(tenant, id, why, None).await
     }
 
-    /// As [`Batches::stop`], since its budget is reached. Lines that were called off are cancelled; whether those that run are too is for
-    /// the caller to see to.
+    /// Stops a batch like [`Batches::stop`], because its budget is exhausted. Lines that were dropped are cancelled.
+    /// The caller cancels those that run, if `at` requires that.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -141,11 +141,11 @@ impl Batches {
         }
     }
 
-    /// The next `count` ended jobs after the first `collected` are written down in these parts. `false` when they are already,
-    /// in others: these then count for nothing.
+    /// Records that the next `count` ended jobs after the first `collected` are in these parts. `false` if they are
+    /// already in other parts; then these parts are not used.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: whether these parts count is unknown until the batch is looked at again.
+    /// [`Error::Unavailable`]: whether these parts are used is unknown until the batch is read again.
     pub async fn collect(&self, id: &str, collected: u64, count: usize, parts: &[String]) -> Result<bool, Error> {
         let script = &scripts::BATCH_COLLECT;
         let mut call = self.call(script, id);
@@ -153,7 +153,7 @@ impl Batches {
         self.yes(script, &call, "stale").await
     }
 
-    /// Moves on to putting results and errors together, if nothing is open or unwritten.
+    /// Moves the batch to `finalizing` if no job is open or uncollected.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -163,7 +163,8 @@ impl Batches {
         Ok(reply.first().is_some_and(|word| word == "ok"))
     }
 
-    /// Ends a batch whose results and errors are whole; `false` when it had ended. The parts stay for `parts_keep_ms`.
+    /// Ends a batch whose results and errors are complete; `false` if it had ended already. The parts are kept for
+    /// `parts_keep_ms`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -1,4 +1,4 @@
-//! What a batch is: passive data, as it is stored and shown.
+//! The data of a batch, as it is stored and shown.
 
 use std::collections::BTreeMap;
 
@@ -9,97 +9,97 @@ use crate::costs::Forecast;
 use crate::id::JobId;
 use crate::job::{BatchLine, Hook, Idempotency, JobError, JobResult, JobState, Priority};
 
-/// What a batch's owner fixed once and for all.
+/// The part of a batch that its owner fixes at creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BatchSpec {
-    /// Whose it is.
+    /// The tenant that owns the batch.
     pub tenant: String,
     /// The endpoint of lines that name none.
     pub endpoint: String,
-    /// In which version they do; when absent the one that is current while it validates.
+    /// The version of that endpoint; if absent, the one that is current during validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// When it was made, unix milliseconds: part of its jobs' ids.
+    /// When the batch was created, Unix milliseconds. The ids of its jobs contain this time.
     pub created_ms: u64,
-    /// How urgent its jobs are.
+    /// The priority of its jobs.
     pub priority: Priority,
-    /// What wrong lines mean for it.
+    /// What happens if lines are invalid.
     pub on_invalid: OnInvalid,
-    /// How its lines are written.
+    /// The format of its lines.
     pub format: LineFormat,
-    /// Where its lines come from.
+    /// The source of its lines.
     pub source: Source,
-    /// The owner's own labels.
+    /// The owner's labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Longest one attempt may run, seconds; the endpoint's own when absent.
+    /// Time limit of one attempt, seconds; the endpoint's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u64>,
-    /// Attempts of a line; the endpoint's own when absent.
+    /// Maximum number of attempts of a line; the endpoint's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// It must have ended by then, unix milliseconds.
+    /// The deadline of the batch, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// The batch whose failed lines these are.
+    /// The batch whose failed lines this batch retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
-    /// The webhook for its end.
+    /// The webhook for the end of the batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
-    /// What its lines may cost together.
+    /// The limit on the total cost of its lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BatchBudget>,
 }
 
-/// What a batch may cost.
+/// The budget of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchBudget {
-    /// Micro-dollars.
+    /// The limit, micro-dollars.
     pub usd_micros: u64,
-    /// What happens then: lines that have not started are cancelled, with `stop` those that run too.
+    /// What happens at the limit: lines that have not started are cancelled, and with `stop` also those that run.
     #[serde(default)]
     pub at: AtBudget,
 }
 
-/// What wrong lines mean for their batch.
+/// The treatment of a batch with invalid lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnInvalid {
-    /// None of it runs.
+    /// No line of the batch runs.
     #[default]
     Fail,
-    /// The others run.
+    /// The valid lines run.
     Skip,
 }
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineFormat {
-    /// As each line shows.
+    /// Detected for each line.
     #[default]
     Auto,
-    /// `{"custom_id", "input", "endpoint", "metadata"}`.
+    /// Lines are `{"custom_id", "input", "endpoint", "metadata"}`.
     Stokehold,
-    /// `{"custom_id", "method", "url", "body"}`.
+    /// Lines are `{"custom_id", "method", "url", "body"}`.
     Openai,
 }
 
-/// Where the lines of a batch come from.
+/// The source of a batch's lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The lines are where the batch's `input` points.
+    /// The lines are in the object that the batch's `input` names.
     Uploaded,
-    /// An object in S3, still to be copied.
+    /// The lines are in an object in S3 that has not been copied yet.
     Object {
-        /// Its key.
+        /// Key of the object.
         key: String,
     },
     /// The lines of another batch that failed or expired.
     Retry {
-        /// That batch.
+        /// Id of that batch.
         batch: String,
     },
 }
@@ -108,19 +108,19 @@ pub enum Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
-    /// Its lines are looked at; none runs yet.
+    /// The lines are being validated; none runs yet.
     Validating,
-    /// Its lines run.
+    /// The lines run.
     Running,
-    /// All have ended; results and errors are put together.
+    /// All lines have ended; the files of results and errors are being written.
     Finalizing,
-    /// Every line has ended by itself.
+    /// Every line has ended without being cancelled or expired by the batch.
     Completed,
-    /// Its input was refused.
+    /// The input was rejected.
     Failed,
-    /// Ended by its owner.
+    /// The owner cancelled the batch.
     Cancelled,
-    /// Ended by its deadline.
+    /// The deadline of the batch passed.
     Expired,
 }
 
@@ -136,7 +136,7 @@ impl BatchState {
         Self::Expired,
     ];
 
-    /// The word for it, in Redis and JSON alike.
+    /// The name of the state in Redis and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -156,7 +156,7 @@ impl BatchState {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether nothing moves it again.
+    /// Whether the state is final.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -166,17 +166,17 @@ impl BatchState {
     }
 }
 
-/// Why lines that were not fed never will be.
+/// Why lines that were not fed will not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Its owner cancelled it.
+    /// The owner cancelled the batch.
     Cancelled,
     /// The deadline has passed.
     Expired,
 }
 
 impl Stop {
-    /// What the lines are from then on.
+    /// The state of those lines from then on.
     #[must_use]
     pub fn state(self) -> JobState {
         match self {
@@ -186,146 +186,147 @@ impl Stop {
     }
 }
 
-/// A wrong line.
+/// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineError {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub message: String,
 }
 
-/// A place in the input: where the feeder goes on. Behind the truth after a crash, never ahead of it.
+/// A position in the input at which the feeder continues. After a crash it may be behind the actual position, never
+/// ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// Jobs fed before it.
+    /// Jobs fed before this position.
     pub jobs: u64,
-    /// Lines before it.
+    /// Lines before this position.
     pub lines: u64,
-    /// Bytes before it.
+    /// Bytes before this position.
     pub bytes: u64,
 }
 
-/// A snapshot of a batch: one read, so that its counts add up.
+/// A snapshot of a batch. It comes from one read, so its counts add up.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// `batch_<32 hex>`.
+    /// Id, `batch_<32 hex>`.
     pub id: String,
-    /// The fixed part.
+    /// The part that does not change.
     pub spec: BatchSpec,
     /// The state.
     pub state: BatchState,
     /// Lines seen so far.
     pub total: u64,
-    /// Wrong ones among them.
+    /// Invalid lines among them.
     pub invalid: u64,
-    /// Good lines that became jobs, or were called off.
+    /// Valid lines that became jobs or were dropped when the batch stopped.
     pub fed: u64,
-    /// Good lines that became jobs, once the others were called off.
+    /// Valid lines that became jobs, known once the batch has stopped.
     pub handed: Option<u64>,
-    /// Ended jobs that are written down.
+    /// Ended jobs whose results have been collected.
     pub collected: u64,
-    /// When that last happened, unix milliseconds.
+    /// When jobs were last collected, Unix milliseconds.
     pub collected_ms: Option<u64>,
-    /// Lines that ended so.
+    /// Lines that succeeded.
     pub succeeded: u64,
-    /// Lines that ended so.
+    /// Lines that failed.
     pub failed: u64,
-    /// Lines that ended so.
+    /// Lines that were cancelled.
     pub cancelled: u64,
-    /// Lines that ended so.
+    /// Lines that expired.
     pub expired: u64,
-    /// Jobs that run at this moment.
+    /// Jobs that run now.
     pub running: u64,
-    /// Why it stops, once it does.
+    /// Why the batch stops, once it does.
     pub stop: Option<Stop>,
-    /// It stops since its budget is reached.
+    /// Whether the batch stops because its budget is exhausted.
     pub is_over_budget: bool,
-    /// It stops, and what runs may end.
+    /// Whether running lines may finish while the batch stops.
     pub drains: bool,
-    /// What its ended attempts took, micro-dollars.
+    /// Cost of its ended attempts, micro-dollars.
     pub spent_usd_micros: u64,
-    /// What it was thought to cost when it started.
+    /// The forecast of its cost when it started.
     pub forecast: Option<Forecast>,
     /// S3 key of its lines.
     pub input: Option<String>,
-    /// S3 key of the bitmap of wrong lines.
+    /// S3 key of the bitmap of invalid lines.
     pub skip: Option<String>,
-    /// The endpoint versions that its lines were held against.
+    /// The endpoint versions that its lines were validated against.
     pub versions: BTreeMap<String, u32>,
-    /// The first wrong lines.
+    /// The first invalid lines.
     pub errors: Vec<LineError>,
-    /// When its first line could run, unix milliseconds.
+    /// When its first line became ready to run, Unix milliseconds.
     pub started_ms: Option<u64>,
-    /// When it ended, unix milliseconds.
+    /// When the batch ended, Unix milliseconds.
     pub ended_ms: Option<u64>,
-    /// Where the feeder goes on.
+    /// The position at which the feeder continues.
     pub place: Place,
-    /// `(unix ms, lines ended)`, oldest first: the samples for its rate.
+    /// `(Unix ms, lines ended)`, oldest first: samples for the rate of the batch.
     pub samples: Vec<(u64, u64)>,
-    /// Whether its parts were deleted.
+    /// Whether its parts have been deleted.
     pub tidied: bool,
 }
 
 impl Batch {
-    /// Good lines.
+    /// Number of valid lines.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.total.saturating_sub(self.invalid)
     }
 
-    /// Good lines that have ended.
+    /// Number of valid lines that have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled + self.expired
     }
 
-    /// Good lines that have not.
+    /// Number of valid lines that have not ended.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.accepted().saturating_sub(self.ended())
     }
 
-    /// The prefix in S3 of all that is its own.
+    /// The prefix of all its objects in S3.
     #[must_use]
     pub fn prefix(&self) -> String {
         Self::prefix_of(&self.spec.tenant, &self.id)
     }
 
-    /// As [`Batch::prefix`], before there is one.
+    /// The prefix of the batch with this id, see [`Batch::prefix`].
     #[must_use]
     pub fn prefix_of(tenant: &str, id: &str) -> String {
         format!("batches/{tenant}/{id}/")
     }
 }
 
-/// A batch as it is handed in.
+/// A batch to create.
 #[derive(Debug, Clone)]
 pub struct NewBatch {
-    /// Its id; the caller makes it, so that an unknown outcome can be asked after.
+    /// Its id. The caller generates it, so that it can look the batch up if the outcome is unknown.
     pub id: String,
-    /// The fixed part.
+    /// The part that does not change.
     pub spec: BatchSpec,
-    /// S3 key of its lines, when they are there already.
+    /// S3 key of its lines, if they are uploaded already.
     pub input: Option<String>,
-    /// A second create with this key in 24 hours gives the first one's batch.
+    /// Idempotency key: a second create with the same key within 24 hours returns the first batch.
     pub idempotency: Option<Idempotency>,
 }
 
-/// An ended job of a batch: what its line's result or error is made of.
+/// An ended job of a batch: the data for the result or error of its line.
 #[derive(Debug, Clone)]
 pub struct EndedLine {
     /// The job.
     pub id: JobId,
-    /// How it ended.
+    /// Its final state.
     pub state: JobState,
-    /// Which line it was.
+    /// The line that it ran.
     pub line: BatchLine,
-    /// What it gave.
+    /// Its result, if it succeeded.
     pub result: Option<JobResult>,
     /// Why it failed.
     pub error: Option<JobError>,
-    /// How long its last attempt ran, loading not counted; none when it never began.
+    /// How long its last attempt ran, without loading; `None` if no attempt started.
     pub run_ms: Option<u64>,
 }
 
@@ -334,6 +335,6 @@ pub struct EndedLine {
 pub struct BatchPage {
     /// The batches.
     pub batches: Vec<Batch>,
-    /// Where the next page starts; `None` at the end. A page may be short, even empty, and still have a next one.
+    /// Cursor of the next page; `None` at the end. A page can be short or empty even if more pages follow.
     pub next_cursor: Option<String>,
 }

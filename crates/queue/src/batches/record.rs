@@ -1,4 +1,4 @@
-//! Decoding: from a hash's fields to [`Batch`] and [`EndedLine`].
+//! Decodes hash fields into [`Batch`] and [`EndedLine`].
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
 use crate::record::run_ms;
 use crate::stored_spec;
 
-/// Why a batch was stopped, if it was its budget.
+/// The stored reason of a batch that was stopped by its budget.
 pub(super) const BUDGET: &str = "budget";
 
 /// Decodes a batch; `None` when there is none.
@@ -94,20 +94,22 @@ impl Fields<'_> {
     }
 }
 
-/// What [`ended_line`] wants of a job, in this order.
+/// The fields of a job that [`ended_line`] needs, in this order.
 pub(super) const LINE_FIELDS: [&str; 9] =
     ["state", "lane", "spec", "inline", "stored", "error", "attempt", "fence", FIRST_ATTEMPT];
 
-/// The one attempt that most lines have: it comes along, that of others is asked for.
+/// The field of the first attempt. Most lines have one attempt, so it is read with the other fields; later attempts are
+/// read separately.
 const FIRST_ATTEMPT: &str = "h1";
 
-/// The field of the last attempt, where [`LINE_FIELDS`] have it not.
+/// The field of the last attempt, if [`LINE_FIELDS`] does not contain it.
 pub(super) fn later_attempt(row: &[Option<String>]) -> Option<String> {
     let number: u32 = row.get(6)?.as_deref()?.parse().ok()?;
     (number > 1).then(|| format!("h{number}"))
 }
 
-/// `None` if the record is deleted or is of no batch. `later` is the content of the field of [`later_attempt`].
+/// Decodes an ended job; `None` if the record is deleted or does not belong to a batch. `later` is the content of the
+/// field that [`later_attempt`] names.
 pub(super) fn ended_line(
     id: JobId,
     row: Vec<Option<String>>,
