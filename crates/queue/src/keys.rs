@@ -81,7 +81,7 @@ use sha2::{Digest, Sha256};
 use crate::id::JobId;
 use crate::job::{JobSpec, Priority};
 
-/// How long an idempotency key is remembered (P2).
+/// Lifetime of an idempotency key (P2).
 pub(crate) const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The keys of one shard.
@@ -160,17 +160,17 @@ impl Keys {
         format!("{}:flow", self.root)
     }
 
-    /// What was spent on a day.
+    /// The spending of a day.
     pub(crate) fn spent(&self, day: u32) -> String {
         format!("{}:spent:{day}", self.root)
     }
 
-    /// What was spent on a day, by gate.
+    /// The spending of a day, by limit scope.
     pub(crate) fn spent_at_gates(&self, day: u32) -> String {
         format!("{}:spent:{day}:gates", self.root)
     }
 
-    /// How long the parts of an endpoint's attempts took that ended in an hour.
+    /// Durations of the parts of an endpoint's attempts that ended in an hour.
     pub(crate) fn timings(&self, tenant: &str, endpoint: &str, hour: u64) -> String {
         format!("{}:timings:{tenant}:{endpoint}:{hour}", self.root)
     }
@@ -179,7 +179,7 @@ impl Keys {
         format!("{}:budgets", self.root)
     }
 
-    /// How gates stood to their budgets.
+    /// The recorded states of budgets, by limit scope.
     pub(crate) fn stood(&self) -> String {
         format!("{}:stood", self.root)
     }
@@ -188,12 +188,12 @@ impl Keys {
         format!("{}:leases", self.root)
     }
 
-    /// The jobs that a worker runs, by the part of a slot that each takes.
+    /// The jobs that a worker runs, and the part of a slot that each takes.
     pub(crate) fn runs(&self, worker_id: &str) -> String {
         format!("{}:runs:{worker_id}", self.root)
     }
 
-    /// A lane's streams: the front, which is served first, and the rest.
+    /// A lane's streams: the requeued jobs, which are served first, and the others.
     pub(crate) fn streams(&self, lane: &str) -> [String; 2] {
         [format!("{}:f:{lane}", self.root), format!("{}:q:{lane}", self.root)]
     }
@@ -278,7 +278,7 @@ pub(crate) fn lane(spec: &JobSpec) -> String {
     format!("{}:{}:{}:{}", spec.priority.digit(), spec.class(), spec.tenant, spec.endpoint)
 }
 
-/// A lane's name, taken apart: priority, class, tenant, endpoint.
+/// Splits the name of a lane into priority, class, tenant and endpoint.
 pub(crate) fn parse_lane(lane: &str) -> Option<(Priority, u32, &str, &str)> {
     let mut parts = lane.splitn(4, ':');
     let digit: u8 = parts.next()?.parse().ok()?;
@@ -294,11 +294,11 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// The registry's keys.
 ///
 /// Global: one HASH of tokens; one ZSET and STRINGs of workers; STRINGs of the jobs that arrived and ran in each hour
-/// of the last day; one HASH each of the leading autoscaler, the rented machines, their costs, the drained workers and
+/// of the last day; one HASH each of the leading autoscaler, the rented instances, their bills, the drained workers and
 /// the hosts in cooldown; one HASH of every tenant's shard and of the number of shards.
 ///
 /// Per tenant: one HASH of current versions, one per endpoint of all its versions, and one of the ratings of results,
-/// with a STRING for each rated job, kept for 90 days, of what is counted of it; one HASH of the webhook secret's
+/// with a STRING for each rated job that holds its counted part for 90 days; one HASH of the webhook secret's
 /// generation, never a secret; a HASH of the tenant, and a STREAM of its changes.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
@@ -319,12 +319,13 @@ impl RegistryKeys {
         format!("{}:homes", self.root)
     }
 
-    /// STRING: how many shards there have been.
+    /// STRING: the highest number of shards so far.
     pub(crate) fn shards(&self) -> String {
         format!("{}:shards", self.root)
     }
 
-    /// STRING: the backup that is being restored, from the first key to the last: half a queue is none.
+    /// STRING: the backup that is being restored, from the first key to the last. Nothing may start on a half-restored
+    /// queue.
     pub(crate) fn restoring(&self) -> String {
         format!("{}:restoring", self.root)
     }
@@ -337,22 +338,23 @@ impl RegistryKeys {
         format!("{}:tokens", self.root)
     }
 
-    /// STRING: when a token was last used, unix milliseconds; for 400 days.
+    /// STRING: when a token was last used, Unix milliseconds; for 400 days.
     pub(crate) fn used(&self, id: &str) -> String {
         format!("{}:used:{id}", self.root)
     }
 
-    /// SET: the tenants that an operator has made.
+    /// SET: the tenants that an operator has created.
     pub(crate) fn tenants(&self) -> String {
         format!("{}:tenants", self.root)
     }
 
-    /// HASH: a tenant: when it was made and disabled, unix milliseconds, and what the API itself holds it to (tenants.rs).
+    /// HASH: a tenant: when it was created and disabled, Unix milliseconds, and its limits that the API enforces
+    /// (tenants.rs).
     pub(crate) fn tenant(&self, name: &str) -> String {
         format!("{}:tenant:{name}", self.root)
     }
 
-    /// HASH: bytes that a tenant was given upload URLs for, by minute since 1970; an hour.
+    /// HASH: bytes for which a tenant received upload URLs, by minute since 1970; an hour.
     pub(crate) fn announced(&self, tenant: &str) -> String {
         format!("{}:announced:{tenant}", self.root)
     }
@@ -362,7 +364,8 @@ impl RegistryKeys {
         format!("{}:changes", self.root)
     }
 
-    /// STREAM: what was changed of a tenant's, about the last 10,000 changes of 400 days; without one, of all tenants', the last 50,000.
+    /// STREAM: the changes of a tenant, about the last 10,000 of 400 days; without one, of all tenants, the last
+    /// 50,000.
     pub(crate) fn audit(&self, tenant: Option<&str>) -> String {
         match tenant {
             Some(tenant) => format!("{}:audit:{tenant}", self.root),
@@ -374,12 +377,13 @@ impl RegistryKeys {
         format!("{}:worker:{id}", self.root)
     }
 
-    /// HASH: the last hour of a worker's readings, JSON by half minute.
+    /// HASH: a worker's readings of the last hour, JSON by half minute.
     pub(crate) fn readings(&self, id: &str) -> String {
         format!("{}:readings:{id}", self.root)
     }
 
-    /// STRING: what came, ran and waited in an hour (since 1970), of a tenant or, of `*`, of all: a record each ten seconds (series.rs).
+    /// STRING: jobs that arrived, ran and waited in an hour (since 1970), of a tenant, or of all if `*`: a record every
+    /// ten seconds (series.rs).
     pub(crate) fn series(&self, of: &str, hour: u64) -> String {
         format!("{}:series:{of}:{hour}", self.root)
     }
@@ -392,7 +396,7 @@ impl RegistryKeys {
         format!("{}:endpoints:{tenant}", self.root)
     }
 
-    /// HASH: how many versions were deleted of each of a tenant's endpoints, those too that are deleted as a whole.
+    /// HASH: number of deleted versions of each of a tenant's endpoints, including deleted endpoints.
     pub(crate) fn deleted(&self, tenant: &str) -> String {
         format!("{}:deleted:{tenant}", self.root)
     }
@@ -409,12 +413,12 @@ impl RegistryKeys {
         format!("{}:fb:{id}", self.root)
     }
 
-    /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models to keep loaded without jobs.
+    /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, for models to keep loaded without jobs.
     pub(crate) fn floors(&self) -> String {
         format!("{}:floors", self.root)
     }
 
-    /// HASH: who leads the autoscalers, in which term, until when.
+    /// HASH: the leading autoscaler, its term, and until when it leads.
     pub(crate) fn lead(&self) -> String {
         format!("{}:lead", self.root)
     }
@@ -424,7 +428,7 @@ impl RegistryKeys {
         format!("{}:autoscaler", self.root)
     }
 
-    /// HASH: what the autoscaler has rented, or is about to, JSON by machine.
+    /// HASH: the instances that the autoscaler has rented or is about to rent, JSON by instance.
     pub(crate) fn machines(&self) -> String {
         format!("{}:machines", self.root)
     }
@@ -434,22 +438,22 @@ impl RegistryKeys {
         format!("{}:rents", self.root)
     }
 
-    /// HASH: machines' bills, JSON by machine.
+    /// HASH: the bills of instances, JSON by instance.
     pub(crate) fn bills(&self) -> String {
         format!("{}:bills", self.root)
     }
 
-    /// HASH: since when a worker is drained, unix milliseconds by its name.
+    /// HASH: since when a worker is drained, Unix milliseconds by its name.
     pub(crate) fn drains(&self) -> String {
         format!("{}:drains", self.root)
     }
 
-    /// HASH: workers that an operator has put out, JSON by id.
+    /// HASH: workers that an operator has evicted, JSON by id.
     pub(crate) fn evicted(&self) -> String {
         format!("{}:evicted", self.root)
     }
 
-    /// HASH: until when a host, or an offer, is left alone, unix milliseconds.
+    /// HASH: until when a host or an offer is in cooldown, Unix milliseconds.
     pub(crate) fn shunned(&self) -> String {
         format!("{}:shunned", self.root)
     }
@@ -459,7 +463,7 @@ impl RegistryKeys {
         format!("{}:secrets:{tenant}", self.root)
     }
 
-    /// SET: who has secrets, or had some.
+    /// SET: the tenants that have or had secrets.
     pub(crate) fn secret_tenants(&self) -> String {
         format!("{}:secrets", self.root)
     }
@@ -474,17 +478,17 @@ impl RegistryKeys {
         format!("{}:demands_of", self.root)
     }
 
-    /// ZSET, followed by a set's number: the tenants that use the set, by when they last did, unix milliseconds.
+    /// ZSET, followed by a set's number: the tenants that use the set, by the time of the last use, Unix milliseconds.
     pub(crate) fn demand_users(&self) -> String {
         format!("{}:demand_users", self.root)
     }
 
-    /// HASH: `<version> <GPU model>` to the MiB that it was seen to need.
+    /// HASH: `<version> <GPU model>` to the memory need that was learned, MiB.
     pub(crate) fn needs(&self, tenant: &str, name: &str) -> String {
         format!("{}:needs:{tenant}:{name}", self.root)
     }
 
-    /// HASH: `<tenant>:<endpoint>` to when what it was seen to need was forgotten, unix milliseconds; for ten minutes.
+    /// HASH: `<tenant>:<endpoint>` to when its learned memory needs were reset, Unix milliseconds; for ten minutes.
     pub(crate) fn forgotten(&self) -> String {
         format!("{}:forgotten", self.root)
     }

@@ -1,4 +1,4 @@
-//! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
+//! The registry: endpoints, tokens, tenants and workers. It uses Redis only; every key comes from `keys.rs`.
 
 mod audit;
 mod bills;
@@ -36,13 +36,13 @@ pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 pub use self::tenants::{Quotas, TenantRecord};
 pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 
-/// Most versions, endpoints, tokens or workers that one list answers.
+/// Maximum number of versions, endpoints, tokens or workers in one list.
 pub const LIST_MAX: usize = 10_000;
 
-/// How long heartbeats ask workers to reset an endpoint's learned memory.
+/// How long heartbeats ask workers to reset an endpoint's learned memory, milliseconds.
 const FORGOTTEN_FOR_MS: u64 = 600_000;
 
-/// Kinds of card, over all versions, that are remembered of one endpoint.
+/// Number of learned memory needs that are stored for one endpoint, over all versions and GPU models.
 const NEEDS_MAX: usize = 1_000;
 
 fn owned() -> Trust {
@@ -52,59 +52,59 @@ fn owned() -> Trust {
 /// A worker that has joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRecord {
-    /// Its id for this life.
+    /// Its id for the life of its process.
     pub worker_id: String,
-    /// What its operator calls it.
+    /// The name that its operator gave it.
     pub name: String,
     /// Its release.
     pub release: String,
-    /// Attempts it runs at once.
+    /// Number of attempts that it runs at once.
     pub slots: u32,
-    /// Its cards.
+    /// Its GPUs.
     pub gpus: Vec<Gpu>,
     /// The GPU driver's version.
     #[serde(default)]
     pub driver: Option<String>,
-    /// The newest CUDA that the driver serves.
+    /// The newest CUDA version that its driver supports.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// The hourly cost of the whole machine; 0 if unknown.
+    /// Price of an hour of the whole host; 0 if unknown.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
     /// The sandbox level that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// The owner of the machine, from its join token.
+    /// Who owns the host, from its join token.
     #[serde(default = "owned")]
     pub trust: Trust,
     /// Its region, from its join token.
     #[serde(default)]
     pub region: String,
-    /// How many of its slots it is leased jobs for at the most; `None` of a record of the release before.
+    /// Maximum number of its slots for which it is leased jobs; `None` in a record of the previous release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_slots: Option<u32>,
     /// The public part of the token that it joined with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined_with: Option<String>,
-    /// When it joined, unix milliseconds.
+    /// When it joined, Unix milliseconds.
     pub joined_ms: u64,
-    /// When it was last heard of, unix milliseconds.
+    /// When it last reported, Unix milliseconds.
     pub seen_ms: u64,
     /// Its last reported status.
     pub status: WorkerStatus,
 }
 
-/// Which of a tenant's webhook secrets is the current one. The secrets themselves are derived from it and stored nowhere.
+/// The current generation of a tenant's webhook secret. The secrets themselves are derived from it and stored nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WebhookGeneration {
-    /// 0, 1, ...: how often the secret was rotated.
+    /// How often the secret was rotated: 0, 1, ...
     pub generation: u32,
-    /// When it last was, unix milliseconds.
+    /// When it was last rotated, Unix milliseconds.
     pub rotated_ms: Option<u64>,
 }
 
 impl WorkerRecord {
-    /// What it has to offer to a job that asks for more than memory.
+    /// The properties that requirements other than memory apply to.
     #[must_use]
     pub fn offer(&self) -> Offer<'_> {
         Offer {
@@ -112,13 +112,13 @@ impl WorkerRecord {
             cuda: self.cuda.as_deref().and_then(|cuda| cuda.parse().ok()),
             region: &self.region,
             trust: self.trust,
-            // One that does not say shuts nobody in, as far as is known.
+            // A worker that reports no level counts as not confined.
             sandbox: self.sandbox.unwrap_or_default(),
         }
     }
 
-    /// What `occupied_ms` of one slot cost: an equal part of the machine's price. `None` when the price is not known. An hour on
-    /// one of 4 slots at 2 dollars: 500,000.
+    /// The cost of `occupied_ms` of one slot: an equal part of the host's price. `None` if the price is unknown.
+    /// Example: an hour on one of 4 slots at 2 dollars costs 500,000.
     #[must_use]
     pub fn cost_usd_micros(&self, occupied_ms: u64) -> Option<u64> {
         const HOUR_MS: u128 = 3_600_000;
@@ -143,15 +143,16 @@ impl Registry {
         Self { connection, keys: RegistryKeys::new(prefix) }
     }
 
-    /// For what keeps its own things beside these.
+    /// The connection and keys, for modules that store records next to these.
     pub(crate) fn parts(&self) -> (Connection, RegistryKeys) {
         (self.connection.clone(), self.keys.clone())
     }
 
-    /// Stores the GPU memory that a version was seen to need on a GPU model, MiB. The largest value ever seen is kept.
+    /// Stores the GPU memory that a version was observed to need on a GPU model, MiB. The largest observed value is
+    /// kept.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn learn(&self, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Error> {
         let mut call = scripts::LEARN.call(&[&self.keys.needs(tenant, name)]);
         call.arg(format!("{version} {gpu}")).arg(need_mib).arg(NEEDS_MAX);
@@ -159,7 +160,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What a version was seen to need, MiB by GPU model.
+    /// The learned memory needs of a version, MiB by GPU model.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -169,7 +170,7 @@ impl Registry {
         Ok(all.into_iter().filter_map(of_version).collect())
     }
 
-    /// What all versions of an endpoint were seen to need, MiB by version and GPU model.
+    /// The learned memory needs of all versions of an endpoint, MiB by version and GPU model.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -187,10 +188,10 @@ impl Registry {
         Ok(all.into_iter().filter_map(need).collect())
     }
 
-    /// Forgets what all versions of an endpoint were seen to need: how many needs that were.
+    /// Deletes the learned memory needs of all versions of an endpoint, and returns their number.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn forget_needs(&self, tenant: &str, name: &str) -> Result<u64, Error> {
         let needs = self.keys.needs(tenant, name);
         let (known,): (u64,) = redis::pipe()
@@ -227,10 +228,10 @@ impl Registry {
         Ok(lately.into_iter().filter_map(forgotten).collect())
     }
 
-    /// Stores what is known of a worker, for `ttl_ms`.
+    /// Stores the record of a worker for `ttl_ms`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, the next heartbeat repeats it.
+    /// [`Error::Unavailable`]: the outcome is unknown; the next heartbeat repeats it.
     pub async fn put_worker(&self, worker: &WorkerRecord, ttl_ms: u64) -> Result<(), Error> {
         let mut pipe = redis::pipe();
         pipe.atomic()
@@ -242,7 +243,7 @@ impl Registry {
         pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store a worker"))
     }
 
-    /// How a worker was in the last hour, the oldest reading first; none of one that is not known.
+    /// The readings of a worker in the last hour, oldest first; empty for an unknown worker.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -250,8 +251,8 @@ impl Registry {
         readings::read(&self.connection, &self.keys, worker_id, now_ms).await
     }
 
-    /// A worker with a recent heartbeat that was not evicted: a replica without that information may have stored it
-    /// since.
+    /// A worker with a recent heartbeat. An evicted one is left out, because a replica that did not know of the
+    /// eviction may have stored its record since.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -265,7 +266,7 @@ impl Registry {
         text.filter(|_| !is_evicted).map(|text| from_json("read a worker", &text)).transpose()
     }
 
-    /// The workers with a recent heartbeat that were not evicted, by name.
+    /// The workers with a recent heartbeat, by name, without evicted ones.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -276,10 +277,10 @@ impl Registry {
         Ok(workers)
     }
 
-    /// Strikes workers off whose machine is gone. One that is here all the same joins again.
+    /// Deletes the records of workers whose instance is gone. A worker that still runs joins again.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat; each is off the list by itself when it has been silent for long enough.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry. Each record also expires by itself without heartbeats.
     pub async fn drop_workers(&self, ids: &[&str]) -> Result<(), Error> {
         if ids.is_empty() {
             return Ok(());
@@ -304,10 +305,11 @@ impl Registry {
         Ok(WebhookGeneration { generation: generation.unwrap_or(0), rotated_ms })
     }
 
-    /// Makes the next webhook secret of a tenant the current one.
+    /// Rotates a tenant's webhook secret to the next generation.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; ask for the generation before repeating, for each call makes a new one.
+    /// [`Error::Unavailable`]: the outcome is unknown. Read the generation before retrying, because each call creates a
+    /// new one.
     pub async fn rotate_webhook(&self, tenant: &str) -> Result<WebhookGeneration, Error> {
         let (key, now_ms) = (self.keys.webhook(tenant), now_ms());
         let (generation,): (u32,) = redis::pipe()
@@ -321,10 +323,10 @@ impl Registry {
         Ok(WebhookGeneration { generation, rotated_ms: Some(now_ms) })
     }
 
-    /// The shard on which a tenant lives: `drawn`, unless it has one already.
+    /// The shard of a tenant: `drawn`, unless it already has one.
     pub(crate) async fn home(&self, tenant: &str, drawn: u8) -> Result<u8, Error> {
         let (mut redis, homes, step) = (self.connection.redis(), self.keys.homes(), "find a tenant's shard");
-        // Read first: when Redis is full, those who have a home must still be served.
+        // Read first: even if Redis is full, tenants that have a shard must be served.
         let home: Option<u8> = redis.hget(&homes, tenant).await.map_err(Error::redis(step))?;
         if let Some(home) = home {
             return Ok(home);
@@ -339,7 +341,7 @@ impl Registry {
         self.connection.redis().get(self.keys.restoring()).await.map_err(Error::redis(step))
     }
 
-    /// Notes how many shards there are, and answers how many there have been; that never falls.
+    /// Stores the number of shards, and returns the highest number so far.
     pub(crate) async fn raise_shards(&self, shards: u8) -> Result<u8, Error> {
         let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "store the number of shards");
         let before: Option<u8> = redis.get(&key).await.map_err(Error::redis(step))?;
@@ -376,7 +378,8 @@ pub(crate) fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Err
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: step.to_owned(), why: error.to_string() })
 }
 
-/// One record of a list; `None`, and an error in the log, where this release cannot read it: one bad record must not hide the others.
+/// A record of a list; `None`, and an error in the log, if this release cannot read it. A corrupt record must not hide
+/// the others.
 fn readable<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Option<T> {
     from_json(step, text)
         .inspect_err(|error| {

@@ -1,5 +1,5 @@
-//! The log of changes. A change is written down before it is made, and again when it has ended, with its outcome: what a replica did not live
-//! to end is ended by another, outcome unknown. So nothing is changed that leaves no trace.
+//! The audit log. A change is recorded before it is made, and again with its outcome when it has ended. If the replica
+//! dies in between, another one records the end with an unknown outcome. So every change leaves a trace.
 
 use std::collections::HashMap;
 
@@ -11,70 +11,70 @@ use super::{Registry, readable, to_json};
 use crate::error::Error;
 use crate::scripts;
 
-/// Changes that may be open at the same time.
+/// Maximum number of open changes.
 const OPEN_MAX: usize = 10_000;
 
-/// Changes that a tenant's log keeps, about: Redis drops them by the hundred.
+/// Approximate number of changes that a tenant's log keeps: Redis trims them by the hundred.
 const OF_TENANT_MAX: usize = 10_000;
 
-/// Changes that the log of all tenants keeps, about. One is some 400 bytes: 20 MB.
+/// Approximate number of changes that the log of all tenants keeps. One has about 400 bytes: 20 MB.
 const OF_ALL_MAX: usize = 50_000;
 
-/// A change is kept for as long at most.
+/// Maximum age of a change in the log.
 const MAX_AGE_MS: u64 = 400 * 24 * 3600 * 1000;
 
-/// A change, as it is kept.
+/// A change, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its own, and no other's.
+    /// Unique id of the change.
     pub id: String,
-    /// Whose things are changed.
+    /// The tenant whose resources are changed.
     pub tenant: String,
-    /// When it began, unix milliseconds.
+    /// When the change began, Unix milliseconds.
     pub at_ms: u64,
-    /// Who changes them.
+    /// Who makes the change.
     pub actor: Actor,
-    /// What they ask for: method and route, as `PUT /v1/secrets/{name}`.
+    /// The request's method and route, e.g. `PUT /v1/secrets/{name}`.
     pub action: String,
-    /// What of it is changed, as `HF_TOKEN`; empty where the route has but one thing, or it is not known.
+    /// The object that is changed, e.g. `HF_TOKEN`; empty if the route has only one, or if it is unknown.
     pub object: String,
-    /// Where they ask from; empty when that is not known.
+    /// The client's address; empty if unknown.
     pub address: String,
     /// The response's `x-request-id`; empty for a change without a request.
     pub request_id: String,
-    /// How it ended; `None` while it is open.
+    /// The outcome; `None` while the change is open.
     pub end: Option<ChangeEnd>,
 }
 
-/// Who changes something.
+/// Who makes a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Actor {
-    /// Whose token it was.
+    /// The tenant that owns the token.
     pub tenant: String,
-    /// The token's public part; empty of an operator who reached Redis itself.
+    /// The public part of the token; empty for an operator with direct access to Redis.
     pub token_id: String,
-    /// What the token is called.
+    /// The name of the token.
     pub token_name: String,
-    /// The user that the token names, if any.
+    /// The user of the token, if set.
     pub user: String,
 }
 
-/// How a change ended.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeEnd {
-    /// It was made.
+    /// The change was made.
     Done,
-    /// It was not: who asked may not.
+    /// The change was not made: the caller is not allowed to.
     Refused,
-    /// It may have been made in part, or wholly: something behind the API failed.
+    /// The change may have been made partly or completely: a backend of the API failed.
     Failed,
-    /// It may have been made: the replica died before it could record the outcome.
+    /// The change may have been made: the replica died before it could record the outcome.
     Unknown,
 }
 
 impl ChangeEnd {
-    /// The word for it.
+    /// The name of the outcome.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -89,62 +89,64 @@ impl ChangeEnd {
 /// A change in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptChange {
-    /// Its place in the log that was read.
+    /// Its position in the log that was read.
     pub cursor: String,
     /// The change.
     pub change: Change,
 }
 
-/// Which changes are wanted.
+/// The range of changes to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// The newest first, those before this cursor.
+    /// Newest first, before this cursor.
     Before(Option<&'a str>),
-    /// The oldest first, those after this cursor.
+    /// Oldest first, after this cursor.
     After(&'a str),
 }
 
 /// One page of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPage {
-    /// As many as were asked for, or fewer at the end.
+    /// The changes, as many as requested unless the log ends.
     pub changes: Vec<KeptChange>,
-    /// Where the next page starts, in the same direction; `None` at the end.
+    /// The cursor of the next page in the same direction; `None` at the end.
     pub next: Option<String>,
 }
 
 impl Registry {
-    /// Writes down that a change is about to be made. `false`: too many are open, and this one must not be made.
+    /// Records that a change is about to be made. `false`: too many are open, and the change must not be made.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, and the change must not be made.
+    /// [`Error::Unavailable`]: the outcome is unknown, and the change must not be made.
     pub async fn begin_change(&self, change: &Change) -> Result<bool, Error> {
         let mut call = scripts::CHANGE_BEGIN.call(&[&self.keys.changes()]);
         call.arg(&change.id).arg(to_json("record a change in the audit log", change)?).arg(OPEN_MAX);
         self.connection.eval(&scripts::CHANGE_BEGIN, &call).await
     }
 
-    /// Writes a change that has ended into the logs.
+    /// Writes a change that has ended to the logs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; it is ended by [`Self::abandoned_changes`] where this was not done.
+    /// [`Error::Unavailable`]: the outcome is unknown; [`Self::abandoned_changes`] ends the change if this was not
+    /// done.
     pub async fn end_change(&self, change: &Change) -> Result<(), Error> {
         self.keep(change, "").await.map(|_| ())
     }
 
-    /// Strikes out a change that was not made and is not worth a line: what was asked for was wrong.
+    /// Deletes the record of a change that was not made and is not worth an entry, because the request was invalid.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: as of [`Self::end_change`].
+    /// [`Error::Unavailable`]: like [`Self::end_change`].
     pub async fn drop_change(&self, id: &str) -> Result<(), Error> {
         let mut redis = self.connection.redis();
         redis.hdel(self.keys.changes(), id).await.map_err(Error::redis("remove a change from the audit log"))
     }
 
-    /// Ends what began before `before_ms` and is open still, its outcome unknown. How many that were.
+    /// Ends the changes that began before `before_ms` and are still open, with an unknown outcome. Returns their
+    /// number.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat.
+    /// [`Error::Unavailable`]: retry.
     pub async fn abandoned_changes(&self, before_ms: u64) -> Result<u32, Error> {
         let step = "read the open changes";
         let open: HashMap<String, String> =
@@ -168,13 +170,14 @@ impl Registry {
         self.connection.eval(&scripts::CHANGE_END, &call).await
     }
 
-    /// One page of a tenant's log; without one of that of all tenants, whose cursors are others.
+    /// One page of a tenant's log, or without a tenant of the log of all tenants. Cursors of one log are not valid in
+    /// another.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn audit(&self, tenant: Option<&str>, which: Which<'_>, limit: u32) -> Result<AuditPage, Error> {
         let (key, step, mut redis) = (self.keys.audit(tenant), "read the audit log", self.connection.redis());
-        // One more tells whether there is another page.
+        // One more than requested, to find out whether there is another page.
         let count = limit as usize + 1;
         let read: Result<StreamRangeReply, _> = match which {
             Which::Before(before) => {

@@ -1,4 +1,4 @@
-//! What machines cost, as the autoscaler that leads writes it down.
+//! The bills of instances, written by the leading autoscaler.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,11 +8,11 @@ use super::{Registry, Term, from_json, readable, to_json};
 use crate::costs::MachineBill;
 use crate::error::Error;
 
-/// Bills asked for at a time, so that Redis serves others in between.
+/// Number of bills per read, so that Redis serves other clients in between.
 const PAGE: usize = 1_000;
 
 impl Registry {
-    /// The machines' bills, by machine: those that are open, and those that are not settled yet.
+    /// The bills that are open or not settled yet, by instance.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -40,7 +40,7 @@ impl Registry {
         }
     }
 
-    /// A machine's bill.
+    /// The bill of an instance.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -51,19 +51,19 @@ impl Registry {
         text.map(|text| from_json(step, &text)).transpose()
     }
 
-    /// Writes a machine's bill. `false`: another one leads by now, and nothing was written.
+    /// Stores the bill of an instance. `false`: another autoscaler leads now, and nothing was written.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn put_bill(&self, term: Term, bill: &MachineBill) -> Result<bool, Error> {
         let text = to_json("store an instance's bill", bill)?;
         self.lead_write(term, &self.keys.bills(), &bill.machine, &text).await
     }
 
-    /// Strikes off the bill of a machine that was never made, or whose bill is settled.
+    /// Deletes the bill of an instance that was never created, or whose bill is settled.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn drop_bill(&self, term: Term, machine: &str) -> Result<bool, Error> {
         self.lead_write(term, &self.keys.bills(), machine, "").await
     }

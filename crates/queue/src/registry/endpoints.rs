@@ -1,4 +1,4 @@
-//! Endpoints in the registry: their versions, which of them new jobs run on, and which stay loaded.
+//! Endpoints in the registry: their versions, the versions that new jobs run on, and those that stay loaded.
 
 use std::collections::HashMap;
 
@@ -11,80 +11,82 @@ use crate::error::Error;
 use crate::gateway::ModelRef;
 use crate::scripts;
 
-/// Versions of one endpoint that are not deleted.
+/// Maximum number of versions of one endpoint, without deleted ones.
 pub const VERSIONS_MAX: usize = 200;
 
-/// Names of a tenant's endpoints, those of deleted ones too: a deleted endpoint's version numbers are not given again.
+/// Maximum number of a tenant's endpoint names, including deleted endpoints, because their version numbers are not
+/// reused.
 pub const ENDPOINTS_MAX: usize = LIST_MAX;
 
-/// What a deleted version takes, bytes: its number.
+/// Size of the record of a deleted version, bytes: its number.
 const DELETED_BYTES: u64 = 64;
 
-/// Endpoints whose versions are measured in one round trip.
+/// Number of endpoints whose versions are measured per round trip.
 const MEASURED_AT_ONCE: usize = 500;
 
-/// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
+/// Maximum number of endpoints that stay loaded without jobs: their placement is computed every second.
 const FLOORS_MAX: usize = 1_000;
 
-/// Those of one tenant.
+/// Maximum number for one tenant.
 const FLOORS_OF_TENANT_MAX: usize = 200;
 
-/// A tenant with fewer gets one although there are [`FLOORS_MAX`] already.
+/// Number that a tenant can have although there are [`FLOORS_MAX`] already.
 const FLOORS_RESERVED: usize = 10;
 
-/// Whether a tenant that has `own` of `all` floors may have another.
+/// Whether a tenant that has `own` of `all` such endpoints may have another.
 fn has_room(own: usize, all: usize) -> bool {
     own < FLOORS_RESERVED || own < FLOORS_OF_TENANT_MAX && all < FLOORS_MAX
 }
 
-/// What became of a deploy.
+/// The outcome of a deploy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deployed {
-    /// This is the version, and this the endpoint's traffic; `is_new` unless the version was there.
+    /// The version and the endpoint's traffic.
     Done {
         /// The version.
         version: Box<EndpointVersion>,
-        /// Which versions new jobs run on.
+        /// The versions that new jobs run on.
         traffic: Traffic,
         /// Whether the deploy added it.
         is_new: bool,
     },
-    /// The endpoint has [`VERSIONS_MAX`] versions.
+    /// The endpoint has [`VERSIONS_MAX`] versions already.
     TooManyVersions,
-    /// The tenant has [`ENDPOINTS_MAX`] names of endpoints, and this is another one.
+    /// The tenant has [`ENDPOINTS_MAX`] endpoint names already, and this is a new one.
     TooManyNames,
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undeployed {
     /// Number of versions that were deleted.
     Done(u64),
-    /// There is no such endpoint.
+    /// The endpoint does not exist.
     UnknownEndpoint,
-    /// It has no such version.
+    /// The endpoint has no such version.
     UnknownVersion,
     /// New jobs run on the version.
     HasTraffic,
 }
 
-/// What became of a change of traffic.
+/// The outcome of a change of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficSet {
-    /// It is so now.
+    /// The traffic after the change.
     Done(Traffic),
-    /// There is no such endpoint.
+    /// The endpoint does not exist.
     UnknownEndpoint,
-    /// It has no such version.
+    /// The endpoint has no such version.
     UnknownVersion,
 }
 
 impl Registry {
-    /// Adds a version, and gives it this part of new jobs; all of them where it is the first. The same spec as a version that new jobs run on
-    /// gives that one, not new: repeating a deploy whose outcome is unknown is safe.
+    /// Adds a version and gives it this percentage of new jobs; the first version gets all. If a version with traffic
+    /// has the same spec, that version is returned and none is added, so it is safe to retry a deploy whose outcome is
+    /// unknown.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn deploy(&self, tenant: &str, name: &str, spec: EndpointSpec, percent: u32) -> Result<Deployed, Error> {
         let spec = to_json("deploy", &spec)?;
         let keys = [&self.keys.versions(tenant, name), &self.keys.endpoints(tenant), &self.keys.deleted(tenant)];
@@ -103,11 +105,12 @@ impl Registry {
         }
     }
 
-    /// Deletes a version that no new jobs run on; without `version` the endpoint, with all its versions and what keeps it loaded. Numbers of
-    /// deleted versions are not given again. Jobs that were submitted to a deleted version cannot run any more.
+    /// Deletes a version without traffic; without `version`, the endpoint with all its versions and its setting to stay
+    /// loaded. The numbers of deleted versions are not reused. Jobs that were submitted to a deleted version cannot run
+    /// any more.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; a repeat may find that it is gone.
+    /// [`Error::Unavailable`]: the outcome is unknown; a retry may report that it no longer exists.
     pub async fn undeploy(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Undeployed, Error> {
         let keys = [
             &self.keys.versions(tenant, name),
@@ -127,7 +130,7 @@ impl Registry {
         })
     }
 
-    /// Which versions new jobs run on; `None` for an endpoint that does not exist.
+    /// The versions that new jobs run on; `None` for an endpoint that does not exist.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -138,11 +141,11 @@ impl Registry {
         pointer.map(|pointer| parsed(&pointer)).transpose()
     }
 
-    /// From now on this part of new jobs runs on this version, and the rest on the one that was current; with 100 it is the current one. Those
-    /// that were submitted before stay with theirs.
+    /// Routes this percentage of new jobs to this version, and the rest to the current one; with 100 it becomes the
+    /// current version. Jobs that were submitted before keep their version.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn set_traffic(&self, tenant: &str, name: &str, version: u32, percent: u32) -> Result<TrafficSet, Error> {
         let mut call = scripts::TRAFFIC.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
         call.arg(name).arg(version).arg(percent);
@@ -154,7 +157,7 @@ impl Registry {
         })
     }
 
-    /// A version, the current one when `version` is `None`.
+    /// A version; the current one if `version` is `None`.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -181,7 +184,7 @@ impl Registry {
     /// if there are already too many such endpoints, of the tenant or in total; then nothing changed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn set_floor(&self, tenant: &str, name: &str, version: u32, workers: u32) -> Result<bool, Error> {
         let (key, field) = (self.keys.floors(), format!("{tenant}:{name}"));
         let mut redis = self.connection.redis();
@@ -190,7 +193,7 @@ impl Registry {
             let _: u32 = redis.hdel(key, field).await.map_err(step)?;
             return Ok(true);
         }
-        // Two at once may pass the bound by one, which harms nobody.
+        // Two concurrent calls can exceed the limit by one, which is harmless.
         let known: Vec<String> = redis.hkeys(&key).await.map_err(&step)?;
         let of_tenant = |other: &&String| other.split_once(':').is_some_and(|(owner, _)| owner == tenant);
         if !known.contains(&field) && !has_room(known.iter().filter(of_tenant).count(), known.len()) {
@@ -200,7 +203,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// The models to keep loaded without jobs, and by how many workers.
+    /// The models to keep loaded without jobs, and on how many workers.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -232,7 +235,7 @@ impl Registry {
         Ok(versions)
     }
 
-    /// Bytes that the versions of all of a tenant's endpoints take, those of deleted ones too.
+    /// Size of the versions of all of a tenant's endpoints, including deleted ones, bytes.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -22,12 +22,12 @@ pub struct Eviction {
     /// Id of its join token, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined_with: Option<String>,
-    /// Time of the eviction, unix milliseconds.
+    /// Time of the eviction, Unix milliseconds.
     pub at_ms: u64,
 }
 
 impl Eviction {
-    /// An eviction of this worker, now.
+    /// The eviction of this worker at the current time.
     #[must_use]
     pub fn of(worker: &WorkerRecord) -> Self {
         Self {
@@ -40,11 +40,11 @@ impl Eviction {
 }
 
 impl Registry {
-    /// Puts a worker out: its tokens are refused from now on, and it is listed no more. Its leases are another matter
-    /// (`Shards::evict`).
+    /// Evicts a worker: its tokens are refused from now on, and it is no longer listed. `Shards::evict` releases its
+    /// leases.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn evict(&self, eviction: &Eviction) -> Result<(), Error> {
         let step = "evict a worker";
         let mut redis = self.connection.redis();
@@ -63,7 +63,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Leaves out who was put out.
+    /// Removes evicted workers from the list.
     pub(super) async fn without_evicted(&self, workers: &mut Vec<WorkerRecord>) -> Result<(), Error> {
         if workers.is_empty() {
             return Ok(());
@@ -81,7 +81,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The workers that were put out.
+    /// The evicted workers.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -1,5 +1,6 @@
-//! The instances that the autoscaler has, or is about to have: recorded before any provider is asked for them, so that
-//! a successor finds each after a crash and ends it. One autoscaler leads; writes of an older term are refused.
+//! Records of the instances that the autoscaler runs or is about to rent. A record is written before the provider is
+//! asked for the instance, so that the next leader finds it after a crash and releases it. One autoscaler leads; writes
+//! with an older term are refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,113 +11,116 @@ use super::{Registry, TokenRecord, WorkerRecord, from_json, to_json};
 use crate::error::Error;
 use crate::scripts;
 
-/// What is wanted of a machine.
+/// The target state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
-    /// It is to run.
+    /// The instance runs.
     Running,
-    /// Its GPUs should be released, its disk kept.
+    /// The instance is stopped: its GPUs are released and its disk is kept.
     Stopped,
-    /// It should be released for good. Its record stays until its provider has nothing of it.
+    /// The instance is released for good. Its record stays until its provider no longer has it.
     Gone,
 }
 
-/// A machine that the autoscaler has, or is about to have.
+/// An instance that the autoscaler runs, or is about to rent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineRecord {
-    /// Our id: its worker's name, and its name at the provider.
+    /// Stokehold's id of the instance: the name of its worker, and its name at the provider.
     pub id: String,
-    /// Whose it is.
+    /// Name of the provider.
     pub provider: String,
-    /// Its provider's id of it, once that is known.
+    /// The provider's id of the instance, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rental: Option<String>,
-    /// The offer at the time of renting, in the autoscaler's own format.
+    /// The offer at the time of the rental, in the autoscaler's own format.
     pub offer: serde_json::Value,
-    /// What is wanted of it.
+    /// The target state.
     pub wanted: Wanted,
-    /// Since when, unix milliseconds. It boots, or resumes, since then.
+    /// When the target state was set, Unix milliseconds. The instance has been booting or resuming since then.
     pub wanted_ms: u64,
-    /// Whether its provider has confirmed the request; it is repeated until then.
+    /// Whether the provider has confirmed the request. The request is repeated until then.
     pub is_done: bool,
-    /// When it was rented, unix milliseconds.
+    /// When the instance was rented, Unix milliseconds.
     pub rented_ms: u64,
-    /// Since when it takes no more jobs, unix milliseconds.
+    /// When the instance was drained, Unix milliseconds. It takes no more jobs since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained_ms: Option<u64>,
-    /// What becomes of it when the jobs that it has are done.
+    /// The target state once the instance has finished its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Wanted>,
-    /// What an hour of it costs while it runs, all in all: what its provider charges, once that is known.
+    /// Total price of an hour while the instance runs: what the provider charges, once known.
     pub usd_micros_per_hour: u64,
-    /// The price in its offer, or the bid, when it was rented.
+    /// The price in the offer, or the bid, at the time of the rental.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed_usd_micros_per_hour: Option<u64>,
-    /// What it costs until it runs, where that is less.
+    /// Price of an hour until the instance runs, if that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub booting_usd_micros_per_hour: Option<u64>,
-    /// When its provider confirmed that it is made, unix milliseconds: it is paid for since then.
+    /// When the provider confirmed the creation, Unix milliseconds. The instance is billed from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_ms: Option<u64>,
-    /// When its provider first confirmed that it is given back, unix milliseconds: it is paid for until then, however long it is listed.
+    /// When the provider first confirmed the release, Unix milliseconds. The instance is billed until then, even if the
+    /// provider lists it for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_ms: Option<u64>,
-    /// While it is stopped.
+    /// Price of an hour while the instance is stopped.
     #[serde(default)]
     pub stopped_usd_micros_per_hour: u64,
-    /// Whether who pays more may take it away.
+    /// Whether the provider may interrupt the instance for a higher bidder.
     #[serde(default)]
     pub is_interruptible: bool,
-    /// Since when it is in none of its provider's lists, unix milliseconds.
+    /// Since when none of the provider's lists has the instance, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed_ms: Option<u64>,
-    /// Endpoints, `<tenant>/<name>`, that it had loaded: they are on its disk.
+    /// Endpoints, `<tenant>/<name>`, that the instance had loaded: their files are on its disk.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_disk: Vec<String>,
 }
 
-/// Where a machine is in its life.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineState {
-    /// Rented; its worker has not joined yet.
+    /// The instance is rented; its worker has not joined yet.
     Booting,
-    /// Its worker takes jobs.
+    /// The worker of the instance takes jobs.
     Ready,
-    /// It takes no more jobs, and ends those it has.
+    /// The worker takes no more jobs and finishes those it has.
     Draining,
-    /// Its cards are given back; its disk is kept.
+    /// The GPUs are released; the disk is kept.
     Stopped,
-    /// Was stopped, and is asked to start again.
+    /// The instance was stopped and is starting again.
     Resuming,
-    /// It has fallen silent.
+    /// The worker sends no heartbeats any more.
     Lost,
-    /// It is given back.
+    /// The instance is being released.
     Ending,
 }
 
 impl MachineRecord {
-    /// What an hour of it counts for in limits while it runs: what is charged or what was agreed, whichever is more.
+    /// Price of an hour that counts towards limits while the instance runs: the charged or the agreed price, whichever
+    /// is higher.
     #[must_use]
     pub fn counted_usd_micros_per_hour(&self) -> u64 {
         self.usd_micros_per_hour.max(self.agreed_usd_micros_per_hour.unwrap_or(0))
     }
 
-    /// Whether more is charged for it than was agreed, by more than rounding.
+    /// Whether the provider charges more than was agreed, by more than a rounding error.
     #[must_use]
     pub fn is_overcharged(&self) -> bool {
         self.agreed_usd_micros_per_hour.is_some_and(|agreed| self.usd_micros_per_hour > agreed + agreed / 100)
     }
 
-    /// The worker of this machine among all of them, as it last was, if it has been heard of since the machine was last asked for.
+    /// The last record of this instance's worker, if the worker has reported since the instance was last requested.
     #[must_use]
     pub fn worker<'a>(&self, workers: &'a [WorkerRecord]) -> Option<&'a WorkerRecord> {
         let named = workers.iter().filter(|worker| worker.name == self.id && worker.seen_ms >= self.wanted_ms);
         named.max_by_key(|worker| worker.seen_ms)
     }
 
-    /// Where it is, and since when, unix milliseconds. A worker that was not heard of for `silent_ms` is lost.
+    /// The state of the instance and since when, Unix milliseconds. A worker that has not reported for `silent_ms` is
+    /// lost.
     #[must_use]
     pub fn state(&self, worker: Option<&WorkerRecord>, now_ms: u64, silent_ms: u64) -> (MachineState, u64) {
         let is_silent = |worker: &WorkerRecord| now_ms.saturating_sub(worker.seen_ms) > silent_ms;
@@ -134,7 +138,8 @@ impl MachineRecord {
     }
 }
 
-/// The right to write down what is done with machines: of two that believe to lead, the later one has it.
+/// The right of a leader to write instance records. If two autoscalers both act as leader, the one with the later term
+/// has the right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term(u64);
 
@@ -144,19 +149,19 @@ impl From<u64> for Term {
     }
 }
 
-/// Condition that an operator should know of.
+/// A condition that an operator should act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Kind of the condition, and its subject if there are several, e.g. `provider_unreachable vast`.
+    /// Kind of the condition, followed by its subject if there can be several, e.g. `provider_unreachable vast`.
     #[serde(deserialize_with = "notice_kind")]
     pub kind: String,
-    /// In words, with what to do.
+    /// Description of the condition and what to do about it.
     pub text: String,
-    /// Since when it is so, unix milliseconds.
+    /// Since when the condition holds, Unix milliseconds.
     pub since_ms: u64,
 }
 
-/// Reads the kind of a notice. Autoscalers of the release before wrote `blind`, `offers` and `deaf`.
+/// Reads the kind of a notice. Autoscalers of the previous release wrote `blind`, `offers` and `deaf`.
 fn notice_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let kind = String::deserialize(deserializer)?;
     Ok(match kind.split_once(' ') {
@@ -167,83 +172,84 @@ fn notice_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     })
 }
 
-/// When the work that waits now will have been done, as things are.
+/// Estimated time until the jobs that wait now have finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eta {
-    /// `<tenant>/<name>`.
+    /// The endpoint, `<tenant>/<name>`.
     pub endpoint: String,
-    /// Of which priority: 0 is interactive, 2 batch.
+    /// The priority: 0 is interactive, 2 is batch.
     pub priority: u8,
-    /// In this many seconds; `None`: no instance that could run it exists or is coming.
+    /// Seconds until the jobs have finished; `None` if no instance that could run them exists or is coming.
     pub seconds: Option<u64>,
 }
 
 /// The status of the leading autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoscalerStatus {
-    /// When, unix milliseconds.
+    /// When the status was written, Unix milliseconds.
     pub at_ms: u64,
-    /// What the operator is to know.
+    /// Conditions that an operator should act on.
     pub notices: Vec<Notice>,
-    /// Of endpoints whose jobs wait.
+    /// Estimates for endpoints whose jobs wait.
     pub etas: Vec<Eta>,
-    /// What it did last and why, the newest first; at most [`DECISIONS_MAX`].
+    /// The latest decisions, newest first; at most [`DECISIONS_MAX`].
     #[serde(default)]
     pub decisions: Vec<Decision>,
 }
 
-/// Decisions that are kept to be looked at.
+/// Number of decisions that are kept in the status.
 pub const DECISIONS_MAX: usize = 20;
 
-/// What was decided about a machine, and what became of it.
+/// A decision about an instance, and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, unix milliseconds.
+    /// When the decision was made, Unix milliseconds.
     pub at_ms: u64,
-    /// `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
+    /// The action: `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
     pub action: String,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// The machine, once there is one.
+    /// The instance, once it exists.
     pub machine: Option<String>,
-    /// Why it failed; `None` where it did not.
+    /// Why the action failed; `None` if it did not.
     pub failure: Option<String>,
 }
 
-/// What rented machines may come to, all together.
+/// Limits on all rented instances together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Machines that run or may run, those that are being given back among them.
+    /// Instances that run or may run, including those that are being released.
     pub machines: u32,
-    /// What they cost, stopped ones among them.
+    /// Cost per hour, including stopped instances.
     pub usd_micros_per_hour: u64,
-    /// Machines that are rented within `window_ms`: whatever goes wrong, no more are bought.
+    /// Instances rented within `window_ms`. This bounds the cost of any bug that rents in a loop.
     pub rents: u32,
-    /// See `rents`.
+    /// Length of the window of `rents`.
     pub window_ms: u64,
 }
 
-/// What became of a machine that was to be written down.
+/// Outcome of a request to record an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granted {
-    /// It is written down, and may be asked for.
+    /// The instance is recorded and may be requested from the provider.
     Yes,
-    /// Another autoscaler leads by now.
+    /// Another autoscaler leads now.
     Stale,
     /// This many instances exist already.
     Machines(u64),
-    /// They cost so much already, millionths of a dollar per hour.
+    /// The existing instances already cost this much, micro-dollars per hour.
     Spend(u64),
-    /// This many were rented recently.
+    /// This many instances were rented recently.
     Rents(u64),
 }
 
 impl Registry {
-    /// Writes a machine down that is about to be asked for, or to be resumed, unless the machines that there are would come to more than they
-    /// may: of two autoscalers that rent at once, both are within the limits. `now_ms`: Redis's time without.
+    /// Records an instance that is about to be rented or resumed, unless the total would exceed the limits. The check
+    /// and the write are one step: if two autoscalers rent at once, the total stays within the limits. `now_ms` is the
+    /// time of Redis if absent.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn rent(
         &self,
         term: Term,
@@ -271,10 +277,11 @@ impl Registry {
         }
     }
 
-    /// Makes `holder` the autoscaler that leads for the next `ttl_ms`, or keeps it so. `None` while another one does.
+    /// Makes `holder` the leading autoscaler for the next `ttl_ms`, or extends its leadership. `None` while another one
+    /// leads.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, ask again.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn lead(&self, holder: &str, ttl_ms: u64) -> Result<Option<Term>, Error> {
         let mut call = scripts::LEAD.call(&[&self.keys.lead()]);
         call.arg(holder).arg(ttl_ms);
@@ -286,7 +293,7 @@ impl Registry {
         Ok(Some(Term(term)))
     }
 
-    /// The machines, by id.
+    /// All instances by id.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -297,7 +304,7 @@ impl Registry {
         texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
     }
 
-    /// One machine, by its id.
+    /// The instance with this id.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -308,24 +315,24 @@ impl Registry {
         text.map(|text| from_json(step, &text)).transpose()
     }
 
-    /// Writes a machine down. `false`: another one leads by now, and nothing was written.
+    /// Stores the record of an instance. `false`: another autoscaler leads now, and nothing was written.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn put_machine(&self, term: Term, machine: &MachineRecord) -> Result<bool, Error> {
         let text = to_json("store an instance", machine)?;
         self.lead_write(term, &self.keys.machines(), &machine.id, &text).await
     }
 
-    /// Forgets a machine that is gone, that it was drained, and what it would join with.
+    /// Deletes the record of an instance that is gone, together with its drain mark and its join token.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn drop_machine(&self, term: Term, id: &str) -> Result<bool, Error> {
         if !self.drain(term, id, None).await? || !self.lead_write(term, &self.keys.machines(), id, "").await? {
             return Ok(false);
         }
-        // It opens nothing without the machine; here it is cleared away.
+        // The token is useless without the instance; deleting it only frees its memory.
         self.delete_token(&TokenRecord::id_of_machine(id)).await?;
         Ok(true)
     }
@@ -333,7 +340,7 @@ impl Registry {
     /// Stores the autoscaler's status.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn put_autoscaler(&self, term: Term, status: &AutoscalerStatus) -> Result<bool, Error> {
         let text = to_json("store the autoscaler's status", status)?;
         self.lead_write(term, &self.keys.autoscaler(), "status", &text).await
@@ -350,16 +357,16 @@ impl Registry {
         text.map(|text| from_json(step, &text)).transpose()
     }
 
-    /// From now on the worker of this name is given no more jobs; with `None` it is again.
+    /// Drains the worker of this name: the queue gives it no more jobs. `None` ends the drain.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn drain(&self, term: Term, worker: &str, since_ms: Option<u64>) -> Result<bool, Error> {
         let since = since_ms.map_or(String::new(), |since_ms| since_ms.to_string());
         self.lead_write(term, &self.keys.drains(), worker, &since).await
     }
 
-    /// Since when workers are drained, unix milliseconds by name.
+    /// When each drained worker was drained, Unix milliseconds by name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -371,16 +378,17 @@ impl Registry {
             .map_err(Error::redis("read which workers are draining"))
     }
 
-    /// Nothing is rented of this host, or this offer, until then; with 0 it may be again.
+    /// Starts the cooldown of a host or an offer: the autoscaler rents nothing from it until `until_ms`. 0 ends the
+    /// cooldown.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn shun(&self, term: Term, host: &str, until_ms: u64) -> Result<bool, Error> {
         let until = if until_ms == 0 { String::new() } else { until_ms.to_string() };
         self.lead_write(term, &self.keys.shunned(), host, &until).await
     }
 
-    /// Until when hosts and offers are left alone, unix milliseconds.
+    /// When the cooldowns of hosts and offers end, Unix milliseconds.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

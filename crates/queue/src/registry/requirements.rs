@@ -1,8 +1,9 @@
-//! The numbers of requirement sets. A set is what an endpoint asks of its worker beside memory ([`Demands`]); its number is part of the class
-//! of every job of that endpoint (`reach.rs`).
+//! Numbers of requirement sets. A set contains all requirements of an endpoint on its workers except memory
+//! ([`Demands`]); its number is part of the class of every job of that endpoint (`reach.rs`).
 //!
-//! Each tenant has a bounded number of sets, and tenants with equal sets share a number. A number is given back when no tenant has used
-//! it for a while: no submit or deploy has asked for it, no job that has not ended is of its class, and no version with traffic has the set.
+//! Each tenant has a bounded number of sets, and tenants with equal sets share a number. A number becomes free again
+//! when no tenant has used it for a while: no submit or deploy has requested it, no job that has not ended is of its
+//! class, and no version with traffic has the set.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,29 +15,29 @@ use crate::endpoint::EndpointVersion;
 use crate::error::Error;
 use crate::scripts;
 
-/// Requirement sets with a number, at most: the reach of every worker is computed for each of them.
+/// Maximum number of requirement sets: the capability of every worker is computed for each of them.
 pub const REQUIREMENT_SETS_MAX: u32 = 1_000;
 
-/// Requirement sets that one tenant may have, at most.
+/// Maximum number of requirement sets of one tenant.
 pub const REQUIREMENT_SETS_OF_TENANT_MAX: u32 = 50;
 
-/// A tenant with fewer sets gets a number although there are [`REQUIREMENT_SETS_MAX`] already.
+/// Number of sets that a tenant can have although there are [`REQUIREMENT_SETS_MAX`] already.
 const SETS_RESERVED: u32 = 5;
 
-/// How stale the note of a tenant's last use of a set may get, milliseconds.
+/// Maximum age of the recorded time of a tenant's last use of a set, milliseconds.
 const NOTE_EVERY_MS: u64 = 60_000;
 
-/// Uses that one sweep looks at, at most.
+/// Maximum number of uses that one sweep checks.
 const IDLE_MAX: usize = 1_000;
 
 /// The number of a requirement set, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequirementNumber {
-    /// This one; 0 for the empty set.
+    /// The number; 0 for the empty set.
     Number(u32),
-    /// The tenant has this many sets, and may have no more.
+    /// The tenant has this many sets, which is the limit.
     TenantFull(u32),
-    /// The installation has this many sets, and may have no more.
+    /// The installation has this many sets, which is the limit.
     Full(u32),
 }
 
@@ -50,11 +51,11 @@ pub struct RequirementUse {
 }
 
 impl Registry {
-    /// The number of a requirement set of a tenant. Equal sets have the same number. Notes that the tenant uses the set. `deploys`: a
-    /// version with this set is about to be added, which counts against the tenant's bound.
+    /// The number of a requirement set of a tenant. Equal sets have the same number. Records that the tenant uses the
+    /// set. `deploys`: a version with this set is about to be added, which counts towards the tenant's limit.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn number_demands(
         &self,
         tenant: &str,
@@ -78,8 +79,8 @@ impl Registry {
         })
     }
 
-    /// Every requirement set that has a number, by number; the first is the empty set. A set that this release cannot read is left out:
-    /// no worker is offered its jobs by this replica.
+    /// Every requirement set that has a number, by number; the first is the empty set. A set that this release cannot
+    /// read is left out, so this replica offers its jobs to no worker.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -101,7 +102,8 @@ impl Registry {
         Ok(all)
     }
 
-    /// The uses that nothing has noted for `idle_ms`, at most 1,000, and the time before which that was, unix milliseconds.
+    /// The uses that have not been recorded again for `idle_ms`, at most 1,000, and the corresponding time, Unix
+    /// milliseconds.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -118,10 +120,10 @@ impl Registry {
         Ok((uses.chunks(2).filter_map(read).collect(), cutoff.parse().map_err(|_| unexpected())?))
     }
 
-    /// Notes that these uses go on.
+    /// Records that these uses continue.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: safe to repeat.
+    /// [`Error::Unavailable`]: safe to retry.
     pub async fn keep_requirements(&self, uses: &[RequirementUse]) -> Result<(), Error> {
         for uses in uses.chunks(IDLE_MAX) {
             let mut call = scripts::DEMAND_KEEP.call(&[&self.keys.demand_users(), &self.keys.demands_of()]);
@@ -133,10 +135,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the uses that nothing has noted since `cutoff_ms`. Answers how many sets, then without any use, gave their number back.
+    /// Ends the uses that have not been recorded since `cutoff_ms`. Returns how many sets lost their last use, so that
+    /// their number is free again.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: safe to repeat.
+    /// [`Error::Unavailable`]: safe to retry.
     pub async fn free_requirements(&self, uses: &[RequirementUse], cutoff_ms: u64) -> Result<u32, Error> {
         let mut freed = 0;
         for uses in uses.chunks(IDLE_MAX) {
@@ -152,7 +155,7 @@ impl Registry {
         Ok(freed)
     }
 
-    /// The requirement sets of the versions of a tenant that new jobs run on.
+    /// The requirement sets of a tenant's versions with traffic.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -1,4 +1,4 @@
-//! Tenants' secrets in the registry: sealed by the API, which has the keys. Nothing here can read one.
+//! Tenants' secrets in the registry. The API seals them and has the keys; this module cannot read them.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use super::{LIST_MAX, Registry, readable, to_json};
 use crate::error::Error;
 use crate::scripts;
 
-/// Secrets of one tenant.
+/// Maximum number of secrets of one tenant.
 pub const SECRETS_MAX: usize = 200;
 
-/// A secret as it is stored.
+/// A secret, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
-    /// Which key its own key is sealed with.
+    /// Id of the key that seals the secret's own key.
     pub key_id: String,
-    /// Its own key, sealed with that one, base64.
+    /// The secret's own key, sealed, base64.
     pub sealed_key: String,
-    /// The value, sealed with its own key, base64.
+    /// The value, sealed with the secret's own key, base64.
     pub sealed_value: String,
-    /// When it was set, unix milliseconds.
+    /// When it was set, Unix milliseconds.
     pub updated_ms: u64,
 }
 
-/// What became of a secret that was to be stored.
+/// The outcome of storing a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretPut {
-    /// There was none of this name.
+    /// A secret with this name did not exist.
     Created,
-    /// There was one.
+    /// An existing secret was replaced.
     Replaced,
-    /// The tenant has [`SECRETS_MAX`] others; nothing has changed.
+    /// The tenant has [`SECRETS_MAX`] other secrets; nothing was changed.
     TooMany,
 }
 
@@ -40,13 +40,13 @@ impl Registry {
     /// Stores a tenant's secret under a name.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn put_secret(&self, tenant: &str, name: &str, secret: &SealedSecret) -> Result<SecretPut, Error> {
         let (key, step) = (self.keys.secrets(tenant), "store a secret");
         let mut redis = self.connection.redis();
         let counted = redis::pipe().hlen(&key).hexists(&key, name).query_async(&mut redis).await;
         let (known, is_there): (usize, bool) = counted.map_err(Error::redis(step))?;
-        // Two at once may pass the bound by one, which harms nobody.
+        // Two concurrent calls can exceed the limit by one, which is harmless.
         if known >= SECRETS_MAX && !is_there {
             return Ok(SecretPut::TooMany);
         }
@@ -71,16 +71,16 @@ impl Registry {
         Ok(all.into_iter().filter_map(|(name, text)| Some((name, readable(step, &text)?))).collect())
     }
 
-    /// Forgets a secret. `false` when there was none.
+    /// Deletes a secret. `false` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn delete_secret(&self, tenant: &str, name: &str) -> Result<bool, Error> {
         let mut redis = self.connection.redis();
         redis.hdel(self.keys.secrets(tenant), name).await.map_err(Error::redis("delete a secret"))
     }
 
-    /// Who has secrets, or had some.
+    /// The tenants that have or had secrets.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -91,10 +91,11 @@ impl Registry {
         Ok(tenants.into_iter().take(LIST_MAX).collect())
     }
 
-    /// Puts `new` where `old` is still what is stored. `false` where it was set or deleted meanwhile; nothing has changed then.
+    /// Replaces the stored secret by `new` if it equals `old`. `false` if it was changed or deleted in the meantime;
+    /// then nothing is changed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn swap_secret(
         &self,
         tenant: &str,

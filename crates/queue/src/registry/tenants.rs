@@ -9,15 +9,15 @@ use super::{LIST_MAX, Registry};
 use crate::clock::now_ms;
 use crate::error::Error;
 
-/// What is announced in a minute is remembered for as long.
+/// How long announced uploads are stored, seconds.
 const ANNOUNCED_FOR_S: i64 = 3600;
 
-/// What the API holds a tenant to. `None` is no limit.
+/// The limits of a tenant that the API enforces. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quotas {
-    /// Requests a minute.
+    /// Maximum number of requests per minute.
     pub requests_per_minute: Option<u32>,
-    /// Bytes of uploaded files, packages and weights.
+    /// Maximum size of uploaded files, packages and weights, bytes.
     pub max_storage_bytes: Option<u64>,
 }
 
@@ -26,11 +26,11 @@ pub struct Quotas {
 pub struct TenantRecord {
     /// Its name.
     pub name: String,
-    /// When an operator made it, unix milliseconds; `None` of one that came with its first token.
+    /// When an operator created it, Unix milliseconds; `None` if it came into being with its first token.
     pub created_ms: Option<u64>,
-    /// Since when it is disabled, unix milliseconds; `None`: it is not.
+    /// Since when it is disabled, Unix milliseconds; `None` if it is enabled.
     pub disabled_ms: Option<u64>,
-    /// What the API holds it to.
+    /// Its limits that the API enforces.
     pub quotas: Quotas,
 }
 
@@ -50,10 +50,10 @@ impl TenantRecord {
 }
 
 impl Registry {
-    /// Makes a tenant. `false` when it was there.
+    /// Creates a tenant. `false` if it exists.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
+    /// [`Error::Unavailable`]: the outcome is unknown; if a retry returns `false`, the first call may have succeeded.
     pub async fn create_tenant(&self, name: &str) -> Result<bool, Error> {
         let (created, _): (bool, u32) = redis::pipe()
             .atomic()
@@ -75,7 +75,7 @@ impl Registry {
         Ok(TenantRecord::new(name, &fields))
     }
 
-    /// The tenants by name, at most [`LIST_MAX`]: those that were made, and those that have ever had a job.
+    /// The tenants by name, at most [`LIST_MAX`]: those that an operator created, and those that have ever had a job.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -93,7 +93,7 @@ impl Registry {
         Ok(names.iter().zip(&all).map(|(name, fields)| TenantRecord::new(name, fields)).collect())
     }
 
-    /// The names of all tenants that were made by an operator or have ever had a job.
+    /// The names of all tenants that an operator created or that have ever had a job.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -108,10 +108,11 @@ impl Registry {
         Ok(names)
     }
 
-    /// Disables a tenant, or enables it again. Its tokens are refused as soon as every replica knows; its jobs are the queue's matter.
+    /// Disables a tenant, or enables it again. Replicas refuse its tokens once they have read the change.
+    /// [`crate::Queue::disable`] stops its jobs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn disable_tenant(&self, name: &str, disabled: bool) -> Result<(), Error> {
         let key = self.keys.tenant(name);
         let mut pipe = redis::pipe();
@@ -123,10 +124,10 @@ impl Registry {
         pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("disable or enable a tenant"))
     }
 
-    /// Sets what the API holds a tenant to: all of it at once.
+    /// Sets all limits of a tenant that the API enforces at once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn set_quotas(&self, tenant: &str, quotas: Quotas) -> Result<(), Error> {
         let key = self.keys.tenant(tenant);
         let mut pipe = redis::pipe();
@@ -144,11 +145,11 @@ impl Registry {
         pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("set a tenant's quotas"))
     }
 
-    /// Adds to what a tenant was given upload URLs for in a minute since 1970; negative takes back. Answers what was announced from minute
-    /// `since` on. Minutes before that are forgotten.
+    /// Adds to the bytes for which a tenant received upload URLs in a minute (since 1970); a negative value subtracts.
+    /// Returns the sum from minute `since` on. Earlier minutes are deleted.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; what was added goes with its hour.
+    /// [`Error::Unavailable`]: the outcome is unknown; the amount expires with its hour.
     pub async fn announce(&self, tenant: &str, (minute, bytes): (u64, i64), since: u64) -> Result<u64, Error> {
         let (key, step, mut redis) =
             (self.keys.announced(tenant), "reserve storage for an upload", self.connection.redis());

@@ -1,4 +1,4 @@
-//! Tokens in the registry: never their secrets. Nothing here can make one.
+//! Tokens in the registry: hashes, never secrets. This module cannot create a valid token.
 
 use std::collections::HashMap;
 
@@ -11,48 +11,49 @@ use crate::demands::Trust;
 use crate::error::Error;
 use crate::scripts;
 
-/// Records read in one round trip.
+/// Number of records per round trip.
 const RECORDS_AT_ONCE: usize = 1_000;
 
-/// How long it is remembered when a token was last used.
+/// How long the last use of a token is stored, seconds.
 const USED_FOR_S: u64 = 400 * 24 * 3600;
 
-/// A token as it is stored: never its secret, only a keyed hash of it.
+/// A token, as it is stored: with a keyed hash of its secret instead of the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
     /// The public part.
     pub id: String,
     /// Keyed hash of the secret part, hex.
     pub hash: String,
-    /// What it is good for.
+    /// The kind of token.
     pub kind: TokenKind,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
-    /// What its bearer may do.
+    /// The scopes of its bearer.
     pub scopes: Vec<String>,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
     pub name: String,
     /// The user of the token; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// When it was made, unix milliseconds.
+    /// When it was created, Unix milliseconds.
     pub created_ms: u64,
-    /// When it ends, unix milliseconds.
+    /// When it expires, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
-    /// Good for one use.
+    /// Whether it is valid for one use only.
     #[serde(default)]
     pub single_use: bool,
-    /// For a join token: the owner and the region of the machines that join with it.
+    /// For a join token: the owner and the region of the hosts that join with it.
     #[serde(default = "owned")]
     pub trust: Trust,
     /// See `trust`; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
-    /// Of the tokens of a rented machine: which one, by its id in the ledger of machines. Good for as long as that wants it.
+    /// For the tokens of a rented instance: the id of the instance. The token is valid while the target state of the
+    /// instance is `running`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// The one before it, for as long as both are good.
+    /// The previous token, while both are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<SpentToken>,
 }
@@ -61,14 +62,14 @@ pub struct TokenRecord {
 /// clients that still use the one before a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentToken {
-    /// As [`TokenRecord::hash`].
+    /// Keyed hash of its secret, like [`TokenRecord::hash`].
     pub hash: String,
-    /// Until when, unix milliseconds.
+    /// Until when it is valid, Unix milliseconds.
     pub until_ms: u64,
 }
 
 impl TokenRecord {
-    /// The public part of the one join token that a rented machine has at a time.
+    /// The public part of a rented instance's join token, of which there is one at a time.
     #[must_use]
     pub fn id_of_machine(machine: &str) -> String {
         let digest = Sha256::digest(format!("join token of instance {machine}"));
@@ -80,19 +81,19 @@ impl TokenRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenKind {
-    /// For the public API.
+    /// A token for the public API.
     Api,
-    /// For a worker to join with.
+    /// A token with which a worker joins.
     Join,
-    /// A joined worker's own.
+    /// The token of a worker that has joined.
     Worker,
 }
 
 impl Registry {
-    /// Stores a token; it goes by itself at `expires_ms`.
+    /// Stores a token, which expires at `expires_ms`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn put_token(&self, token: &TokenRecord) -> Result<(), Error> {
         let mut pipe = redis::pipe();
         pipe.atomic().set(self.keys.token(&token.id), to_json("store a token", token)?).ignore();
@@ -115,21 +116,21 @@ impl Registry {
         text.map(|text| from_json("read a token", &text)).transpose()
     }
 
-    /// Reads a token and deletes it in one step: of many callers one gets it.
+    /// Reads a token and deletes it in one step, so only one of several callers gets it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, and then the token may be spent.
+    /// [`Error::Unavailable`]: the outcome is unknown, and the token may be used up.
     pub async fn claim_token(&self, id: &str) -> Result<Option<TokenRecord>, Error> {
         let mut redis = self.connection.redis();
         let text: Option<String> = redis.get_del(self.keys.token(id)).await.map_err(Error::redis("claim a token"))?;
         text.map(|text| from_json("claim a token", &text)).transpose()
     }
 
-    /// Puts what comes after a token in its place if it still is the one with this hash: of two at once one does. `false`: it is another one
-    /// by now, or gone.
+    /// Replaces a token by `next` if it still has this hash; of two concurrent calls one succeeds. `false` if it has
+    /// another hash, or no longer exists.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
+    /// [`Error::Unavailable`]: the outcome is unknown; if a retry returns `false`, the first call may have succeeded.
     pub async fn swap_token(&self, hash: &str, next: &TokenRecord) -> Result<bool, Error> {
         let mut call = scripts::TOKEN_SWAP.call(&[&self.keys.token(&next.id)]);
         call.arg(hash).arg(to_json("replace a token", next)?);
@@ -137,7 +138,7 @@ impl Registry {
         self.connection.eval(&scripts::TOKEN_SWAP, &call).await
     }
 
-    /// API and join tokens, by name. Worker tokens are many and short-lived and not listed.
+    /// API and join tokens, by name. Worker tokens are not listed, because they are many and short-lived.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -153,7 +154,8 @@ impl Registry {
         self.tokens_where(|token| token.tenant == tenant).await
     }
 
-    /// The first [`LIST_MAX`] of those that are wanted; all are looked at. Tokens whose record has expired are dropped from the list.
+    /// The first [`LIST_MAX`] tokens that match; all are read. Tokens whose record has expired are dropped from the
+    /// list.
     async fn tokens_where(&self, is_wanted: impl Fn(&TokenRecord) -> bool) -> Result<Vec<TokenRecord>, Error> {
         let (mut redis, step) = (self.connection.redis(), "list tokens");
         let ids: Vec<String> = redis.smembers(self.keys.tokens()).await.map_err(Error::redis(step))?;
@@ -177,10 +179,10 @@ impl Registry {
         Ok(tokens)
     }
 
-    /// Revokes a token. `false` when there was none.
+    /// Revokes a token. `false` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
         let (deleted, _): (bool, u32) = redis::pipe()
             .atomic()
@@ -194,10 +196,10 @@ impl Registry {
         Ok(deleted)
     }
 
-    /// Notes when tokens were last used, unix milliseconds by their public part.
+    /// Records when tokens were last used, Unix milliseconds by their public part.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: some may be noted; the next use repeats it.
+    /// [`Error::Unavailable`]: some may be recorded; the next use repeats it.
     pub async fn note_uses(&self, uses: &[(String, u64)]) -> Result<(), Error> {
         for uses in uses.chunks(RECORDS_AT_ONCE) {
             let mut pipe = redis::pipe();
@@ -212,7 +214,8 @@ impl Registry {
         Ok(())
     }
 
-    /// When these tokens were last used, unix milliseconds by their public part; those that were not, for 400 days, are left out.
+    /// When these tokens were last used, Unix milliseconds by their public part. Tokens that have not been used for 400
+    /// days are left out.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
