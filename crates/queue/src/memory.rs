@@ -1,6 +1,6 @@
-//! The queue in one process, without Redis: the same promises, every move through `state::next`. It is what simulations run on
-//! and what the Lua scripts are compared with, so it keeps the same sets under the same names and adds in the same order. It
-//! forgets everything when it is dropped. What it does not have: batches to feed, webhooks to deliver, records that go to history.
+//! The in-memory queue, with the same guarantees as the one in Redis: every transition goes through `state::next`.
+//! Simulations run on it and the Lua scripts are compared with it, so it keeps the same sets under the same names and
+//! adds in the same order. It does not feed batches, deliver webhooks or move records to history.
 
 mod ends;
 mod gates;
@@ -42,7 +42,7 @@ const EVENTS_KEPT: usize = 1_000;
 const SWEEP_MAX: usize = 100;
 const SIGNAL_BACKLOG: usize = 10_000;
 
-/// The queue in one process.
+/// The in-memory queue.
 #[derive(Default)]
 pub struct MemoryQueue {
     clock: Clock,
@@ -51,20 +51,20 @@ pub struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(clock: Clock, lease_ms: u64) -> Self {
         Self { clock, lease_ms, inner: Mutex::default() }
     }
 
-    /// As [`MemoryQueue::new`], with fences whose random part comes from `seed`: a simulation that is run again sees the same.
+    /// Like [`MemoryQueue::new`], with the random part of fences taken from `seed`, for reproducible simulations.
     #[must_use]
     pub fn seeded(clock: Clock, lease_ms: u64, seed: u64) -> Self {
         let inner = Inner { nonces: Some(StdRng::seed_from_u64(seed)), ..Inner::default() };
         Self { clock, lease_ms, inner: Mutex::new(inner) }
     }
 
-    /// A panic while the lock was held is a bug that has already been reported; the others go on.
+    /// A panic with the lock held is a bug that has already been reported; other calls continue.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now = self.clock.now_ms();
@@ -72,39 +72,39 @@ impl MemoryQueue {
     }
 }
 
-/// What `keys.rs` lists, but for what only records, webhooks and batches need.
+/// The data that `keys.rs` lists, except that of records, webhooks and batches.
 #[derive(Default)]
 struct Inner {
     now: u64,
-    /// Instead of the system's generator.
+    /// Random numbers for nonces; the system's generator if `None`.
     nonces: Option<StdRng>,
     turn: u64,
-    /// How many jobs were submitted.
+    /// Number of submitted jobs.
     arrived: u64,
     jobs: HashMap<JobId, Record>,
     dependents: HashMap<JobId, VecDeque<(JobId, DependencyOn)>>,
     lanes: HashMap<String, Lane>,
     lanes_of: HashMap<(ShelfName, String), Ranked<String>>,
     shelves: HashMap<ShelfName, Shelf>,
-    /// Of each priority: classes with ready jobs.
+    /// Classes with ready jobs, by priority.
     tags: [Ranked<u32>; 3],
     passed: [u32; 3],
-    /// Of this call: what tenants are charged on a shelf, and the gates that one passed out of.
+    /// Charges to tenants by class queue, and limit scopes to unblock, at the end of this call.
     charges: BTreeMap<(ShelfName, String), f64>,
     freed: Vec<String>,
     costs: HashMap<String, f64>,
-    /// What only grows.
+    /// Counters that only grow.
     flow: BTreeMap<String, u64>,
-    /// By day and owner, in the naming of `count_spent` of lib/spent.lua.
+    /// Spending by day and owner, named like in `count_spent` of lib/spent.lua.
     spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
     ready: Counts,
     open: Counts,
     running: Counts,
     limits: HashMap<String, Limits>,
-    /// How gates stood to their budgets, and until when they are paused.
+    /// The recorded states of budgets, and until when limit scopes are paused.
     stood: HashMap<String, Stood>,
     paused: HashMap<String, u64>,
-    /// Gates of tenants that are disabled.
+    /// Limit scopes of disabled tenants.
     disabled: HashSet<String>,
     rates: HashMap<String, f64>,
     held: HashMap<String, Ranked<String>>,
@@ -114,27 +114,27 @@ struct Inner {
     leases: Ranked<JobId>,
     scheduled: Ranked<JobId>,
     deadlines: Ranked<JobId>,
-    /// What there is to settle: ended jobs (`false`) and blocked ones that are ready (`true`).
+    /// Jobs to settle: ended ones (`false`) and blocked ones that are ready (`true`).
     due: Ranked<(bool, JobId)>,
     parked: BTreeMap<String, Parked>,
-    /// Classes that a worker makes room for, until when others are not asked.
+    /// Classes that a worker reserves room for, and until when no other worker is asked.
     holds_of: BTreeMap<u32, u64>,
-    /// Since when a job has been the next one of its shelf.
+    /// Since when the same job has been the next one of its class queue.
     heads: HashMap<ShelfName, (JobId, u64)>,
     index: HashMap<String, Vec<JobId>>,
-    /// The request hash and the jobs of what came under a tenant's key.
+    /// The request hash and the jobs of a tenant's idempotency key.
     idempotency: HashMap<(String, String), (String, Vec<JobId>)>,
     listeners: HashMap<String, mpsc::Sender<Signal>>,
 }
 
-/// What a waiting pull can take, and what decides between those that can.
+/// The capability of a parked lease poll, and what orders the polls that qualify.
 struct Parked {
     reach: Reach,
     rank: u32,
     warm: Vec<String>,
 }
 
-/// Lanes that received jobs: one of each class is signalled.
+/// Lanes that received jobs; one lane of each class is signalled.
 #[derive(Default)]
 struct Lanes(BTreeMap<u32, String>);
 
@@ -150,7 +150,7 @@ impl Inner {
     }
 
     fn record(&mut self, id: JobId) -> &mut Record {
-        // Every id in a lane or a set has a record; the opposite is a broken invariant.
+        // Every id in a lane or a set has a record; otherwise an invariant is broken.
         self.jobs.get_mut(&id).expect("a job in the queue has a record")
     }
 
@@ -164,7 +164,7 @@ impl Inner {
     fn step(&mut self, id: JobId, event: JobEvent) {
         let now = self.now;
         let record = self.record(id);
-        // Callers check the state first; the opposite is a broken invariant.
+        // Callers check the state first; otherwise an invariant is broken.
         let next = state::next(record.job.state, event).unwrap_or_else(|illegal| panic!("{illegal}"));
         record.job.state = next;
         if next.is_terminal() {
@@ -182,15 +182,15 @@ impl Inner {
         }
     }
 
-    /// Notifies every replica of work that any of them may do.
+    /// Notifies every replica of work that any of them can do.
     fn announce(&self, work: Work) {
         for listener in self.listeners.values() {
             let _ = listener.try_send(Signal::Work(work));
         }
     }
 
-    /// Wakes one who can take a job of this class, from this lane if it is known: one that has the model loaded, else the smallest card
-    /// that fits, of those the cheapest, of those the least busy.
+    /// Wakes one waiter that can take a job of this class, from this lane if given. A waiter with the model loaded
+    /// comes first, then the one with the smallest GPU that fits; among equals the cheapest, then the least busy.
     fn wake(&mut self, class: u32, lane: Option<&str>) -> bool {
         let (demands, gib) = parts_of(class);
         loop {
@@ -198,7 +198,7 @@ impl Inner {
                 || self.parked.iter().filter_map(|(listed, parked)| Some((parked.reach.of(demands)?, parked, listed)));
             let place = lane.and_then(|lane| lane.split_once(':')).map(|(_, place)| place);
             let has_it = |parked: &Parked| place.is_some_and(|place| parked.warm.iter().any(|warm| warm == place));
-            // A loaded model takes the job whatever room there is.
+            // A loaded model takes the job however much room there is.
             let warm =
                 able().filter(|(_, parked, _)| has_it(parked)).min_by_key(|(_, parked, listed)| (parked.rank, *listed));
             let roomy = || able().filter(|(reach_gib, ..)| *reach_gib >= gib);

@@ -1,4 +1,4 @@
-//! Like `lua/lib/ends.lua` and `lua/finish.lua`: how jobs leave their current place, and how they end.
+//! How jobs leave their current place and how they end, like `lua/lib/ends.lua` and `lua/finish.lua`.
 
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
@@ -28,14 +28,15 @@ impl Inner {
         }
     }
 
-    /// What its run has taken of its slot: not what it waited for one inside its worker, and of what it shared with others, its part.
+    /// The time for which a run occupied its slot: without its wait for a slot inside the worker. A run that shared the
+    /// slot counts its part.
     fn took_ms(&mut self, id: JobId, timing: &Timing) -> f64 {
         let now = self.now as f64;
         let took_ms = self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64);
         (took_ms - timing.turn_ms as f64).max(0.0) / timing.sharers()
     }
 
-    /// A running job gives back its lease and its slots, and pays for what it took.
+    /// Stops a running job: frees its lease and its slots, and charges its tenant for the time it took.
     fn stop(&mut self, id: JobId, timing: &Timing) {
         let took = self.took_ms(id, timing);
         let record = self.record(id);
@@ -54,7 +55,7 @@ impl Inner {
         self.charge(shelf_of(&spec), &spec.tenant, took - charged);
     }
 
-    /// Runs at the end of every call that stops jobs.
+    /// Applies charges and unblocks limit scopes. Runs at the end of every call that stops jobs.
     pub(super) fn flush(&mut self) {
         for ((shelf, tenant), _) in self.charges.clone() {
             self.settle_charge(shelf, &tenant);
@@ -90,7 +91,8 @@ impl Inner {
                     lane.queue.retain(|other| *other != id);
                 }
                 self.tidy_lane(&lane);
-                // It may have been let back into its lane in the place of one that stopped: the next in line takes it.
+                // The job may have been put back into its lane to replace one that stopped; the next one in its key
+                // queue takes its place.
                 if let Some((gate, _)) = key {
                     self.next_in_key(&gate);
                 }
@@ -99,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// Back to the front of its lane, under a new fence. Returns the class to wake.
+    /// Requeues a job under a new fence. Returns the lane to wake.
     fn requeue(&mut self, id: JobId, event: JobEvent) -> String {
         self.step(id, event);
         let record = self.record(id);
@@ -108,7 +110,7 @@ impl Inner {
         self.enqueue(id, true)
     }
 
-    /// Ends a job that has departed.
+    /// Ends a job that has left its place.
     pub(super) fn bury(&mut self, id: JobId, event: JobEvent, error: Option<JobError>) {
         self.step(id, event);
         let record = self.record(id);
@@ -135,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// Counts a crash. True when the job has crashed too often on too many workers.
+    /// Counts a crash. Returns whether the job has crashed too often on too many workers.
     fn is_poison(&mut self, id: JobId) -> bool {
         let record = self.record(id);
         record.crashes += 1;
@@ -173,14 +175,15 @@ impl Inner {
         self.step(id, JobEvent::Retry);
     }
 
-    /// Needs a larger card than it was on: it goes on at the front of that class, at no cost to any budget. Returns the lane it came to.
+    /// Requeues a job that needs a larger GPU in the class of that GPU, at no cost to any retry budget. Returns its
+    /// lane.
     fn reshelve(&mut self, id: JobId, class_gib: u32) -> String {
         let record = self.record(id);
         record.job.spec.vram_class_gib = class_gib;
         self.requeue(id, JobEvent::Reshelve)
     }
 
-    /// The answer, and the lane that the job came to.
+    /// Returns the answer, and the lane that the job was put into.
     pub(super) fn finish(&mut self, report: &FinishReport) -> (FinishAnswer, Option<String>) {
         let mut to_wake = None;
         let answer = self.end_attempt(report, &mut to_wake);
@@ -225,7 +228,7 @@ impl Inner {
             }
             (Err(error), _) => self.fail(report, error),
             (Ok(result), _) if spec.steps.iter().any(|step| step.stage == Stage::After) => {
-                // The result is there and nobody sees it before the steps that follow have allowed it.
+                // The result is stored, but hidden until the steps after the job have allowed it.
                 self.step(id, JobEvent::Hold);
                 let now = self.now as f64;
                 let record = self.record(id);
@@ -245,14 +248,14 @@ impl Inner {
         FinishAnswer::Ok
     }
 
-    /// What is learned of an endpoint on a kind of card.
+    /// Counts a run on a GPU model.
     fn count_run(&mut self, spec: &JobSpec, report: &FinishReport) {
         for (field, by) in RunCount::of(report).fields(&spec.tenant, &spec.endpoint) {
             self.grow(field, by);
         }
     }
 
-    /// What the attempt took, as `count_spent` of lib/spent.lua counts it.
+    /// Counts the use of an attempt, like `count_spent` of lib/spent.lua.
     fn count_spent(&mut self, id: JobId, report: &FinishReport) {
         let now = self.now;
         let (took, record) = (Took::of(report), self.record(id));
@@ -266,7 +269,7 @@ impl Inner {
         }
     }
 
-    /// The class to wake, when it was released.
+    /// Releases a lease. Returns the lane to wake.
     pub(super) fn release(&mut self, lease: &LeaseRef) -> Result<String, FinishAnswer> {
         let id = lease.job_id;
         match self.jobs.get(&id) {
@@ -274,7 +277,7 @@ impl Inner {
             Some(record) if !record.holds(&lease.fence) => Err(FinishAnswer::StaleFence),
             Some(_) => {
                 self.close_attempt(id, AttemptOutcome::Released, Timing::default(), None);
-                // All that time it has only waited.
+                // For all that time it has only waited for a slot.
                 self.stop(id, &Timing { turn_ms: u64::MAX, ..Timing::default() });
                 Ok(self.requeue(id, JobEvent::Release))
             }

@@ -1,5 +1,5 @@
-//! Like `lua/lib/limits.lua` and `lua/lib/room.lua`: limits that jobs pass one after the other, by the same names. The
-//! Lua files have the explanations.
+//! Limit scopes, which a job passes one after the other, like `lua/lib/limits.lua` and `lua/lib/room.lua`, with the
+//! same names. The Lua files have the explanations.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ pub(super) fn gates_of(spec: &JobSpec) -> [String; 2] {
     [tenant_gate(&spec.tenant), endpoint_gate(&spec.tenant, &spec.endpoint)]
 }
 
-/// The gate of the job's concurrency key, and how many may pass it at once.
+/// The limit scope of the job's concurrency key, and its maximum of running jobs.
 pub(super) fn key_gate(spec: &JobSpec) -> Option<(String, u64)> {
     let concurrency = spec.concurrency.as_ref()?;
     Some((format!("k:{}:{}", spec.tenant, concurrency.key), u64::from(concurrency.max)))
 }
 
-/// Numbers that go with their last unit, so that a drained queue leaves nothing behind.
+/// Counters that are removed when they reach zero, so that a drained queue is empty.
 #[derive(Debug, Default)]
 pub(super) struct Counts(HashMap<String, u64>);
 
@@ -54,7 +54,7 @@ impl Counts {
     }
 }
 
-/// A gate's rate: milliseconds between starts, and how many a burst lets through.
+/// The rate of a limit scope: milliseconds between starts, and the size of a burst.
 fn rate(limits: &Limits) -> Option<(f64, f64)> {
     let rate = f64::from(limits.starts_per_minute?);
     Some((60_000.0 / rate, (rate / 60.0).floor().max(1.0)))
@@ -69,7 +69,7 @@ impl Inner {
         self.limits_of(&tenant_gate(tenant)).weight.filter(|weight| *weight > 0.0).unwrap_or(1.0)
     }
 
-    /// How many may start now, and when to look again if only time can let the next one through.
+    /// How many jobs may start now, and when to check again if only time can let the next one start.
     pub(super) fn room(&self, gate: &str) -> (f64, Option<f64>) {
         let (limits, now) = (self.limits_of(gate), self.now as f64);
         if self.disabled.contains(gate) {
@@ -113,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
+    /// Blocks `member` until the limit scope has room: when one of its running jobs stops, or at `due`.
     pub(super) fn hold(&mut self, gate: &str, member: String, due: Option<f64>) {
         let now = self.now as f64;
         self.held.entry(gate.to_owned()).or_default().put_new(member, now);

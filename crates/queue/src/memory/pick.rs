@@ -1,4 +1,4 @@
-//! As `lua/lease.lua` and `lua/lib/lease`: which jobs a worker gets.
+//! Selects the jobs that a worker gets, like `lua/lease.lua` and `lua/lib/lease`.
 
 mod choose;
 mod serve;
@@ -16,27 +16,27 @@ const PASSED_MAX: u32 = 19;
 const PASSED_KEPT: u32 = 1_000;
 const IN_THE_WAY: usize = 100;
 
-/// One look through the shelves.
+/// One lease call: its progress through the class queues.
 struct Pull<'a> {
     query: &'a LeaseQuery,
     nonce: String,
     lease_ms: u64,
     leases: Vec<Lease>,
-    /// The lane of each.
+    /// The lane of each lease.
     lanes: Vec<String>,
-    /// How many jobs more each loaded model takes, by its lane without the priority; in the order of the query.
+    /// How many more jobs each loaded model takes, by its lane without the priority, in the order of the query.
     takes: Vec<(String, usize)>,
-    /// Bytes of their specs and inputs.
+    /// Size of the specs and inputs of the leases, bytes.
     bytes: usize,
-    /// Entries and lanes out of the way that gave no lease.
+    /// Number of entries and lanes that were skipped without a lease.
     cleared: usize,
     passed: [u32; 3],
     waits: [bool; 3],
-    /// Jobs that were set aside and go before another with the same key.
+    /// Jobs that were set aside and go before another one with the same key.
     to_front: Vec<(JobId, String)>,
-    /// How many leases the worker holds, and what they take of its slots.
+    /// Number of the worker's leases, and the parts of its slots that they take.
     held: (usize, u64),
-    /// A job stays where it is, since the worker holds as many as it may.
+    /// Whether a job was left in its lane because the worker has as many leases as it may.
     is_full: bool,
 }
 
@@ -49,8 +49,8 @@ impl Pull<'_> {
         self.bytes >= self.query.max_bytes
     }
 
-    /// Whether the worker may hold one more job that takes `part` of a slot, of an endpoint with this expected run
-    /// time.
+    /// Whether the worker may have another lease of a job that takes `part` of a slot, if its endpoint has this
+    /// expected run time.
     fn may_hold(&self, part: u64, expected_ms: f64) -> bool {
         let Some(slots) = self.query.slots else { return true };
         let most = u64::from(slots) * SLOT_PARTS + u64::from(ahead(slots, expected_ms)) * part;
@@ -63,8 +63,8 @@ impl Pull<'_> {
     }
 }
 
-/// What to serve next: from which shelf, how far its class lies behind the next one, and at most how many; and the lane, if it is out of
-/// turn.
+/// What to serve next: the class queue, how far its class is behind the next one in virtual start, the maximum number
+/// of jobs, and the lane if it goes out of turn.
 struct Choice {
     shelf: ShelfName,
     lead: f64,
@@ -104,7 +104,8 @@ impl Inner {
                 lease.behind = self.jobs_behind(lane);
             }
             if !pull.leases.is_empty() || pull.is_full {
-                // The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room.
+                // The wakeup of this worker may have stood for more jobs than it took: pass it on, even if only room
+                // was missing.
                 pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
                     self.wake(more.shelf.1, more.lane.as_deref());
@@ -123,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// How many leases a worker holds, and what they take of its slots.
+    /// Number of a worker's leases, and the parts of its slots that they take.
     fn leases_of(&self, query: &LeaseQuery) -> (usize, u64) {
         let (mut jobs, mut parts) = (0, query.taken_elsewhere);
         if query.slots.is_some() {
@@ -135,7 +136,7 @@ impl Inner {
         (jobs, parts)
     }
 
-    /// Jobs that a lane has left, as far as its limits let them start now.
+    /// Number of jobs left in a lane that its limits allow to start now.
     fn jobs_behind(&self, lane: &str) -> u64 {
         let (_, tenant, endpoint) = parts_of(lane);
         let places = self.room(&tenant_gate(tenant)).0.min(self.room(&endpoint_gate(tenant, endpoint)).0);
@@ -171,7 +172,7 @@ impl Inner {
         }
     }
 
-    /// A class to make room for.
+    /// Returns a class that the worker should reserve room for.
     pub(super) fn hold_card(&mut self, now: &Reach, could: &Reach) -> Option<u32> {
         let shelves = [0, 1, 2]
             .into_iter()
@@ -189,7 +190,7 @@ impl Inner {
         None
     }
 
-    /// Since when the same job has been the next one.
+    /// Since when the same job has been the next one of the class queue.
     fn stands_since(&mut self, shelf: ShelfName) -> u64 {
         let Some(head) = self.head(shelf) else { return self.now };
         let now = self.now;

@@ -1,9 +1,9 @@
-//! A sorted set as Redis has it: members by score, equal scores by the members themselves.
+//! A sorted set like that of Redis: members ordered by score, then by the members themselves.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Never NaN: gates keep weights above zero.
+/// A score, never NaN: the weights of tenants are above zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Score(f64);
 
@@ -47,15 +47,15 @@ impl<M: Ord + Clone> Ranked<M> {
         self.scores.get(member).copied()
     }
 
-    /// Sets the member's score, whether it is there or not.
+    /// Inserts the member, or changes its score.
     pub(super) fn put(&mut self, member: M, score: f64) {
         self.remove(&member);
-        // Adding zero makes -0.0 the same as 0.0, as they are in Redis.
+        // Adding zero turns -0.0 into 0.0; the two are equal in Redis.
         self.order.insert((Score(score + 0.0), member.clone()));
         self.scores.insert(member, score + 0.0);
     }
 
-    /// Only if it is not there.
+    /// Inserts the member unless the set has it.
     pub(super) fn put_new(&mut self, member: M, score: f64) {
         if !self.scores.contains_key(&member) {
             self.put(member, score);
@@ -67,7 +67,7 @@ impl<M: Ord + Clone> Ranked<M> {
         self.order.remove(&(Score(score), member.clone()))
     }
 
-    /// In order.
+    /// The members in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&M, f64)> {
         self.order.iter().map(|(score, member)| (member, score.0))
     }
@@ -81,7 +81,7 @@ impl<M: Ord + Clone> Ranked<M> {
         self.iter().take_while(|(_, due)| *due <= now as f64).take(most).map(|(member, _)| member.clone()).collect()
     }
 
-    /// The first score, of those that are times.
+    /// The lowest score, for scores that are times.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
     pub(super) fn next_due_ms(&self) -> Option<u64> {
         self.first().map(|(_, due)| due as u64)

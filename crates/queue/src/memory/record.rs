@@ -1,4 +1,4 @@
-//! One job and what the queue keeps of it.
+//! One job and the data that the queue stores with it.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
@@ -16,9 +16,9 @@ use crate::queue::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT};
 pub(super) enum Place {
     Front,
     Lane,
-    /// Among those that wait for its concurrency key.
+    /// In the queue of its concurrency key.
     Key,
-    /// Taken out of its lane: it runs, or its time is over and `expire` has not come by yet.
+    /// In no lane: it runs, or its deadline has passed and `expire` has not processed it yet.
     Nowhere,
 }
 
@@ -28,21 +28,21 @@ pub(super) struct Record {
     pub(super) fence: Option<Fence>,
     pub(super) settled: u64,
     pub(super) place: Place,
-    /// Orders the jobs by their submit.
+    /// Orders jobs by their submit.
     pub(super) arrival: f64,
     pub(super) start_by_ms: Option<u64>,
     pub(super) ready_ms: u64,
     pub(super) charged: f64,
     pub(super) waits: i64,
-    /// Given, but shown only when the job has succeeded: steps may have to allow it first.
+    /// The result. It is hidden until the job has succeeded, because steps may have to allow it first.
     pub(super) result: Option<JobResult>,
-    /// The fence of the attempt that gave a result which had to be allowed.
+    /// The fence of the attempt whose result steps had to allow.
     pub(super) won: Option<Fence>,
     pub(super) failures: u32,
     pub(super) lost: u32,
     pub(super) oom: u32,
     pub(super) crashes: u32,
-    /// The workers it crashed on.
+    /// The workers that it crashed on.
     pub(super) crashed: BTreeSet<String>,
     pub(super) events: VecDeque<KeptEvent>,
     pub(super) outputs: VecDeque<KeptOutputs>,
@@ -102,7 +102,7 @@ impl Record {
         }
     }
 
-    /// As `store_outputs` of `lua/event.lua`.
+    /// Stores outputs, like `store_outputs` of `lua/event.lua`.
     pub(super) fn keep_outputs(&mut self, index: u64, values: Vec<Box<RawValue>>, at_ms: u64) {
         let end = |kept: &KeptOutputs| (kept.attempt, kept.index + (kept.values.len() as u64).max(1));
         let new = KeptOutputs { attempt: self.attempt, index, values, at_ms };
@@ -110,7 +110,7 @@ impl Record {
             return;
         }
         self.outputs.push_back(new);
-        // As the array of texts that Redis keeps, near enough.
+        // Approximately the size of the array of texts that Redis stores.
         let size = |kept: &KeptOutputs| kept.values.iter().map(|value| value.get().len() + 3).sum::<usize>();
         let mut bytes: usize = self.outputs.iter().map(size).sum();
         while self.outputs.len() > OUTPUTS_KEPT || (bytes > OUTPUTS_BYTES_KEPT && self.outputs.len() > 1) {
@@ -118,7 +118,7 @@ impl Record {
         }
     }
 
-    /// Whether `fence` is the right to end the running attempt.
+    /// Whether `fence` gives the right to end the running attempt.
     pub(super) fn holds(&self, fence: &Fence) -> bool {
         self.job.state == JobState::Running && self.fence.as_ref() == Some(fence)
     }
@@ -127,7 +127,7 @@ impl Record {
         self.fence.as_ref().map_or(0, Fence::counter)
     }
 
-    /// Increments the fence, so that the previous holder of the job loses it.
+    /// Increments the fence, so that the previous lease becomes invalid.
     pub(super) fn bump_fence(&mut self) {
         self.fence = Some(Fence((self.fence_counter() + 1).to_string()));
     }
@@ -136,7 +136,7 @@ impl Record {
         format!("{}#{}", self.fence.as_ref().map_or("", |fence| &fence.0), self.settled)
     }
 
-    /// Its attempt, while it runs.
+    /// The running attempt, if there is one.
     pub(super) fn running(&self) -> Option<Running> {
         let attempt = self.job.attempts.last().filter(|_| self.job.state == JobState::Running)?;
         let spec = &self.job.spec;
@@ -151,7 +151,7 @@ impl Record {
         })
     }
 
-    /// As others see it.
+    /// The job as callers see it.
     pub(super) fn shown(&self) -> Job {
         let result = self.result.clone().filter(|_| self.job.state == JobState::Succeeded);
         let held = self.result.clone().filter(|_| self.job.state == JobState::Blocked);

@@ -1,5 +1,5 @@
-//! As `lua/submit.lua`, `lua/lib/create.lua`, `lua/unblock.lua` and `lua/settle.lua`: how jobs begin, and what becomes of those
-//! that wait for others.
+//! How jobs begin, and what happens to those that wait for others, like `lua/submit.lua`, `lua/lib/create.lua`,
+//! `lua/unblock.lua` and `lua/settle.lua`.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,8 @@ impl Inner {
         Ok(answers)
     }
 
-    /// First look, then write: a refusal leaves nothing behind. Answers the ids of those that are there already.
+    /// Checks all jobs before any is written, so that a refused submit changes nothing. Returns the ids of those that
+    /// exist already.
     fn look_at(&self, jobs: &[NewJob]) -> Result<Vec<Option<JobId>>, Error> {
         let mut here: HashMap<JobId, &str> = HashMap::new();
         let mut submits: HashMap<(&str, &str), (&str, Vec<JobId>)> = HashMap::new();
@@ -70,7 +71,7 @@ impl Inner {
             }
             for dependency in &job.spec.depends_on {
                 let owned = self.jobs.get(&dependency.job).is_some_and(|record| record.job.spec.tenant == tenant);
-                // Of this call only one that comes before: nothing may wait for itself.
+                // A dependency in the same call must come earlier, so that no job waits for itself.
                 if !owned && here.get(&dependency.job) != Some(&tenant) && !job.archived.contains(&dependency.job) {
                     return Err(Error::NoDependency { number, job: dependency.job.to_string() });
                 }
@@ -93,12 +94,12 @@ impl Inner {
         Ok(all)
     }
 
-    /// How a job begins. Returns the lane it came to, if any.
+    /// Creates a job. Returns the lane that it was put into, if any.
     fn create(&mut self, new: NewJob, blocked: bool) -> Option<String> {
         let (id, now, run_after_ms) = (new.id, self.now, new.run_after_ms);
         let mut waits = 0;
         for dependency in &new.spec.depends_on {
-            // One that has ended otherwise than wished is for `settle` to see.
+            // If the dependency has ended with another outcome than required, `settle` handles it.
             if self.jobs.get(&dependency.job).is_some_and(|record| !record.job.state.is_terminal()) {
                 self.dependents.entry(dependency.job).or_default().push_back((id, dependency.on));
                 waits += 1;
@@ -220,7 +221,7 @@ impl Inner {
                 }
                 record.waits = 1;
                 let mut job = (**job).clone();
-                // Whatever it says of itself: it waits for nothing, and for no time.
+                // Whatever the given job specifies, a step waits for no time and has no idempotency key.
                 (job.run_after_ms, job.idempotency) = (0, None);
                 self.dependents.entry(job.id).or_default().push_back((id, DependencyOn::Completion));
                 let depends_on = std::mem::take(&mut job.spec.depends_on);

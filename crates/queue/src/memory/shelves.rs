@@ -1,5 +1,6 @@
-//! Like `lua/lib/class_queues.lua` and `lua/lib/enqueue.lua`: where ready jobs wait, and whose turn it is. Every sum is computed in the same order as
-//! there, because tags decide by their last bit.
+//! Class queues: where ready jobs wait, and whose turn it is, like `lua/lib/class_queues.lua` and
+//! `lua/lib/enqueue.lua`. Every sum is computed in the same order as there, because virtual starts are compared to the
+//! last bit.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,17 +14,17 @@ use crate::keys;
 /// The expected run of an endpoint that has never run, milliseconds.
 const EXPECTED_MS: f64 = 1_000.0;
 
-/// A shelf's name: priority and class.
+/// The name of a class queue: priority and class.
 pub(super) type ShelfName = (u8, u32);
 
-/// Tenants with ready jobs.
+/// A class queue: the tenants with ready jobs.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
-    /// By start tag.
+    /// Active tenants, by virtual start.
     pub(super) tenants: Ranked<String>,
-    /// Its virtual time.
+    /// The virtual time.
     pub(super) now: f64,
-    /// Tags of tenants that left it ahead.
+    /// Virtual starts of tenants that became inactive ahead of the virtual time.
     left: HashMap<String, f64>,
 }
 
@@ -40,7 +41,7 @@ impl Lane {
     }
 }
 
-/// `<priority>:<class>:<tenant>:<endpoint>`, taken apart.
+/// Splits `<priority>:<class>:<tenant>:<endpoint>`.
 pub(super) fn parts_of(lane: &str) -> (ShelfName, &str, &str) {
     let mut parts = lane.splitn(4, ':');
     let mut next = || parts.next().unwrap_or("");
@@ -53,7 +54,7 @@ fn member_of(shelf: ShelfName) -> String {
 }
 
 impl Inner {
-    /// Since when the first job of a lane is ready.
+    /// Since when the first job of a lane is ready, Unix milliseconds.
     pub(super) fn since_ms(&self, lane: &Lane) -> Option<u64> {
         let heads = [lane.front.front(), lane.queue.front()].into_iter().flatten();
         heads.filter_map(|id| self.jobs.get(id)).map(|record| record.ready_ms).min()
@@ -68,7 +69,7 @@ impl Inner {
         self.costs.get(&format!("{tenant}:{endpoint}")).copied().unwrap_or(EXPECTED_MS)
     }
 
-    /// Puts a tenant on a shelf, if it is not there.
+    /// Activates a tenant in a class queue, unless it is active.
     fn stand(&mut self, name: ShelfName, tenant: &str) {
         let stands = |shelf: &Shelf| shelf.tenants.score(&tenant.to_owned()).is_some();
         if self.shelves.get(&name).is_some_and(stands) {
@@ -85,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// Takes a tenant off a shelf.
+    /// Deactivates a tenant in a class queue.
     pub(super) fn step_off(&mut self, name: ShelfName, tenant: &str) {
         self.settle_charge(name, tenant);
         let Some(shelf) = self.shelves.get_mut(&name) else { return };
@@ -99,13 +100,13 @@ impl Inner {
         }
     }
 
-    /// Charges a tenant `cost` ms of a card.
+    /// Charges a tenant `cost` milliseconds of a GPU.
     pub(super) fn charge(&mut self, name: ShelfName, tenant: &str, cost: f64) {
         let by = cost / self.weight(tenant);
         *self.charges.entry((name, tenant.to_owned())).or_default() += by;
     }
 
-    /// Moves a tenant's tag by what it was charged in this call.
+    /// Adds the charges of this call to a tenant's virtual start.
     pub(super) fn settle_charge(&mut self, name: ShelfName, tenant: &str) {
         let Some(by) = self.charges.remove(&(name, tenant.to_owned())) else { return };
         let Some(shelf) = self.shelves.get_mut(&name) else { return };
@@ -116,7 +117,8 @@ impl Inner {
         }
     }
 
-    /// What a run of this endpoint costs, for the next one that starts. Kept with one decimal, as the script keeps it.
+    /// Updates the expected run time of this endpoint, which the next start is charged. Kept with one decimal like in
+    /// the script.
     pub(super) fn learn_cost(&mut self, tenant: &str, endpoint: &str, took: f64) {
         const SMOOTHING: f64 = 0.2;
         let field = format!("{tenant}:{endpoint}");
@@ -125,7 +127,7 @@ impl Inner {
         self.costs.insert(field, kept);
     }
 
-    /// Puts a lane back among its tenant's.
+    /// Puts a lane back among the lanes of its tenant.
     fn open_lane(&mut self, lane: &str) {
         let (name, tenant, _) = parts_of(lane);
         let turn = self.next_turn();
@@ -133,7 +135,7 @@ impl Inner {
         self.stand(name, tenant);
     }
 
-    /// Puts a job at the end of its lane, or at the front. Returns its lane.
+    /// Puts a job into its lane, at the end or among the requeued ones. Returns the lane.
     pub(super) fn enqueue(&mut self, id: JobId, at_front: bool) -> String {
         let now = self.now;
         let record = self.record(id);
@@ -148,7 +150,7 @@ impl Inner {
             lane.queue.push_back(id)
         }
         self.ready.add(&name, 1);
-        // One that goes to the front has been ready before.
+        // A requeued job has already been counted as arrived.
         if !at_front {
             self.grow(flow::arrived(&name), 1);
         }
@@ -157,7 +159,7 @@ impl Inner {
         name
     }
 
-    /// Takes a lane without jobs away. True when there are some left.
+    /// Removes a lane if it has no jobs. Returns whether it has some.
     pub(super) fn tidy_lane(&mut self, name: &str) -> bool {
         if self.lanes.get(name).is_some_and(|lane| !lane.is_empty()) {
             return true;
@@ -168,7 +170,7 @@ impl Inner {
         false
     }
 
-    /// Takes a lane out of its tenant's turns.
+    /// Removes a lane from the lanes of its tenant.
     pub(super) fn close_lane(&mut self, shelf: ShelfName, tenant: &str, name: &str) {
         let among = (shelf, tenant.to_owned());
         if let Some(lanes) = self.lanes_of.get_mut(&among) {
@@ -182,13 +184,13 @@ impl Inner {
         }
     }
 
-    /// Holds a tenant's jobs of one shelf at its own gate.
+    /// Blocks a tenant's jobs in one class queue by its own limits.
     pub(super) fn hold_tenant(&mut self, gate: &str, shelf: ShelfName, tenant: &str, due: Option<f64>) {
         self.hold(gate, member_of(shelf), due);
         self.step_off(shelf, tenant);
     }
 
-    /// Lets those held at a gate try again.
+    /// Unblocks what a limit scope blocks.
     pub(super) fn resume(&mut self, gate: &str) {
         if gate.starts_with("k:") {
             return self.next_in_key(gate);
@@ -209,14 +211,14 @@ impl Inner {
         }
     }
 
-    /// Holds a lane at its endpoint's gate.
+    /// Blocks a lane by the limits of its endpoint.
     pub(super) fn hold_lane(&mut self, lane: &str, due: Option<f64>) {
         let (shelf, tenant, endpoint) = parts_of(lane);
         self.hold(&endpoint_gate(tenant, endpoint), lane.to_owned(), due);
         self.close_lane(shelf, tenant, lane);
     }
 
-    /// Every queued job with a concurrency key is in its key's line, in the order of arrival.
+    /// Adds a queued job with a concurrency key to the key queue, in the order of arrival.
     fn line_up(&mut self, id: JobId, lane: &str) {
         let record = self.record(id);
         let (arrival, key) = (record.arrival, key_gate(&record.job.spec));
@@ -225,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// A job whose turn it is not is set aside; it keeps its place in its key's line.
+    /// Sets a job aside whose turn it is not. It keeps its place in the key queue.
     pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str) {
         self.record(id).place = Place::Key;
         self.line_up(id, lane);
@@ -240,20 +242,20 @@ impl Inner {
         }
     }
 
-    /// The first members of a key's line.
+    /// The first jobs of a key queue.
     pub(super) fn line(&self, gate: &str) -> Vec<(JobId, String)> {
         const LINE_MAX: usize = 100;
         let line = self.waiting.get(gate).into_iter().flat_map(|line| line.iter());
         line.take(LINE_MAX).map(|(member, _)| member.clone()).collect()
     }
 
-    /// Puts a job that was set aside back at the front of its lane.
+    /// Requeues a job that was set aside.
     pub(super) fn call_forward(&mut self, id: JobId, lane: &str) {
         self.ready.take_one(lane);
         self.enqueue(id, true);
     }
 
-    /// Of each lane as many jobs with this key go on as there are free places.
+    /// Lets as many jobs of each lane go on as the concurrency key allows.
     pub(super) fn next_in_key(&mut self, gate: &str) {
         let line = self.line(gate);
         if line.is_empty() {

@@ -1,4 +1,4 @@
-//! Like `lua/lib/lease/choose.lua`: which class queue, and which lane, is served next.
+//! Chooses the class queue and the lane to serve next, like `lua/lib/lease/choose.lua`.
 
 use super::{Choice, Inner, PASSED_MAX, Pull};
 use crate::id::JobId;
@@ -6,7 +6,7 @@ use crate::memory::shelves::{ShelfName, parts_of};
 use crate::queue::AGE_AFTER_MS;
 
 impl Inner {
-    /// What this worker is served next; `None` if nothing is left for it.
+    /// What to serve to this worker next; `None` if nothing is left for it.
     pub(super) fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
         let class_of = |priority| self.class_of(priority, pull);
         for priority in [1, 2] {
@@ -21,7 +21,7 @@ impl Inner {
         }
         for priority in [0, 1, 2] {
             let Some((class, lead)) = class_of(priority) else { continue };
-            // Not further than the next who has been passed over too often.
+            // Stop at the point at which a lower priority has been passed over too often.
             let most = (usize::from(priority) + 1..3)
                 .filter(|lower| pull.waits[*lower] && pull.passed[*lower] < PASSED_MAX)
                 .map(|lower| (PASSED_MAX - pull.passed[lower]) as usize)
@@ -35,8 +35,8 @@ impl Inner {
         None
     }
 
-    /// The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest
-    /// first.
+    /// The class with the lowest virtual start that the worker can take, and how far it is behind the next one. Among
+    /// equals, the largest class.
     fn class_of(&self, priority: u8, pull: &Pull<'_>) -> Option<(u32, f64)> {
         let reach = &pull.query.reach;
         let is_open = |class| match pull.query.only {
@@ -53,7 +53,7 @@ impl Inner {
     }
 
     /// The first lane of the worker's loaded models, of this class or of any, that is in its class queue and whose
-    /// model takes more.
+    /// model takes more jobs.
     fn loaded_lane(&self, pull: &Pull<'_>, priority: u8, class: Option<u32>) -> Option<String> {
         let is_open = |lane: &String| {
             let (shelf, tenant, _) = parts_of(lane);
@@ -65,8 +65,8 @@ impl Inner {
         taking.map(|(place, _)| format!("{priority}:{place}")).find(is_open)
     }
 
-    /// A lane of the worker's loaded models that may go before the job whose turn it is, or the only lane there that
-    /// can go.
+    /// A lane of the worker's loaded models that may go before the job whose turn it is, or the only lane of that class
+    /// that can go.
     fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
         if pull.query.only.is_some() {
             return None;
@@ -79,25 +79,25 @@ impl Inner {
         (!is_warm && self.waited_ms((priority, class)) < pull.query.patience_ms).then_some(open)
     }
 
-    /// The lane that would be served next.
+    /// The lane that is next in a class queue.
     fn next_lane(&self, shelf: ShelfName) -> Option<&String> {
         let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
         Some(self.lanes_of.get(&(shelf, tenant.clone()))?.first()?.0)
     }
 
-    /// The job that would be served next.
+    /// The job that is next in a class queue.
     pub(super) fn head(&self, shelf: ShelfName) -> Option<JobId> {
         let lane = self.lanes.get(self.next_lane(shelf)?)?;
         lane.front.front().or(lane.queue.front()).copied()
     }
 
-    /// How long the job that would be served next has been ready; 0 when there is none.
+    /// How long the next job has been ready, milliseconds; 0 if there is none.
     fn waited_ms(&self, shelf: ShelfName) -> u64 {
         let head = self.head(shelf).and_then(|id| self.jobs.get(&id));
         head.map_or(0, |record| self.now.saturating_sub(record.ready_ms))
     }
 
-    /// Whether the job that would be served next has waited too long.
+    /// Whether the next job has waited too long.
     fn is_aged(&self, shelf: ShelfName) -> bool {
         self.waited_ms(shelf) >= AGE_AFTER_MS
     }

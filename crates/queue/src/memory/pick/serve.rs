@@ -1,4 +1,4 @@
-//! Like `lua/lib/lease/serve.lua`, `take.lua` and `key_order.lua`: from a lane to running attempts.
+//! Moves jobs from a lane to running attempts, like `lua/lib/lease/serve.lua`, `take.lua` and `key_order.lua`.
 
 use super::{Choice, Inner, Pull};
 use crate::flow;
@@ -11,14 +11,15 @@ use crate::queue::Lease;
 use crate::state::JobEvent;
 use crate::stored_spec;
 
-/// How long a job is set aside for one with the same key that goes first.
+/// How long a job is set aside for an earlier one with the same key, milliseconds.
 const KEY_WAIT_MS: u64 = 2_000;
 
 impl Inner {
-    /// Serves the tenant whose turn it is: at most as many jobs as it is due before the next tenant, from one of its lanes.
+    /// Serves the tenant whose turn it is, from one of its lanes: at most as many jobs as it may start before the next
+    /// tenant's turn.
     pub(super) fn serve(&mut self, pull: &mut Pull<'_>, choice: &Choice) {
         let name = choice.shelf;
-        // A class with a tag has a shelf with a tenant; the opposite is a broken invariant.
+        // A class with a virtual start has a class queue with a tenant; otherwise an invariant is broken.
         let shelf = self.shelves.get(&name).expect("a class with a tag has a shelf");
         let mut head = shelf.tenants.iter().map(|(tenant, tag)| (tenant.clone(), tag));
         let (mut tenant, mut tag) = head.next().expect("a shelf has a tenant");
@@ -129,7 +130,7 @@ impl Inner {
         fits && self.room(&endpoint_gate(tenant, endpoint)).0 >= 1.0
     }
 
-    /// Whether a job with the same key that was submitted before this one goes first.
+    /// Whether a job with the same key that was submitted earlier must go first.
     fn goes_after(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, gate: &str) -> bool {
         let (now, urgency) = (self.now, parts_of(lane).0.0);
         let arrival = self.record(id).arrival;
@@ -157,7 +158,7 @@ impl Inner {
         false
     }
 
-    /// One job: from its lane to a running attempt, unless its time is over or its key is taken.
+    /// Moves one job from its lane to a running attempt, unless its deadline has passed or its key is at its limit.
     fn take(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, charged: f64) -> bool {
         let now = self.now;
         let record = self.record(id);
