@@ -1,7 +1,7 @@
-//! Group commit: calls that are answered only once replicas have what they wrote.
+//! Group commit: calls that are answered only once replicas have acknowledged their writes.
 //!
-//! WAIT blocks its connection, so such calls have connections of their own. Those that arrive while one's WAIT is out go together
-//! with the next: the cost of a round trip to the replica is shared by all of them.
+//! WAIT blocks its connection, so these calls have connections of their own. Calls that arrive during a WAIT are sent
+//! together as the next group, so they share the cost of one round trip to the replica.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,21 +18,22 @@ use crate::error::Error;
 use crate::id::nonce;
 use crate::scripts::{MARK, Script};
 
-/// Groups under way at once.
+/// Number of concurrent groups.
 const LANES: usize = 2;
 
-/// Calls of one group: each is a script of a millisecond or two at most.
+/// Maximum number of calls in a group. Each is a script of one or two milliseconds at most.
 const GROUP_MAX: usize = 64;
 
-/// Calls that wait for their group; more wait to be let in.
+/// Maximum number of calls in the queue of a group. Further callers wait to enter it.
 const WAITING_MAX: usize = 1_024;
 
-/// A replica answers within a millisecond or two. One that takes this long is away, and the caller is to hear of it within a second.
+/// Timeout of WAIT. A replica acknowledges within one or two milliseconds. If it takes this long it is unreachable, and
+/// the caller should get an error within a second.
 const WAIT_MS: u64 = 800;
 
 const STEP: &str = "wait for the replicas' acknowledgement";
 
-/// The calls that wait for replicas. Clones share its connections, which are opened with the first call.
+/// Calls that wait for replicas. Clones share the connections, which are opened with the first call.
 #[derive(Clone)]
 pub(crate) struct Commits {
     place: Place,
@@ -61,10 +62,11 @@ impl Commits {
         self.replicas.store(replicas, Ordering::Relaxed);
     }
 
-    /// Runs a script's call, and waits until enough replicas have what it wrote and all that was written before it.
+    /// Runs a script, and waits until enough replicas have its writes and all earlier ones.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if they do not acknowledge in time: it may have happened, and may still be lost.
+    /// [`Error::Unavailable`] if the replicas do not acknowledge in time: the call may have happened, and may still be
+    /// lost.
     pub(crate) fn run(&self, script: &'static Script, command: Cmd) -> BoxFuture<'_, Result<Value, Error>> {
         self.join(script, command).boxed()
     }
@@ -93,7 +95,7 @@ impl Commits {
     }
 }
 
-/// One connection, and the groups that go through it one after the other.
+/// One connection, and the groups that are sent on it one after the other.
 struct Lane {
     redis: Connection,
     calls: Arc<Mutex<mpsc::Receiver<Call>>>,
@@ -101,7 +103,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Runs until every handle is dropped.
+    /// Sends groups until every handle is dropped.
     async fn run(&mut self) {
         loop {
             let mut group = Vec::new();
@@ -110,13 +112,14 @@ impl Lane {
             }
             let again = self.commit(group).await;
             if !again.is_empty() && self.load(&again).await {
-                // A script that is unknown twice in a row drops its call, which its caller hears of as unknown.
+                // If Redis reports a script as unknown twice in a row, the call is dropped and its caller gets an
+                // unknown outcome.
                 drop(self.commit(again).await);
             }
         }
     }
 
-    /// Answers the calls of a group; gives back those whose script Redis did not know.
+    /// Sends the calls of a group and returns those whose script was unknown to Redis.
     async fn commit(&mut self, group: Vec<Call>) -> Vec<Call> {
         let replicas = self.replicas.load(Ordering::Relaxed);
         let mut pipe = redis::pipe();
@@ -153,13 +156,13 @@ impl Lane {
                 (_, Some(why)) => Err(Error::Unavailable { step: STEP, source: why.clone().into() }),
                 (None, None) => Err(Error::Unavailable { step: STEP, source: "there was no reply".into() }),
             };
-            // Who has gone meanwhile asks again, or does not care.
+            // The caller may have been dropped. Then it retries or needs no answer.
             let _ = call.answer.send(outcome);
         }
         again
     }
 
-    /// Hands Redis the scripts of these calls.
+    /// Loads the scripts of these calls into Redis.
     async fn load(&mut self, calls: &[Call]) -> bool {
         let mut pipe = redis::pipe();
         for call in calls {
@@ -169,7 +172,7 @@ impl Lane {
     }
 }
 
-/// On the shard of the group's first call; any would do.
+/// The command that writes the mark, on the shard of the group's first call; any shard works.
 fn mark(group: &[Call]) -> Cmd {
     let root = group.first().and_then(|call| call.command.args_iter().nth(3));
     let mut mark = redis::cmd("EVAL");

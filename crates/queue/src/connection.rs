@@ -1,9 +1,9 @@
-//! The way to Redis: a multiplexed connection to a primary that may move, and the one place where scripts are called.
+//! The connection to Redis: a multiplexed connection to a primary that may move, and the only place that calls scripts.
 //!
-//! A root lives on one primary at a time, so a root has one connection, whether Redis is one server, a service under Sentinels or
-//! a cluster. One task keeps it: it connects, for ever, and follows the primary to where it is next. Redirections are not
-//! followed call by call: while a slot is being moved its node answers ASK, and a script that went after it would see half of
-//! the data. Such a call waits until the slot has arrived.
+//! A root is on one primary at a time, so it has one connection, whether Redis is one server, a service under
+//! Sentinels, or a cluster. One task maintains it: it reconnects without limit and follows the primary to its next
+//! address. Redirections are not followed call by call: while a slot is being moved its node replies ASK, and a script
+//! that followed it would see half of the data. Such a call waits until the slot has moved.
 
 mod locate;
 mod place;
@@ -27,25 +27,26 @@ use crate::scripts::{self, Script};
 use locate::{Found, Locator, refused};
 pub(crate) use place::Place;
 
-/// Redis's own default of 500 ms has killed worker pools elsewhere; a slow fsync alone can take longer.
+/// Timeout of a reply. Redis's default of 500 ms has taken down worker pools elsewhere; a slow fsync alone can take
+/// longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pauses between two tries to connect, times 0.5 to 1.
+/// Minimum delay between two attempts to connect, times 0.5 to 1.
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// The longest pause between two searches for a primary, which must be found within 5 s of its promotion.
+/// Maximum delay between two searches for a primary. The primary must be found within 5 s of its promotion.
 const SEEK_MAX: Duration = Duration::from_secs(1);
 
-/// How often it is asked whether the primary has moved.
+/// Interval of the check whether the primary has moved.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a call waits for a connection, or for a Redis that answers "not now", before it fails.
+/// How long a call waits for a connection, or while Redis refuses commands for now, before it fails.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// How long the first connection may take.
+/// Timeout of the first connection.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
 /// A connection to the primary of one root. Calls on it are pipelined; clones share it.
@@ -61,11 +62,11 @@ struct Shared {
     broken: mpsc::Sender<u64>,
 }
 
-/// The connection at present.
+/// The current connection.
 #[derive(Clone)]
 struct Link {
     number: u64,
-    /// Where the primary is, or was last.
+    /// The current or last known address of the primary.
     info: ConnectionInfo,
     connection: Option<MultiplexedConnection>,
 }
@@ -104,22 +105,22 @@ impl Connection {
         &self.commits
     }
 
-    /// For plain commands.
+    /// A handle for plain commands.
     pub(crate) fn redis(&self) -> Self {
         self.clone()
     }
 
-    /// Whether there is a connection at present.
+    /// Whether there is a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.shared.link.borrow().connection.is_some()
     }
 
-    /// Where the primary is, and word of it when there is another connection.
+    /// The address of the primary, with notifications of new connections.
     pub(crate) fn primary(&self) -> Primary {
         Primary(self.shared.link.clone())
     }
 
-    /// Hands Redis every script, so that the first call of each is no slower than the next.
+    /// Loads every script, so that the first call of each is as fast as the next.
     pub(crate) async fn load_scripts(&self) -> Result<(), Error> {
         let mut pipe = redis::pipe();
         for script in scripts::ALL {
@@ -128,7 +129,7 @@ impl Connection {
         pipe.query_async(&mut self.redis()).await.map_err(Error::redis("load the scripts"))
     }
 
-    /// Now, unix milliseconds, by the clock that the scripts read: that of Redis, or a test's.
+    /// The current time in Unix milliseconds, by the clock that the scripts read: Redis's, or a test's.
     pub(crate) async fn now_ms(&self, clock: &Clock) -> Result<u64, Error> {
         if let Clock::Manual(clock) = clock {
             return Ok(clock.now_ms());
@@ -138,8 +139,8 @@ impl Connection {
         Ok(seconds * 1_000 + micros / 1_000)
     }
 
-    /// The answers of a pipeline of reads, in order. A key that holds another type than is read, or an answer that is no `T`, is `None`: it
-    /// keeps no other from being read.
+    /// The replies to a pipeline of reads, in order. `None` for a key of another type than the read expects, or for a
+    /// reply that is not a `T`; it does not affect the others.
     pub(crate) async fn read_each<T: FromRedisValue>(&self, reads: &mut Pipeline) -> RedisResult<Vec<Option<T>>> {
         if reads.is_empty() {
             return Ok(Vec::new());
@@ -158,8 +159,8 @@ impl Connection {
         answers.into_iter().map(read).collect()
     }
 
-    /// Runs a script's call whose outcome is promised to a client: a submit, an end. If replicas are waited for, the
-    /// outcome is not known before they have it.
+    /// Runs a script whose outcome a client relies on: a submit, an end. If writes wait for replicas, it returns only
+    /// once they have acknowledged.
     pub(crate) async fn eval_durably<T: FromRedisValue>(
         &self,
         script: &'static Script,
@@ -174,8 +175,8 @@ impl Connection {
         }
     }
 
-    /// Runs a script's call. A restarted Redis does not have the script: then it is loaded and called again, which is
-    /// safe because NOSCRIPT means that nothing ran.
+    /// Runs a script. After a restart Redis does not have the script; then it is loaded and called again, which is safe
+    /// because NOSCRIPT means that nothing ran.
     pub(crate) async fn eval<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Error> {
         let mut redis = self.redis();
         match call.query_async(&mut redis).await {
@@ -189,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// The connection at present, or the next one if it comes soon enough.
+    /// The current connection, or the next one if it is established before the deadline.
     async fn current(&self, deadline: &mut Option<Instant>) -> RedisResult<(u64, MultiplexedConnection)> {
         if let Link { number, connection: Some(connection), .. } = &*self.shared.link.borrow() {
             return Ok((*number, connection.clone()));
@@ -206,17 +207,18 @@ impl Connection {
         }
     }
 
-    /// Has the link of this number replaced, if it still is the one in use.
+    /// Requests the replacement of the link with this number, if it is still in use.
     async fn replace(&self, number: u64) {
-        // When the queue is full, the keeper is about to look anyway.
+        // If the channel is full, the task is about to check anyway.
         let _ = self.shared.broken.try_send(number);
-        // A broken link fails at once: whoever repeats in a loop would never let the keeper have this thread.
+        // A broken link fails immediately. Without a yield, a caller that retries in a loop would starve the task on
+        // this thread.
         tokio::task::yield_now().await;
     }
 }
 
 impl ConnectionLike for Connection {
-    /// Refusals which mean that nothing ran are waited out, and followed to the current primary.
+    /// Sends a command. If an error means that nothing ran, it waits and follows the primary.
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let mut deadline = None;
@@ -241,7 +243,7 @@ impl ConnectionLike for Connection {
         })
     }
 
-    /// Not repeated: some of the commands may have run.
+    /// Sends a pipeline. It is not retried: some of the commands may have run.
     fn req_packed_commands<'a>(
         &'a mut self,
         pipeline: &'a Pipeline,
@@ -264,23 +266,23 @@ impl ConnectionLike for Connection {
         })
     }
 
-    /// The database of the URL, which is selected on connecting.
+    /// The database of the URL, selected when connecting.
     fn get_db(&self) -> i64 {
         self.shared.link.borrow().info.redis_settings().db()
     }
 }
 
-/// Where the primary is now.
+/// Watches the address of the primary.
 pub(crate) struct Primary(watch::Receiver<Link>);
 
 impl Primary {
-    /// Its address, and how to talk to it.
+    /// Its address and connection settings.
     pub(crate) fn info(&mut self) -> ConnectionInfo {
         self.0.borrow_and_update().info.clone()
     }
 
-    /// Waits until there is another connection, perhaps to another server. Never returns once the connection is given
-    /// up.
+    /// Waits until there is another connection, perhaps to another server. Never returns once the connection is closed
+    /// for good.
     pub(crate) async fn renewed(&mut self) {
         let number = self.0.borrow_and_update().number;
         if self.0.wait_for(|link| link.number != number && link.connection.is_some()).await.is_err() {
@@ -289,16 +291,16 @@ impl Primary {
     }
 }
 
-/// What to do about an error.
+/// How to react to an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Advice {
-    /// Nothing ran: the primary is elsewhere, or will be.
+    /// Nothing ran: the primary is, or will be, at another address.
     Elsewhere,
-    /// Nothing ran, and soon it may.
+    /// Nothing ran, and a retry may succeed soon.
     Later,
-    /// The connection is gone, or as good as gone; what became of the call is unknown.
+    /// The connection is lost or unusable; the outcome of the call is unknown.
     Lost,
-    /// An answer.
+    /// The error is the reply to the command.
     Answer,
 }
 
@@ -306,13 +308,13 @@ fn advice(error: &RedisError) -> Advice {
     use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
     match error.kind() {
         ErrorKind::Server(ReadOnly | MasterDown | Moved) => Advice::Elsewhere,
-        // A slot on its way: where it goes, only a part of its keys has arrived. And a primary that loads, or has lost sight of its
-        // cluster, stays the primary unless another one is named meanwhile.
+        // A slot that is being moved: only a part of its keys has arrived at the target. A primary that is loading, or
+        // has lost contact with its cluster, stays the primary until another one is reported.
         ErrorKind::Server(Ask | TryAgain | BusyLoading | ClusterDown) => Advice::Later,
         _ if error.code() == Some("UNBLOCKED") => Advice::Elsewhere,
         _ if error.code() == Some("BUSY") => Advice::Later,
         ErrorKind::Server(_) => Advice::Answer,
-        // A server that says nothing for so long may be gone without a word.
+        // A server that does not answer within the timeout may be gone without having closed the connection.
         _ if error.is_timeout() || error.is_unrecoverable_error() || error.is_io_error() => Advice::Lost,
         _ => Advice::Answer,
     }
@@ -322,10 +324,10 @@ fn is_useless(error: &RedisError) -> bool {
     matches!(advice(error), Advice::Elsewhere | Advice::Lost)
 }
 
-/// The one reconnect loop: it ends when the last [`Connection`] is dropped.
+/// The only reconnect loop. It ends when the last [`Connection`] is dropped.
 async fn keep(locator: &mut Locator, link: &watch::Sender<Link>, reports: &mut mpsc::Receiver<u64>) {
     loop {
-        // Also where this was interrupted by a panic while there was none.
+        // Also true if a panic interrupted the search for a new connection.
         if link.borrow().connection.is_none() {
             let found = tokio::select! {
                 found = seek(locator) => found,
@@ -354,7 +356,7 @@ fn renew(link: &watch::Sender<Link>, found: Found) {
     });
 }
 
-/// Tries to connect until it works.
+/// Tries to connect until it succeeds.
 async fn seek(locator: &mut Locator) -> Found {
     let most = if locator.moves() { SEEK_MAX } else { RECONNECT_MAX };
     let mut wait = RECONNECT_MIN;
@@ -372,7 +374,7 @@ async fn seek(locator: &mut Locator) -> Found {
     }
 }
 
-/// The new primary, if there is another one than that in use, and it is one.
+/// The new primary, if another one than that in use is reported and is verified to be a primary.
 async fn moved(locator: &mut Locator, link: &watch::Sender<Link>) -> Option<Found> {
     let said = locator.primary().await.ok()?;
     if said.addr() == link.borrow().info.addr() {

@@ -1,4 +1,4 @@
-//! The boot checks: whether a Redis can keep the promises a 202 makes.
+//! The boot checks: whether a Redis provides the durability that a 202 promises.
 
 use std::collections::HashMap;
 
@@ -9,21 +9,21 @@ use crate::error::Error;
 use crate::keys::Keys;
 use crate::redis_health::{info_field, replicas_of};
 
-/// What survives what (P1).
+/// Durability classes: which failures accepted jobs survive (P1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// Every accepted job is on disk before its 202.
     Strict,
-    /// A process crash loses nothing; a power cut of the Redis host may lose the last 2 s.
+    /// A process crash loses nothing; a power failure of the Redis host may lose the last 2 s.
     Standard,
-    /// Nothing survives a restart of Redis. No configuration asks for it: it is what `--ephemeral` puts up with.
+    /// Nothing survives a restart of Redis. No configuration selects this class: it is what `--ephemeral` accepts.
     #[serde(skip)]
     Ephemeral,
 }
 
 impl Durability {
-    /// The word for it.
+    /// The name of the class.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,28 +34,28 @@ impl Durability {
     }
 }
 
-/// What a deployment asks of its Redis.
+/// The requirements of a deployment on its Redis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) class: Durability,
-    /// A Redis that forgets will do.
+    /// Whether a Redis that loses its data is accepted.
     pub(crate) ephemeral: bool,
-    /// How many replicas must have what was promised; `None` leaves it to the class.
+    /// Number of replicas that must have acknowledged a write before the reply; `None`: the durability class decides.
     pub(crate) replicas_to_wait: Option<u32>,
 }
 
-/// What a Redis that has passed the boot checks keeps.
+/// The durability of a Redis that has passed the boot checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisChecks {
-    /// The class in force.
+    /// The effective class.
     pub durability: Durability,
-    /// How many replicas have what was promised before it is.
+    /// Number of replicas that acknowledge a write before the reply.
     pub replicas_to_wait: u32,
-    /// What was assumed and not seen, and what would be better otherwise.
+    /// Settings that could not be verified, and recommendations.
     pub notes: Vec<String>,
 }
 
-/// The facts the verdict rests on.
+/// The facts that the verdict is based on.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Facts {
     version: (u32, u32),
@@ -63,7 +63,7 @@ struct Facts {
     eviction: String,
     aof: bool,
     replicas: u32,
-    /// The rest is `None` when the server does not let us ask.
+    /// This and the following are `None` if the server does not allow reading its settings.
     fsync: Option<String>,
     min_replicas_to_write: Option<u32>,
 }
@@ -78,7 +78,7 @@ pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) 
     Ok(fitness)
 }
 
-/// The settings from CONFIG; managed services forbid it, and then nothing is known.
+/// The settings from CONFIG; empty on managed services, which forbid the command.
 async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Error> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("appendfsync").arg("min-replicas-to-write");
@@ -88,8 +88,8 @@ async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Er
     }
 }
 
-/// While Redis loads its append-only file, it has the file switched off and reports that: this is not the configured
-/// setting.
+/// Fails while Redis loads its append-only file: it switches the file off meanwhile and reports that instead of the
+/// configured setting.
 fn settled(info: &str) -> Result<(), Error> {
     match info_field(info, "loading") {
         None | Some("0") => Ok(()),
@@ -100,7 +100,7 @@ fn settled(info: &str) -> Result<(), Error> {
     }
 }
 
-/// Uses a unique key: replicas that start together must not read each other's.
+/// Writes a unique key: replicas that start together must not read each other's.
 async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     let value = crate::id::nonce();
     let (mut redis, key) = (connection.redis(), keys.probe(&value));

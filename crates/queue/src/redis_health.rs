@@ -1,38 +1,39 @@
-//! The state of a Redis, and whether it may be given new work. Read every second, not at every call.
+//! The health of a Redis, and whether it admits new work. Redis is inspected once per second, not for every call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Admission stops here, P13: what was accepted needs the rest to run and to end.
+/// Memory use at which admission closes (P13): accepted jobs need the rest to run and to end.
 const CLOSE_PERCENT: u64 = 80;
 
-/// And begins again below this, so that it does not flutter.
+/// Memory use below which admission opens again. The difference prevents flapping.
 const OPEN_PERCENT: u64 = 75;
 
-/// From here on a tenant without a limit of its own takes no more than its share: what is left up to [`CLOSE_PERCENT`] is the others'.
+/// Memory use from which a tenant without a limit of its own gets no more than its share, so that the memory up to
+/// [`CLOSE_PERCENT`] is left for others.
 const SHARES_PERCENT: u64 = 60;
 
-/// The share of one tenant.
+/// Share of one tenant.
 const SHARE_PERCENT: u64 = 20;
 
-/// The values of INFO at one moment.
+/// The values of one INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedisHealth {
-    /// Names one life of one server: another after a restart and after a failover.
+    /// Identifies one run of one server: it changes at a restart and at a failover.
     pub run_id: String,
-    /// Memory in use.
+    /// Memory in use, bytes.
     pub used_bytes: u64,
-    /// `maxmemory`; 0 where there is none.
+    /// `maxmemory`, bytes; 0 if not set.
     pub max_bytes: u64,
-    /// Replicas that keep up.
+    /// Number of replicas in sync.
     pub replicas: u32,
-    /// Its last write to the append-only file failed.
+    /// Whether the last write to the append-only file failed.
     pub writes_fail: bool,
 }
 
 impl RedisHealth {
-    /// The sections of INFO that it is read from.
+    /// The sections of INFO that are read.
     pub(crate) const SECTIONS: [&'static str; 4] = ["server", "memory", "persistence", "replication"];
 
     pub(crate) fn parse(info: &str) -> Self {
@@ -46,7 +47,7 @@ impl RedisHealth {
         }
     }
 
-    /// Bytes of records that one tenant may have; `None` while there is enough for all.
+    /// Size of the records that one tenant may have, bytes; `None` while there is enough memory for all.
     pub(crate) fn share_bytes(&self) -> Option<u64> {
         self.is_above(SHARES_PERCENT).then(|| self.max_bytes / 100 * SHARE_PERCENT)
     }
@@ -56,12 +57,12 @@ impl RedisHealth {
     }
 }
 
-/// One field of an INFO answer.
+/// One field of an INFO reply.
 pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// The replicas that are in step. One that still loads is connected as well, and acknowledges nothing.
+/// The number of replicas in sync. One that still loads is connected as well, but acknowledges nothing.
 pub(crate) fn replicas_of(info: &str) -> u32 {
     let online = info.lines().filter(|line| {
         let number = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));
@@ -70,21 +71,21 @@ pub(crate) fn replicas_of(info: &str) -> u32 {
     u32::try_from(online.count()).unwrap_or(u32::MAX)
 }
 
-/// Why no new work is taken at present. What was accepted before goes on.
+/// Why no new work is admitted at present. Accepted work continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Memory is nearly used up.
     Memory {
-        /// In use.
+        /// Memory in use, bytes.
         used_bytes: u64,
-        /// The limit.
+        /// The limit, bytes.
         max_bytes: u64,
     },
-    /// Fewer replicas keep up than are waited for.
+    /// Fewer replicas are in sync than required.
     Replicas {
-        /// As many keep up.
+        /// Number of replicas in sync.
         there: u32,
-        /// As many are waited for.
+        /// Number of replicas required.
         wanted: u32,
     },
     /// Redis cannot write its append-only file.
@@ -104,7 +105,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whether new work may be taken. `closed` is what stood before: memory must fall further to open than to stay open.
+/// Whether new work may be admitted. `closed` is the previous verdict: once closed for memory, admission opens only
+/// below [`OPEN_PERCENT`].
 fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<Refusal>) -> Option<Refusal> {
     let most = if matches!(closed, Some(Refusal::Memory { .. })) { OPEN_PERCENT } else { CLOSE_PERCENT };
     if vitals.writes_fail {
@@ -118,7 +120,7 @@ fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<Refusal>) -> Option<R
     }
 }
 
-/// The latest look at a Redis, shared by all that use it.
+/// The latest inspection of a Redis, shared by all its users.
 #[derive(Clone, Default)]
 pub(crate) struct Pulse(Arc<Mutex<State>>);
 
@@ -126,17 +128,19 @@ pub(crate) struct Pulse(Arc<Mutex<State>>);
 struct State {
     vitals: RedisHealth,
     refusal: Option<Refusal>,
-    /// When it was found to be another server, to have been restarted, or to answer again after a pause; and when this process first knew it.
+    /// When the server was replaced or restarted, or answered again after a pause; also when this process first
+    /// inspected it.
     changed_at: Option<Instant>,
     looked_at: Option<Instant>,
 }
 
-/// Redis is inspected every second: after a gap of this length, Redis or this process was stalled, and no lease could
+/// Redis is inspected every second. After a gap of this length, Redis or this process was stalled, and no lease could
 /// be extended.
 const PAUSE: Duration = Duration::from_secs(10);
 
 impl Pulse {
-    /// Takes note of a look. Answers whether it is another server, or another life of it, than at the look before; the first is.
+    /// Records an inspection. Returns whether this is another server, or another run of it, than at the previous one;
+    /// true for the first.
     pub(crate) fn note(&self, vitals: RedisHealth, wanted: u32) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_another = state.vitals.run_id != vitals.run_id;
@@ -164,7 +168,7 @@ impl Pulse {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).changed_at = at;
     }
 
-    /// Whether it has changed within `time`, or was not to be seen.
+    /// Whether the server changed, or was unreachable, within `time`.
     pub(crate) fn changed_within(&self, time: Duration) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.changed_at.is_some_and(|at| at.elapsed() < time)

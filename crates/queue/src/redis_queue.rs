@@ -1,4 +1,4 @@
-//! The queue in Redis: each verb one script, everything it promises kept inside that script.
+//! The queue in Redis: each verb is one script, which enforces all guarantees of the verb.
 
 mod config;
 mod events;
@@ -41,7 +41,7 @@ pub(crate) use lists::index_entry;
 #[derive(Clone)]
 pub struct RedisQueue {
     connection: Connection,
-    /// To where the registry is; in a cluster that may be elsewhere.
+    /// The connection to the registry; in a cluster it can be on another node.
     registry: Connection,
     keys: Keys,
     pulse: Pulse,
@@ -50,17 +50,17 @@ pub struct RedisQueue {
 }
 
 impl RedisQueue {
-    /// Connects to the first shard alone: for callers with one shard.
+    /// Connects to the first shard only, for callers with one shard.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
+    /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
         let place = Place::parse(&config.url)?;
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
         Self::shard(&place, &registry, config, 0).await
     }
 
-    /// One shard. Where all roots have one primary, it shares the registry's connection.
+    /// Connects to one shard. If all roots have one primary, it shares the registry's connection.
     pub(crate) async fn shard(
         place: &Place,
         registry: &Connection,
@@ -84,7 +84,7 @@ impl RedisQueue {
         self.shard
     }
 
-    /// The address of the primary it is on at present.
+    /// The address of its current primary.
     #[must_use]
     pub fn primary(&self) -> String {
         self.connection.primary().info().addr().to_string()
@@ -106,7 +106,7 @@ impl RedisQueue {
         self.connection.is_up()
     }
 
-    /// What is deployed, who may call, which workers are here.
+    /// The registry: endpoints, tokens, workers.
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.registry.clone(), &self.config.prefix)
@@ -118,31 +118,31 @@ impl RedisQueue {
         Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
-    /// The traces that wait to be exported.
+    /// The traces to export.
     #[must_use]
     pub fn traces(&self) -> Traces {
         Traces::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
-    /// Its batches.
+    /// The batches.
     #[must_use]
     pub fn batches(&self) -> Batches {
         Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
-    /// The jobs that have ended and wait to be archived.
+    /// The ended jobs to archive.
     #[must_use]
     pub fn history(&self) -> History {
         History::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
-    /// What people thought of results.
+    /// The feedback counters.
     #[must_use]
     pub fn feedback(&self) -> FeedbackCounters {
         FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
-    /// How long an ended job stays unless it sets it, milliseconds.
+    /// How long an ended job stays if it does not set its own retention, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.config.retention_ms
@@ -155,17 +155,17 @@ impl RedisQueue {
         Quarantine::new(self.connection.clone(), self.keys.clone(), clock.clone(), *retention_ms)
     }
 
-    /// How long a lease lasts unless extended, milliseconds.
+    /// How long a lease lasts unless it is extended, milliseconds.
     #[must_use]
     pub fn lease_ms(&self) -> u64 {
         self.config.lease_ms
     }
 
-    /// The next step of the recovery sweep: checks up to 50 records from `cursor` on, restores missing entries, and
-    /// returns where to continue.
+    /// One step of the recovery sweep: checks up to 50 records from `cursor` on, restores missing entries, and returns
+    /// where to continue.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: repeat; what is in place is left there.
+    /// [`Error::Unavailable`]: retry; entries that were restored stay.
     pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
         let RedisConfig { lease_ms, retention_ms, .. } = self.config;
         scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
@@ -173,11 +173,11 @@ impl RedisQueue {
             .await
     }
 
-    /// Claims `role` for `replica` for the next `ttl_ms`, and returns whether it has it: for sweeps that one replica
-    /// does. Correctness never depends on it, because two replicas may have the role at once.
+    /// Claims `role` for `replica` for the next `ttl_ms`, and returns whether it has the role: for sweeps that one
+    /// replica performs. Correctness never depends on it, because two replicas may have the role at once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, ask again.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn claim_role(&self, role: &str, replica: &str, ttl_ms: u64) -> Result<bool, Error> {
         let mut call = scripts::ROLE.call(&[self.keys.root()]);
         call.arg(role).arg(replica).arg(ttl_ms);
@@ -189,7 +189,7 @@ impl RedisQueue {
         }
     }
 
-    /// How long the attempts of an endpoint took that ended in the last `hours`, at most [`timings::HOURS_MAX`], the
+    /// Durations of the parts of an endpoint's attempts that ended in the last `hours`, at most [`timings::HOURS_MAX`],
     /// newest version first.
     ///
     /// # Errors
@@ -204,11 +204,12 @@ impl RedisQueue {
         timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
     }
 
-    /// Submits the next lines of a batch unless another replica has. The same jobs may be submitted again after an
-    /// unknown outcome.
+    /// Submits the next lines of a batch unless another replica has. After an unknown outcome, the same jobs may be
+    /// submitted again.
     ///
     /// # Errors
-    /// [`Error::StaleGuard`] if these lines were already fed; as [`Queue::submit`](crate::Queue::submit) otherwise.
+    /// [`Error::StaleGuard`] if these lines were already fed; otherwise those of
+    /// [`Queue::submit`](crate::Queue::submit).
     pub async fn feed(&self, guard: &BatchGuard, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         self.accept(Some(guard), jobs).await
     }

@@ -23,10 +23,10 @@ use crate::redis_queue::{Health, Holding, RedisConfig, RedisQueue};
 use crate::registry::Registry;
 use tenant_shards::TenantShards;
 
-/// Most shards there may be: a worker's pull asks them in turn, and parks on each.
+/// Maximum number of shards: a lease call queries them in turn, and parks on each.
 pub const SHARDS_MAX: u8 = 64;
 
-/// No shard has woken a waiter recently.
+/// The value of `woken` if no shard has woken a waiter recently.
 const NOBODY: usize = usize::MAX;
 
 /// All shards. Clones share their connections.
@@ -37,9 +37,9 @@ struct Parts {
     shards: Vec<RedisQueue>,
     registry: Connection,
     homes: TenantShards,
-    /// Where the next pull begins, so that no shard is always first.
+    /// The shard at which the next lease call begins, so that no shard is always first.
     turn: AtomicUsize,
-    /// The shard that sent the last wake: who was woken begins there.
+    /// The shard of the last wakeup; the lease call of the waiter begins there.
     woken: AtomicUsize,
 }
 
@@ -47,7 +47,8 @@ impl Shards {
     /// Connects to every shard.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when the URL is none or there were more shards before, [`Error::Unavailable`] when nothing answers.
+    /// [`Error::Unfit`] if the URL is invalid or there were more shards before, [`Error::Unavailable`] if no server
+    /// answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
         if !(1..=SHARDS_MAX).contains(&config.shards) {
             return Err(Error::Unfit(format!("shards must be 1 to {SHARDS_MAX}")));
@@ -78,12 +79,13 @@ impl Shards {
     /// A tenant's shard.
     ///
     /// # Errors
-    /// As [`Shards::home`].
+    /// Those of [`Shards::home`].
     pub async fn of(&self, tenant: &str) -> Result<&RedisQueue, Error> {
         Ok(&self.0.shards[usize::from(self.home(tenant).await?)])
     }
 
-    /// Whether a replica of the release before serves the same Redis. Such a replica does not know inputs that are kept as files.
+    /// Whether a replica of the previous release uses the same Redis. Such a replica does not support inputs that are
+    /// stored as files.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -94,18 +96,18 @@ impl Shards {
         }
     }
 
-    /// What is deployed, who may call, which workers are here.
+    /// The registry: endpoints, tokens, workers.
     #[must_use]
     pub fn registry(&self) -> Registry {
         self.0.shards[0].registry()
     }
 
-    /// Whether a version of this size may be deployed: the same rules as for a submit, because versions use the same
+    /// Whether a version of this size may be deployed. The rules are those of a submit, because versions use the same
     /// memory.
     ///
     /// # Errors
-    /// [`Error::Closed`] while no new work is accepted, [`Error::Memory`] for a tenant over its limit; nothing is
-    /// deployed then.
+    /// [`Error::Closed`] while no new work is accepted, [`Error::Memory`] for a tenant over its limit; then nothing is
+    /// deployed.
     pub async fn admits_version(&self, tenant: &str, bytes: u64) -> Result<(), Error> {
         let (home, first) = (self.of(tenant).await?, &self.0.shards[0]);
         home.admits()?;
@@ -119,25 +121,26 @@ impl Shards {
         Err(Error::Memory { tenant: tenant.to_owned(), most_bytes, held_bytes })
     }
 
-    /// What people thought of results.
+    /// The feedback counters.
     #[must_use]
     pub fn feedback(&self) -> FeedbackCounters {
         self.0.shards[0].feedback()
     }
 
-    /// How long an ended job stays unless it sets it, milliseconds.
+    /// How long an ended job stays if it does not set its own retention, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.0.shards[0].retention_ms()
     }
 
-    /// How long a lease lasts unless extended, milliseconds.
+    /// How long a lease lasts unless it is extended, milliseconds.
     #[must_use]
     pub fn lease_ms(&self) -> u64 {
         self.0.shards[0].lease_ms()
     }
 
-    /// The boot checks, on every primary: the weakest decides what a 202 promises. Afterwards every shard has been looked at.
+    /// The boot checks, on every primary: the weakest one decides what a 202 promises. Afterwards every shard has been
+    /// inspected.
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
@@ -162,7 +165,7 @@ impl Shards {
         Ok(RedisChecks { durability: durability.unwrap_or(Durability::Ephemeral), replicas_to_wait, notes })
     }
 
-    /// Asks whether the registry answers, and at least one shard: a tenant's jobs need no shard but its own.
+    /// Checks whether the registry and at least one shard answer: a tenant's jobs need no other shard than their own.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -173,16 +176,16 @@ impl Shards {
         answers.into_iter().reduce(Result::or).unwrap_or(Ok(()))
     }
 
-    /// How each shard was when it was last looked at, in order.
+    /// The health of each shard at the last inspection, in order.
     #[must_use]
     pub fn health(&self) -> Vec<Health> {
         self.all().iter().map(RedisQueue::health).collect()
     }
 
-    /// As [`RedisQueue::holdings`].
+    /// Like [`RedisQueue::holdings`].
     ///
     /// # Errors
-    /// As [`RedisQueue::holdings`].
+    /// Those of [`RedisQueue::holdings`].
     pub async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
         self.each(
             leases,
@@ -193,18 +196,18 @@ impl Shards {
         .await
     }
 
-    /// As [`RedisQueue::runs`]: a tenant's jobs are on its own shard.
+    /// Like [`RedisQueue::runs`]: a tenant's jobs are on its own shard.
     ///
     /// # Errors
-    /// As [`RedisQueue::runs`].
+    /// Those of [`RedisQueue::runs`].
     pub async fn runs(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
         self.of(&model.tenant).await?.runs(worker_id, model).await
     }
 
-    /// As [`RedisQueue::evict`], on every shard.
+    /// Like [`RedisQueue::evict`], on every shard.
     ///
     /// # Errors
-    /// As [`RedisQueue::evict`].
+    /// Those of [`RedisQueue::evict`].
     pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
         let evicted = try_join_all(self.all().iter().map(|shard| shard.evict(worker_id))).await?;
         Ok(evicted.into_iter().sum())

@@ -10,7 +10,7 @@ use crate::connection::Primary;
 use crate::error::Error;
 use crate::queue::{Signal, Work};
 
-/// A replica that falls this far behind is better off looking at everything again.
+/// Number of signals that a replica may fall behind. Beyond it, checking everything again is cheaper.
 const BACKLOG: usize = 10_000;
 
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
@@ -19,7 +19,8 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the
 /// receiver is dropped. After each interruption, [`Signal::Missed`] reports that signals may have been lost.
 ///
-/// At the primary, because scripts count their receivers, and only its own subscribers are counted.
+/// The subscription is at the primary, because scripts count their receivers, and Redis counts only the subscribers of
+/// its own server.
 pub(crate) async fn listen(mut primary: Primary, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
     let messages = subscribe(&mut primary, &channels).await.map_err(Error::redis("subscribe"))?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
@@ -31,7 +32,8 @@ pub(crate) async fn listen(mut primary: Primary, channels: [String; 2]) -> Resul
     Ok(receiver)
 }
 
-/// Forwards messages, and subscribes again after each break, until the receiver is dropped. Without `messages` it subscribes first.
+/// Forwards messages, and subscribes again after each interruption, until the receiver is dropped. Without `messages`
+/// it subscribes first.
 async fn forward_all(
     primary: &mut Primary,
     channels: &[String; 2],
@@ -45,7 +47,7 @@ async fn forward_all(
                     forward(&message, sender);
                     continue;
                 },
-                // The primary is elsewhere, and the old one may keep its end open.
+                // The primary has moved, and the old one may keep its connection open.
                 () = primary.renewed() => {}
                 () = sender.closed() => return,
             }
@@ -69,7 +71,7 @@ async fn subscribe(
     Ok(subscription.into_on_message())
 }
 
-/// The one reconnect loop: doubling waits with full jitter, for ever.
+/// The only resubscribe loop: delays double, with full jitter, without limit.
 async fn resubscribe(primary: &mut Primary, channels: &[String; 2]) -> redis::aio::PubSubStream {
     let mut wait = RECONNECT_MIN;
     loop {
@@ -83,7 +85,7 @@ async fn resubscribe(primary: &mut Primary, channels: &[String; 2]) -> redis::ai
     }
 }
 
-/// A full receiver loses the signal; its own re-looks find what it stood for.
+/// Forwards a signal. If the receiver is full the signal is dropped; the receiver's regular polls find the same work.
 fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
     let text: String = message.get_payload().unwrap_or_default();
     let signal = match text.split_once(' ') {

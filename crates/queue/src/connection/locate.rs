@@ -13,7 +13,7 @@ use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 /// Timeout of a Sentinel or a node.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// As many nodes of a cluster are remembered.
+/// Maximum number of cluster nodes that are remembered.
 const NODES_MAX: usize = 256;
 
 /// The search for the primary of one root.
@@ -22,7 +22,7 @@ pub(super) struct Locator {
     place: Place,
     /// The Sentinels or the nodes, those named in the URL first.
     guides: Vec<Guide>,
-    /// The guide that answered last.
+    /// Index of the guide that answered last.
     asked: usize,
 }
 
@@ -32,7 +32,7 @@ struct Guide {
     named: bool,
 }
 
-/// A primary, and the connection to it.
+/// A primary and a connection to it.
 pub(super) struct Found {
     pub(super) info: ConnectionInfo,
     pub(super) connection: MultiplexedConnection,
@@ -49,7 +49,7 @@ impl Locator {
         Self { root, place, guides, asked: 0 }
     }
 
-    /// Whether the primary may be elsewhere later.
+    /// Whether the address of the primary can change.
     pub(super) fn moves(&self) -> bool {
         !matches!(self.place, Place::Server(_))
     }
@@ -68,7 +68,7 @@ impl Locator {
         Ok(at(pattern, host, port))
     }
 
-    /// Connects to the primary, wherever it is now.
+    /// Connects to the current primary.
     pub(super) async fn connect(&mut self) -> RedisResult<Found> {
         let info = self.primary().await?;
         self.connect_to(info).await
@@ -83,7 +83,7 @@ impl Locator {
             if role != "master" {
                 return Err(refused("it is a replica"));
             }
-            // One that still loads its data says so here.
+            // A server that is still loading its data replies with an error here.
             let _: String = within(redis::cmd("PING").query_async(&mut connection)).await?;
         }
         Ok(Found { info, connection })
@@ -111,7 +111,7 @@ impl Locator {
         Err(failure)
     }
 
-    /// The nodes named in the URL may all be gone one day.
+    /// Remembers the nodes of the cluster, because those named in the URL may all be replaced over time.
     fn remember(&mut self, map: &[SlotRange], pattern: &ConnectionInfo) {
         let last = self.guides[self.asked].info.addr().clone();
         let known: Vec<ConnectionInfo> = map
@@ -132,7 +132,7 @@ impl Locator {
 }
 
 impl Guide {
-    /// A question on a connection that is kept for the next one.
+    /// Sends a query on a connection that is kept for the next one.
     async fn ask<T: redis::FromRedisValue>(&mut self, questions: &redis::Pipeline) -> RedisResult<T> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -143,7 +143,7 @@ impl Guide {
         Ok(answer)
     }
 
-    /// The root's slot, and who serves which.
+    /// The slot of the root, and the nodes that serve each slot range.
     async fn slots(&mut self, root: &str) -> RedisResult<(u16, Vec<SlotRange>)> {
         let mut questions = redis::pipe();
         questions.cmd("CLUSTER").arg("KEYSLOT").arg(root).cmd("CLUSTER").arg("SLOTS");
@@ -151,7 +151,7 @@ impl Guide {
             Ok(answer) => answer,
             Err(error) => return Err(error),
         };
-        // A node that does not know its own name is where it was asked.
+        // A node that does not report its own host has the address at which it was queried.
         let here = match self.info.addr() {
             redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => host.clone(),
             _ => String::new(),
@@ -174,7 +174,7 @@ impl Guide {
     }
 }
 
-/// Who serves some slots: the primary first.
+/// The nodes that serve a range of slots, the primary first.
 struct SlotRange {
     first: u16,
     last: u16,
@@ -192,7 +192,7 @@ fn number(value: &Value) -> Option<u16> {
     redis::from_redis_value_ref(value).ok()
 }
 
-/// `[host, port, id, ...]`
+/// Parses `[host, port, id, ...]`.
 fn address(node: &Value, here: &str) -> Option<(String, u16)> {
     let Value::Array(parts) = node else { return None };
     let host: Option<String> = redis::from_redis_value_ref(parts.first()?).ok()?;
@@ -200,8 +200,8 @@ fn address(node: &Value, here: &str) -> Option<(String, u16)> {
     Some((host, number(parts.get(1)?)?))
 }
 
-/// Asks all at the same time and takes the majority: a Sentinel that is cut off, perhaps together with the old primary,
-/// is outvoted.
+/// Queries all Sentinels at the same time and takes the majority's answer: one that is cut off, perhaps together with
+/// the old primary, is outvoted.
 async fn ask_sentinels(sentinels: &mut [Guide], service: &str) -> RedisResult<(String, u16)> {
     let mut question = redis::pipe();
     question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);

@@ -1,4 +1,4 @@
-//! What a Redis URL names: one server, a service that Sentinels watch over, or a cluster.
+//! Parses a Redis URL: one server, a service monitored by Sentinels, or a cluster.
 
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
@@ -8,32 +8,33 @@ use crate::error::Error;
 
 const SENTINEL_PORT: u16 = 26_379;
 
-/// A URL names at most this many hosts.
+/// Maximum number of hosts in a URL.
 const HOSTS_MAX: usize = 64;
 
-/// Data that is not acknowledged for this long means that the host is gone.
+/// TCP user timeout: if data is not acknowledged for this long, the host is considered down.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
-/// Where Redis is.
+/// Where Redis runs.
 #[derive(Clone)]
 pub(crate) enum Place {
-    /// A server that stays where it is.
+    /// A server with a fixed address.
     Server(ConnectionInfo),
-    /// The primary of a service: Sentinels know where it is.
+    /// The primary of a service, located through Sentinels.
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: String,
-        /// How to talk to the primary; its address is a placeholder.
+        /// Settings of connections to the primary; the address is a placeholder.
         node: ConnectionInfo,
     },
-    /// The primary of a hash slot: any node of the cluster knows where it is. Each is also a pattern of how to talk to the others.
+    /// The primary of a hash slot, located through any node of the cluster. Each entry also provides the settings for
+    /// connections to other nodes.
     Cluster { nodes: Vec<ConnectionInfo> },
 }
 
 impl Place {
-    /// Reads `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://[user:password@]host:port,.../service[/db]` and
-    /// `redis+cluster://[user:password@]host:port,...`; the last two also as `rediss+...` for TLS. A Sentinel's own password is
-    /// `?sentinel_password=`, and its user `?sentinel_user=`.
+    /// Parses `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://[user:password@]host:port,.../service[/db]`
+    /// and `redis+cluster://[user:password@]host:port,...`; the last two also as `rediss+...` for TLS. The Sentinels'
+    /// own password is `?sentinel_password=`, and their user `?sentinel_user=`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let unusable = |why: String| Error::Unfit(format!("the Redis URL is not valid: {why}"));
         let connect =
@@ -100,7 +101,7 @@ pub(crate) fn at(pattern: &ConnectionInfo, host: String, port: u16) -> Connectio
     pattern.clone().set_addr(addr)
 }
 
-/// A paused or disconnected server leaves the socket open: only probes detect it.
+/// Sets keepalive and timeouts of the socket. A paused or disconnected server leaves it open; only probes detect that.
 fn settled(info: ConnectionInfo) -> ConnectionInfo {
     let probes = redis::io::tcp::socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(5))

@@ -1,30 +1,33 @@
-//! How to reach the queue in Redis, and its times.
+//! Configuration of the queue in Redis.
 
 use crate::clock::Clock;
 use crate::queue::AGE_AFTER_MS;
 use crate::redis_checks::Durability;
 
-/// How to reach the queue, and its times.
+/// Connection, times and durability of the queue.
 #[derive(Clone)]
 pub struct RedisConfig {
-    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`; behind Sentinels
-    /// `redis+sentinel://[user:password@]host:port,.../service/db`; a cluster `redis+cluster://[user:password@]host:port,...`.
+    /// URL: `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`; behind Sentinels
+    /// `redis+sentinel://[user:password@]host:port,.../service/db`; a cluster
+    /// `redis+cluster://[user:password@]host:port,...`.
     pub url: String,
-    /// What all keys start with. Default `stoke`.
+    /// Prefix of all keys. Default `stoke`.
     pub prefix: String,
-    /// Among how many shards the tenants are spread, 1 to 64. Default 1.
+    /// Number of shards over which the tenants are spread, 1 to 64. Default 1.
     pub shards: u8,
-    /// How long a lease lasts unless extended. Default 30 s.
+    /// How long a lease lasts unless it is extended, milliseconds. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job stays before the history sweep takes it, unless the job sets it. Default 24 h.
+    /// How long an ended job stays before it moves to history, unless the job sets its own retention, milliseconds.
+    /// Default 24 h.
     pub retention_ms: u64,
-    /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
+    /// Time after which waiting work may go ahead of more urgent work, milliseconds. Default 5 minutes.
     pub age_after_ms: u64,
-    /// What an accepted job is to survive. Default `strict`.
+    /// Durability of accepted jobs. Default `strict`.
     pub durability: Durability,
-    /// How many replicas must have what is promised before it is; `None` for one where the class is `strict` and there is one.
+    /// Number of replicas that must acknowledge a write before the reply. `None`: one, if the class is `strict` and
+    /// there is a replica.
     pub replicas_to_wait: Option<u32>,
-    /// Where time comes from; tests put a clock of their own here.
+    /// Source of time; tests set a clock of their own.
     pub clock: Clock,
 }
 
@@ -45,7 +48,7 @@ impl Default for RedisConfig {
 }
 
 impl std::fmt::Debug for RedisConfig {
-    /// Without the URL: it may hold a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisConfig")
             .field("prefix", &self.prefix)

@@ -1,4 +1,4 @@
-//! The health of the Redis behind a queue: the boot checks, the regular inspection, and what follows for admission.
+//! The health of the Redis behind a queue: the boot checks, the regular inspection, and its effect on admission.
 
 use super::RedisQueue;
 use crate::error::Error;
@@ -6,14 +6,14 @@ use crate::gate::Gate;
 use crate::redis_checks::{self, Durability, RedisChecks};
 use crate::redis_health::{RedisHealth, Refusal, info_field};
 
-/// How the Redis behind a queue was when it was last looked at.
+/// The health of the Redis behind a queue at the last inspection.
 #[derive(Debug, Clone)]
 pub struct Health {
     /// Its last INFO.
     pub vitals: RedisHealth,
-    /// How many replicas are waited for before anything is promised.
+    /// Number of replicas that acknowledge a write before the reply.
     pub replicas_to_wait: u32,
-    /// Why no new work is taken; `None` when it is.
+    /// Why no new work is admitted; `None` if it is.
     pub refusal: Option<Refusal>,
 }
 
@@ -35,18 +35,18 @@ impl RedisQueue {
         Ok(fitness)
     }
 
-    /// Inspects Redis and opens or closes admission: every process that accepts new work calls this once per second.
+    /// Inspects Redis and opens or closes admission. Every process that accepts new work calls this once per second.
     /// Returns whether the server was replaced or restarted; true at the first call.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, try again.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn look(&self) -> Result<bool, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg(&RedisHealth::SECTIONS);
         let info: String =
             ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("inspect Redis"))?;
         let (vitals, commits) = (RedisHealth::parse(&info), self.connection.commits());
-        // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
+        // Once there has been a replica, writes wait for it even if it goes away: the number never falls.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
         if by_class && commits.replicas() == 0 && vitals.replicas > 0 {
             commits.wait_for(1);
@@ -54,7 +54,7 @@ impl RedisQueue {
         Ok(self.pulse.note(vitals, commits.replicas()))
     }
 
-    /// What the latest [`RedisQueue::look`] found.
+    /// The result of the latest [`RedisQueue::look`].
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -64,21 +64,21 @@ impl RedisQueue {
         }
     }
 
-    /// Whether new work is taken.
+    /// Checks whether new work is admitted.
     ///
     /// # Errors
-    /// [`Error::Closed`] when not, with the reason.
+    /// [`Error::Closed`] with the reason if it is not.
     pub fn admits(&self) -> Result<(), Error> {
         self.pulse.refusal().map_or(Ok(()), |refusal| Err(Error::Closed(refusal.to_string())))
     }
 
-    /// Bytes of this Redis that a tenant may take which has no limit of its own; `None` while there is enough for all.
+    /// Memory that a tenant without a limit of its own may use, bytes; `None` while there is enough for all.
     pub(crate) fn share_bytes(&self) -> Option<u64> {
         self.pulse.vitals().share_bytes()
     }
 
-    /// Bytes that a tenant's jobs take, ended ones too, and its schedules and webhook messages, as they are counted
-    /// against its share. Outputs that jobs have streamed in the last hours are counted on top of that.
+    /// Memory that a tenant's jobs (including ended ones), schedules and webhook deliveries use, bytes, as counted
+    /// towards its share. It includes outputs that jobs have streamed in the last hours.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -92,7 +92,7 @@ impl RedisQueue {
         Ok(jobs.unwrap_or(0) + beside.unwrap_or(0))
     }
 
-    /// Asks whether Redis answers.
+    /// Checks whether Redis answers.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -100,7 +100,7 @@ impl RedisQueue {
         redis::cmd("PING").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ping"))
     }
 
-    /// Whether an API replica of the release before listens here: its name begins with `r_`.
+    /// Whether an API replica of the previous release listens here: its name begins with `r_`.
     pub(crate) async fn has_older_replicas(&self) -> Result<bool, Error> {
         let older = self.keys.signal("r_*");
         let listening: Vec<String> = redis::cmd("PUBSUB")

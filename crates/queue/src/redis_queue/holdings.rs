@@ -1,4 +1,4 @@
-//! Which leases a worker holds: the owner of a fence, what its holder may see, and how all of them are released.
+//! The leases of a worker: which worker has a lease, what it may read, and how all its leases are released.
 
 use redis::AsyncCommands;
 
@@ -10,22 +10,22 @@ use crate::job::{JobSpec, SLOT_PARTS};
 use crate::queue::{BATCH_MAX, LEASES_MAX, Queue};
 use crate::stored_spec;
 
-/// Leases looked at in one call.
+/// Number of leases that one call reads.
 const PAGE: usize = 500;
 
-/// Who holds a lease, and since when.
+/// The worker that has a lease, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     /// The worker that was given it.
     pub worker_id: String,
-    /// For how long it has been held, milliseconds by the queue's own clock.
+    /// How long it has had the lease, milliseconds by the queue's own clock.
     pub held_ms: u64,
     /// Jobs that share a slot with it, including itself, from its spec; `None` if unknown.
     pub share: Option<u32>,
 }
 
 impl Holding {
-    /// From the field `run` of a record.
+    /// Parses the field `run` of a record.
     fn parse(run: &str, now_ms: u64) -> Option<Self> {
         let mut words = run.split(' ');
         let (worker_id, leased_ms) = (words.next()?.to_owned(), words.next()?.parse::<u64>().ok()?);
@@ -41,10 +41,10 @@ fn is(spec: &JobSpec, model: &ModelRef) -> bool {
 }
 
 impl RedisQueue {
-    /// Who holds each of these leases, and for how long; `None` of one that is not held now.
+    /// The worker and the age of each of these leases; `None` for one that is not valid now.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] over [`LEASES_MAX`], [`Error::Unavailable`].
+    /// [`Error::TooLarge`] above [`LEASES_MAX`], [`Error::Unavailable`].
     pub async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
         bounded("leases", leases.len(), LEASES_MAX)?;
         if leases.is_empty() {
@@ -57,7 +57,7 @@ impl RedisQueue {
         }
         let jobs: Vec<Option<(Option<String>, Option<String>)>> =
             self.connection.read_each(&mut jobs).await.map_err(Error::redis(step))?;
-        // Asked after the jobs, so that no lease is younger than it is.
+        // The clock is read after the jobs, so that no age is negative.
         let now_ms = self.connection.now_ms(&self.config.clock).await?;
         let held = leases.iter().zip(jobs).map(|(lease, job)| {
             let (fence, run) = job?;
@@ -66,7 +66,7 @@ impl RedisQueue {
         Ok(held.collect())
     }
 
-    /// What a worker's leases take of its slots, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
+    /// The parts of its slots that a worker's leases take, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
     pub(crate) async fn taken(&self, worker_id: &str) -> Result<u64, Error> {
         let mut redis = self.connection.redis();
         let parts: Vec<String> =
@@ -74,7 +74,7 @@ impl RedisQueue {
         Ok(parts.iter().filter_map(|part| part.parse::<u64>().ok()).sum())
     }
 
-    /// Whether a worker holds a lease of a job of this version.
+    /// Whether a worker has a lease of a job of this version.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -102,11 +102,11 @@ impl RedisQueue {
         Ok(false)
     }
 
-    /// Releases all leases of a worker, at no cost to their jobs, and returns their number. A lease that is being
+    /// Releases all leases of a worker at no cost to their jobs, and returns their number. A lease that is being
     /// granted at this moment may be missed: call again once the worker can no longer lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: some may have been released; repeat.
+    /// [`Error::Unavailable`]: some may have been released; retry.
     pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
         let (mut redis, step) = (self.connection.redis(), "scan the leases");
         let (mut cursor, mut released) = (0_u64, 0);
@@ -144,8 +144,8 @@ impl RedisQueue {
         }
     }
 
-    /// The spec and the attempt of the job under this lease; `None` if the lease is not held. A job that cannot be read
-    /// goes to the quarantine and counts as not held: an error would fail every report of the call.
+    /// The spec and the attempt of the job under this lease; `None` if the lease is not valid. A job that cannot be
+    /// read goes to the quarantine and counts as not leased: an error would fail every report of the call.
     pub(super) async fn leased_spec(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
         let mut read = redis::pipe();
         read.hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "lane", "spec"]);

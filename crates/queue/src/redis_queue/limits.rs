@@ -1,4 +1,4 @@
-//! The limits of gates: setting and reading them, and what holds a job back there.
+//! Limit scopes: sets and reads their limits, and reports why they block a job.
 
 use super::RedisQueue;
 use crate::budgets::{Budget, Stood};

@@ -12,16 +12,16 @@ use crate::job::{Job, JobError, JobState};
 use crate::queue::{JobPage, LaneDepth, ListFilter};
 use crate::{flow, record, stored_spec};
 
-/// A list looks at this many records a call, however few match.
+/// Maximum number of records that one list call reads, however few match.
 const LIST_SCAN_MAX: usize = 1_000;
 const LIST_STEP: usize = 100;
 
-/// More jobs than one `expire` or `finish` ends in a millisecond.
+/// Upper bound on the jobs that end in one millisecond: more than one `expire` or `finish` ends.
 const DEAD_SAME_MS_MAX: usize = 1_000;
 
 impl RedisQueue {
-    /// A tenant's dead letters: failed and expired jobs that were not tried again, newest first, after the place of the
-    /// last one seen. `None` for one whose record has gone since.
+    /// A tenant's dead letters: failed and expired jobs that were not retried, newest first, after the position of the
+    /// last one read. `None` for one whose record is deleted.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -33,7 +33,8 @@ impl RedisQueue {
     ) -> Result<Vec<((u64, JobId), Option<Job>)>, Error> {
         let (mut redis, step) = (self.connection.redis(), "list dead letters");
         let from = after.map_or_else(|| "+inf".to_owned(), |(ended_ms, _)| ended_ms.to_string());
-        // Those that ended in the same millisecond as the last one seen come again: a bound on them is one call's work.
+        // Those that ended in the same millisecond as the last one read are returned again; one call bounds their
+        // number.
         let rows: Vec<(String, f64)> = redis::cmd("ZREVRANGEBYSCORE")
             .arg(self.keys.dead(tenant))
             .arg(from)
@@ -107,7 +108,7 @@ impl RedisQueue {
         }
     }
 
-    /// The jobs of these ids that match, in order.
+    /// The jobs with these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
         if filter.takes_all() || ids.is_empty() {
             return Ok(ids.to_vec());
@@ -120,7 +121,7 @@ impl RedisQueue {
             self.connection.read_each(&mut pipe).await.map_err(Error::redis("list jobs"))?;
         let matches = |row: &Option<[Option<String>; 4]>| {
             let Some([state, lane, spec, error]) = row else { return false };
-            // Of a large record only what was asked for is decoded.
+            // Large records are decoded only as far as the filter needs.
             let error = error.as_ref().filter(|_| filter.error_code.is_some());
             let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
             let (Some(state), Some(lane), Some(spec)) = (state, lane, spec) else { return false };
@@ -151,7 +152,7 @@ pub(crate) fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
     Some((entry.id.clone(), JobId::from_bytes(entry.get::<Vec<u8>>("j")?.try_into().ok()?)))
 }
 
-/// A job of a list. One whose record cannot be read is left out: it must not hide the others.
+/// A job of a list. A corrupt record is left out, so that it does not hide the others.
 fn readable(id: JobId, read: Result<Option<Job>, Error>) -> Result<Option<Job>, Error> {
     match read {
         Err(error @ Error::Corrupt { .. }) => {

@@ -12,7 +12,7 @@ use crate::queue::Submitted;
 use crate::scripts;
 
 impl RedisQueue {
-    /// A planted bug: what a replica counts is written by and by.
+    /// A planted bug: a replica counts in memory and writes the counts later.
     pub(super) fn count_later(&self, reports: &[FinishReport], answers: &[FinishAnswer]) {
         let done = reports.iter().zip(answers).filter(|(_, answer)| **answer == FinishAnswer::Ok);
         let (ids, this): (Vec<JobId>, _) = (done.map(|(report, _)| report.job_id).collect(), self.clone());
@@ -31,7 +31,7 @@ impl RedisQueue {
         });
     }
 
-    /// A planted bug: the answer first, the script when it suits.
+    /// A planted bug: answers first and runs the script later.
     pub(super) fn submit_later(&self, jobs: Vec<NewJob>) -> Vec<Submitted> {
         let accepted = jobs.iter().map(|job| Submitted::New(job.id)).collect();
         let this = self.clone();

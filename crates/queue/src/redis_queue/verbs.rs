@@ -59,7 +59,7 @@ impl Queue for RedisQueue {
         if reach.iter().next().is_none() {
             return Ok(true);
         }
-        // A wake takes it off all of them in one step.
+        // A wakeup removes the waiter from all lists in one step.
         let removed: Vec<u32> = pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("unpark"))?;
         Ok(removed.contains(&1))
     }
@@ -116,8 +116,8 @@ impl Queue for RedisQueue {
         scripts::Promote { keys: &self.keys, clock: &self.config.clock }.run(&self.connection).await
     }
 
-    /// Does nothing in the first lease period after Redis came up or another took its place: every lease may have run
-    /// out while it was away, and the workers that hold them must get the chance to extend first.
+    /// Does nothing in the first lease period after Redis started or failed over: every lease may have expired while it
+    /// was unreachable, and the workers must get the chance to extend theirs first.
     async fn reap(&self) -> Result<Swept, Error> {
         #[cfg(feature = "mutants")]
         let hasty = crate::mutants::is("reaper-without-grace");
@@ -135,7 +135,7 @@ impl Queue for RedisQueue {
 
     async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
         let ended = scripts::Abandon { keys: &self.keys, worker_id }.run(&self.connection).await?;
-        // Not `reap`, which holds back for a while after Redis came up: this worker will not extend its leases.
+        // Not `reap`, which pauses after a start of Redis: this worker will not extend its leases.
         let (retention_ms, mut most) = (self.config.retention_ms, ended);
         while most > 0 {
             let reap = scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most };

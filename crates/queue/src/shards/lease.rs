@@ -1,4 +1,4 @@
-//! Leases from several shards: in turn, with the waiter parked on each.
+//! Leases from several shards: queried in turn, with the waiter parked on each.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::reach::Reach;
 use crate::redis_queue::RedisQueue;
 
 impl Shards {
-    /// The shards in the order in which this pull asks them.
+    /// The shards in the order in which this call queries them.
     fn in_turn(&self) -> impl Iterator<Item = &RedisQueue> {
         let shards = self.all();
         let first = match self.0.woken.swap(NOBODY, Ordering::Relaxed) {
@@ -21,8 +21,8 @@ impl Shards {
         (0..shards.len()).map(move |step| &shards[(first + step) % shards.len()])
     }
 
-    /// Asks one shard after the other until there is enough. The waiter is parked on every shard that had nothing, unless
-    /// one had something.
+    /// Queries one shard after the other until there are enough leases. The waiter is parked on every shard that had no
+    /// job, unless another one had some.
     pub(super) async fn pull(&self, query: &LeaseQuery) -> Result<Vec<Lease>, Error> {
         let (mut leases, mut parked, mut is_full) = (Vec::new(), Vec::new(), false);
         let mut outcome = Err(Error::away());
@@ -45,7 +45,7 @@ impl Shards {
                     outcome = Ok(());
                 }
                 Err(Error::Full) => is_full = true,
-                // What the others have granted must reach the worker.
+                // The leases that other shards have granted must reach the worker.
                 Err(error) => outcome = outcome.or(Err(error)),
             }
             let bytes: usize = leases.iter().map(|lease| lease.input.get().len()).sum();
@@ -62,7 +62,8 @@ impl Shards {
         outcome.map(|()| leases)
     }
 
-    /// What the worker's leases take on each shard that can be asked; nothing where it may hold as many as it likes.
+    /// The parts of its slots that the worker's leases take on each reachable shard; empty if its leases are not
+    /// limited.
     async fn taken(&self, query: &LeaseQuery) -> Result<Vec<(u8, u64)>, Error> {
         if query.slots.is_none() {
             return Ok(Vec::new());

@@ -10,7 +10,7 @@ use crate::queue::Swept;
 use crate::redis_queue::RedisQueue;
 
 impl Shards {
-    /// The shard, if there is one only.
+    /// The shard, if there is only one.
     pub(super) fn only(&self) -> Option<&RedisQueue> {
         match self.all() {
             [only] => Some(only),
@@ -23,8 +23,8 @@ impl Shards {
         self.all().get(usize::from(id.shard()))
     }
 
-    /// Asks each shard for its own part of `items`, all at once, and puts the answers in order. The answer to an item of
-    /// a shard that does not exist is `unknown`.
+    /// Calls each shard with its own part of `items`, all at once, and puts the answers in order. The answer to an item
+    /// of a shard that does not exist is `unknown`.
     pub(super) async fn each<'a, T, A>(
         &'a self,
         items: &'a [T],
@@ -54,7 +54,7 @@ impl Shards {
         Ok(answers)
     }
 
-    /// Has every shard do its part. One that cannot keeps no other from it, and is tried again with the next round.
+    /// Calls every shard. A shard that fails does not affect the others, and is called again in the next round.
     pub(super) async fn everywhere<'a, A>(
         &'a self,
         what: &'static str,

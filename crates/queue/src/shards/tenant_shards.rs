@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::registry::Registry;
 
-/// As many are remembered here; then all are asked for again.
+/// Number of tenants that are cached; beyond it the cache is cleared.
 const REMEMBERED_MAX: usize = 100_000;
 
 pub(super) struct TenantShards {
@@ -19,7 +19,8 @@ pub(super) struct TenantShards {
 }
 
 impl TenantShards {
-    /// Notes how many shards there are. Fewer than before would lose sight of jobs.
+    /// Records the number of shards. Fewer than before are rejected, because jobs on the missing shards would be
+    /// unreachable.
     pub(super) async fn open(registry: Registry, shards: u8) -> Result<Self, Error> {
         if let Some(backup) = registry.restoring().await? {
             return Err(Error::half(&backup));
@@ -50,8 +51,8 @@ impl TenantShards {
     }
 }
 
-/// Jump consistent hashing (Lamping and Veach, 2014): every shard draws equally many, and should the registry lose a tenant's home
-/// in a failover, the same one is drawn again.
+/// Chooses a shard by jump consistent hashing (Lamping and Veach, 2014). Shards get equal numbers of tenants. If the
+/// registry loses a tenant's shard in a failover, the same one is chosen again.
 fn draw(tenant: &str, shards: u8) -> u8 {
     let digest = Sha256::digest(tenant.as_bytes());
     let mut key = digest[..8].iter().fold(0, |key, byte| (key << 8) | u64::from(*byte));

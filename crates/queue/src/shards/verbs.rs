@@ -24,7 +24,7 @@ use crate::queue::{
 use crate::reach::Reach;
 use crate::redis_queue::RedisQueue;
 
-/// The most lanes that are returned.
+/// Maximum number of lanes that are returned.
 const DEPTHS_MAX: usize = 1_000;
 
 impl Queue for Shards {
@@ -45,7 +45,7 @@ impl Queue for Shards {
         }
     }
 
-    /// The first shard that has such a class.
+    /// Returns the class of the first shard that has one.
     async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
         for shard in self.all().iter().filter(|shard| shard.is_up()) {
             if let Some(class) = shard.hold(worker_id, now, could).await? {
@@ -55,7 +55,7 @@ impl Queue for Shards {
         Ok(None)
     }
 
-    /// `false` when any shard has chosen it, or was away when it was to be parked there.
+    /// Returns `false` if any shard has removed the waiter, or was unreachable when it was parked.
     async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
         let unparked = self.everywhere("unpark", |shard| shard.unpark(waiter, reach).boxed()).await?;
         Ok(unparked.into_iter().all(|unparked| unparked))
@@ -218,7 +218,7 @@ impl Queue for Shards {
         if let Some(only) = self.only() {
             return only.depth().await;
         }
-        // A lane is a tenant's, so no two shards have the same.
+        // A lane belongs to one tenant, so no two shards have the same.
         let mut depths = self.everywhere("read the queue's depth", |shard| shard.depth().boxed()).await?.concat();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(DEPTHS_MAX);
