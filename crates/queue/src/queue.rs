@@ -1,5 +1,5 @@
-//! The contract: one method per verb. `redis_queue.rs` and `memory.rs` implement it; `tests/it/conformance.rs` tests
-//! both.
+//! The queue's interface: one method per verb. `redis_queue.rs` and `memory.rs` implement it; `tests/it/conformance.rs`
+//! tests both.
 
 mod events;
 mod lease;
@@ -32,22 +32,22 @@ pub(crate) use signal::WATCH_MS;
 pub use signal::{AUTOSCALER, Signal, Work};
 pub use submit::{BatchGuard, Submitted};
 
-/// The most jobs that one [`Queue::submit`] takes.
+/// Maximum number of jobs in one [`Queue::submit`].
 pub const SUBMIT_MAX: usize = 1_000;
 
-/// The most attempts that one [`Queue::lease`], [`Queue::finish`] or [`Queue::release`] takes.
+/// Maximum number of attempts in one [`Queue::lease`], [`Queue::finish`] or [`Queue::release`].
 pub const BATCH_MAX: usize = 100;
 
 /// The outcome of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAnswer {
-    /// Ended now; no result will ever appear.
+    /// The job is cancelled and will never have a result.
     Cancelled,
     /// The job had already ended in this state.
     AlreadyEnded(JobState),
     /// The job's record cannot be read: an operator must handle it first (quarantine.rs).
     Quarantined,
-    /// No such job.
+    /// The job does not exist.
     NotFound,
 }
 
@@ -60,28 +60,29 @@ pub struct Swept {
     pub next_due_ms: Option<u64>,
 }
 
-/// The queue. Every verb is atomic, idempotent where it can be repeated, and uses the queue's own clock.
+/// The queue. Every verb is atomic, idempotent where a retry is possible, and uses the queue's own clock.
 ///
 /// # Errors
-/// [`Error::Unavailable`] means *unknown*: the verb may or may not have happened. Each verb documents how to find out
-/// or why repeating is safe.
+/// [`Error::Unavailable`] means that the outcome is unknown: the verb may or may not have happened. Each verb documents
+/// how to find out or why a retry is safe.
 pub trait Queue: Send + Sync + 'static {
-    /// Accepts all of `jobs` or none (at most 1,000, one shard). Repeat with the same ids: a known id is answered `New` again.
+    /// Accepts all of `jobs` or none (at most 1,000, one shard). Retry with the same ids: a known id returns `New`
+    /// again.
     ///
     /// # Errors
-    /// [`Error::IdempotencyConflict`] when a key is known with another request; nothing is accepted then.
+    /// [`Error::IdempotencyConflict`] if a key was used with another request; then no job is accepted.
     fn submit(&self, jobs: Vec<NewJob>) -> impl Future<Output = Result<Vec<Submitted>, Error>> + Send;
 
     /// Leases up to `want` ready jobs, or parks the waiter. A lost reply costs one lease period: the reaper requeues
     /// the jobs.
     ///
     /// # Errors
-    /// [`Error::Full`] if a job is ready but the worker holds as many as it may: nothing is leased and no waiter is
+    /// [`Error::Full`] if a job is ready but the worker has as many leases as it may: no job is leased and no waiter is
     /// parked.
     fn lease(&self, query: LeaseQuery) -> impl Future<Output = Result<Vec<Lease>, Error>> + Send;
 
     /// Returns a class whose next job has been the same for [`HOLD_AFTER_MS`] although this worker's GPUs could take it
-    /// if they were not full: the worker must make room. One worker at a time is asked per class.
+    /// if they were not full: the worker must reserve room. One worker at a time is asked per class.
     fn hold(
         &self,
         worker_id: &str,
@@ -89,20 +90,20 @@ pub trait Queue: Send + Sync + 'static {
         could: &Reach,
     ) -> impl Future<Output = Result<Option<u32>, Error>> + Send;
 
-    /// Removes a waiter that was parked with this reach. `false` means that a wakeup for it is on its way: poll once
-    /// more, or pass it on.
+    /// Removes a waiter that was parked with this capability. `false` means that a wakeup for it is on its way: poll
+    /// once more, or pass it on.
     fn unpark(&self, waiter: &Waiter, reach: &Reach) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Passes a wakeup without a waiter to the next waiter that could use it.
+    /// Passes a wakeup without a waiter to the next waiter that can use it.
     fn wake_next(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Extends leases. One answer each, in order.
+    /// Extends leases. Returns one answer each, in order.
     fn extend(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<ExtendAnswer>, Error>> + Send;
 
-    /// Ends attempts (at most 100). One answer each, in order; repeating an accepted report is answered `AlreadyEnded`.
+    /// Ends attempts (at most 100). Returns one answer each, in order; a repeated report returns `AlreadyEnded`.
     fn finish(&self, reports: &[FinishReport]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
 
-    /// Returns leases unharmed, to the front of their lanes (at most 100).
+    /// Returns leases without any cost to their jobs, which are requeued (at most 100).
     fn release(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
 
     /// Cancels jobs for their owner (at most 100). A running attempt loses its lease in the same step. A job of another
@@ -112,8 +113,7 @@ pub trait Queue: Send + Sync + 'static {
     /// Moves scheduled jobs that are due into their lanes (at most 100 per call).
     fn promote(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
-    /// Reaps expired leases (at most 100 per call): the job goes to the front, or fails if its budget of attempts is
-    /// spent.
+    /// Reaps expired leases (at most 100 per call): the job is requeued, or fails if its retry budget is exhausted.
     fn reap(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
     /// Reaps the jobs of a worker that is known to have ended, like [`Queue::reap`] for expired leases, and returns
@@ -142,15 +142,15 @@ pub trait Queue: Send + Sync + 'static {
     /// The limits and the usage of a tenant or of one of its endpoints.
     fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
 
-    /// The reason why a queued job of this spec is held back at its gates now, without budgets.
+    /// The reason why limits block a queued job of this spec now, without budgets.
     fn held_by(&self, spec: &JobSpec) -> impl Future<Output = Result<Option<HeldBy>, Error>> + Send;
 
-    /// The gates with a budget, and their spending on this day (UTC, since 1970).
+    /// The limit scopes with a budget, and their spending on this day (days since 1970, UTC).
     fn budgets(&self, day: u32) -> impl Future<Output = Result<Vec<Budgeted>, Error>> + Send;
 
-    /// Stores the state of a gate's budget; once it is reached, nothing more starts there until the day is over or the
-    /// budget is raised. Returns the previous state; `None` if the gate has another budget or none by now, and nothing
-    /// was done.
+    /// Stores the state of a limit scope's budget. Once the budget is exhausted, nothing more starts there until the
+    /// day is over or the budget is raised. Returns the previous state; `None` if the scope has another budget or none
+    /// by now, and nothing was done.
     fn pause(
         &self,
         gate: &Gate,
@@ -162,13 +162,14 @@ pub trait Queue: Send + Sync + 'static {
     /// Running jobs finish.
     fn disable(&self, tenant: &str, disabled: bool) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The running attempts, at most [`crate::budgets::RUNNING_MAX`]: those whose leases end first.
+    /// The running attempts, at most [`crate::budgets::RUNNING_MAX`]: those whose leases expire first.
     fn running(&self) -> impl Future<Output = Result<Vec<Running>, Error>> + Send;
 
     /// The record, if it exists.
     fn get(&self, id: JobId) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
 
-    /// The record, and for one minute a [`Signal::Job`] to `replica` at each change; repeat to keep watching.
+    /// The record, if it exists. For one minute `replica` also receives a [`Signal::Job`] at each change; repeat the
+    /// call to keep watching.
     fn watch(&self, id: JobId, replica: &str) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
 
     /// A tenant's jobs, newest first. Reads a bounded number of records per call.
@@ -185,7 +186,7 @@ pub trait Queue: Send + Sync + 'static {
     /// gaps by the indexes.
     fn append_events(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Events of a job after `after` (all when empty), oldest first, at most `limit`.
+    /// Events of a job after `after` (all if empty), oldest first, at most `limit`.
     fn read_events(
         &self,
         id: JobId,
@@ -193,7 +194,7 @@ pub trait Queue: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<KeptEvent>, Error>> + Send;
 
-    /// Stored outputs of a job that end after this place, oldest first, at most `limit` times several.
+    /// Stored outputs of a job that end after this position, oldest first, at most `limit` records of several outputs.
     fn read_outputs(
         &self,
         id: JobId,
@@ -207,14 +208,15 @@ pub trait Queue: Send + Sync + 'static {
     /// Arrivals, waiting, running and ended jobs of each endpoint, by tenant and name.
     fn flow(&self) -> impl Future<Output = Result<Vec<Flow>, Error>> + Send;
 
-    /// The spending of ended attempts on these days (UTC, since 1970), by day and owner: all tenants', or one's.
+    /// The spending of ended attempts on these days (days since 1970, UTC), by day and owner: of all tenants, or of
+    /// one.
     fn spent(
         &self,
         days: RangeInclusive<u32>,
         tenant: Option<&str>,
     ) -> impl Future<Output = Result<Vec<Spent>, Error>> + Send;
 
-    /// Checks that the caller holds this lease now; returns what is needed to sign its uploads.
+    /// Checks that the caller has this lease now. Returns what is needed to sign its uploads.
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;
 
     /// Signals for `replica`, from now on. Ends when the queue is dropped.

@@ -39,7 +39,7 @@ pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
 pub(crate) use sweep::{Expire, Promote, Reap, SWEEP_MAX};
 
-/// A script, its text as Redis has it, and the SHA-1 of that.
+/// A script: its text in Redis, and the SHA-1 of that text.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) source: String,
@@ -55,7 +55,7 @@ impl Script {
         Self { name, source, sha }
     }
 
-    /// A call with these keys; arguments are added to it in the script's order.
+    /// A call with these keys; its arguments are added in the script's order.
     pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha).arg(keys.len()).arg(keys);
@@ -147,7 +147,7 @@ pub(crate) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALL.iter().map(|script| (script.name, script.source.as_str()))
 }
 
-/// A reply that no script of this version gives.
+/// The error for a reply that no script of this version gives.
 pub(crate) fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
     Error::Corrupt { key: format!("the reply of {}", script.name), why: format!("{reply:?}") }
 }

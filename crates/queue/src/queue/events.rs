@@ -1,4 +1,4 @@
-//! The events and outputs of a job, as they are stored for its readers.
+//! The stored events and outputs of a job.
 
 use serde_json::value::RawValue;
 
@@ -7,7 +7,7 @@ use crate::gateway::JobMessage;
 /// A stored event of a job.
 #[derive(Debug, Clone)]
 pub struct KeptEvent {
-    /// The event's place, which only grows; the value of `Last-Event-ID`.
+    /// The event's position, which only grows; the value of `Last-Event-ID`.
     pub id: String,
     /// The attempt that sent it.
     pub attempt: u32,
@@ -15,10 +15,10 @@ pub struct KeptEvent {
     pub message: JobMessage,
 }
 
-/// How many output events of a job are stored, of several outputs each; older ones are dropped.
+/// Number of output events of a job that are stored, of several outputs each; older ones are dropped.
 pub const OUTPUTS_KEPT: usize = 1_000;
 
-/// How many bytes of a job's outputs are stored.
+/// Size of a job's stored outputs, bytes.
 pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
 
 /// How long outputs are stored after the last one, milliseconds.
@@ -37,7 +37,7 @@ pub struct KeptOutputs {
     pub at_ms: u64,
 }
 
-/// A place among a job's outputs: after all earlier attempts and after the outputs of this attempt below `next`.
+/// A position in a job's outputs: after all earlier attempts and after the outputs of this attempt below `next`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutputsPlace {
     /// The attempt; 0 is before all.

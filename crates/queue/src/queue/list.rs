@@ -22,7 +22,7 @@ pub struct ListFilter {
 }
 
 impl ListFilter {
-    /// Whether every job passes.
+    /// Whether every job matches.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         let Self { state, endpoint, metadata, batch, schedule, priority, error_code } = self;
@@ -35,7 +35,7 @@ impl ListFilter {
             && error_code.is_none()
     }
 
-    /// Whether a job with this state, spec and last error passes.
+    /// Whether a job with this state, spec and last error matches.
     #[must_use]
     pub fn matches(&self, state: JobState, spec: &JobSpec, error_code: Option<ErrorCode>) -> bool {
         let Self { state: wanted, endpoint, metadata, batch, schedule, priority, error_code: code } = self;
@@ -54,16 +54,16 @@ impl ListFilter {
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// The cursor of the next page; `None` at the end. A page may be short or even empty and still have a next one.
+    /// The cursor of the next page; `None` at the end. A page can be short or empty even if more pages follow.
     pub next_cursor: Option<String>,
 }
 
 /// The depth of one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneDepth {
-    /// `<priority digit>:<class>:<tenant>:<endpoint>`.
+    /// The name: `<priority digit>:<class>:<tenant>:<endpoint>`.
     pub lane: String,
-    /// Ready jobs.
+    /// Number of ready jobs.
     pub jobs: u64,
     /// Since when the first of them is ready, Unix milliseconds; `None` if all wait for a concurrency key.
     pub since_ms: Option<u64>,

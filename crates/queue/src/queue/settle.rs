@@ -10,7 +10,7 @@ use crate::job::{JobError, NewJob, StepRun};
 pub enum Due {
     /// This job has ended and others may wait for it: [`Queue::unblock`](crate::Queue::unblock).
     Ended(JobId),
-    /// This blocked job waits for nothing any more: [`Queue::settle`](crate::Queue::settle).
+    /// This blocked job waits for nothing more: [`Queue::settle`](crate::Queue::settle).
     Ready(JobId),
 }
 
@@ -42,7 +42,7 @@ pub struct Settlement {
 pub enum Verdict {
     /// The job may run, with this input if it changed.
     Queue {
-        /// JSON.
+        /// The input, JSON.
         input: Option<Box<RawValue>>,
     },
     /// One of its steps runs next; the job waits for it.
@@ -54,7 +54,7 @@ pub enum Verdict {
     },
     /// The job has succeeded, with this result if it differs from its attempt's.
     Succeed {
-        /// JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
+        /// The result, JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
         result: Option<Box<RawValue>>,
     },
     /// The job has failed.

@@ -5,7 +5,7 @@ use crate::id::JobId;
 /// The replica name of the autoscaler, which listens for [`Signal::Unmet`].
 pub const AUTOSCALER: &str = "autoscaler";
 
-/// How long a replica receives the changes of a job that it watches; reading the job again extends it.
+/// How long a replica receives the changes of a job that it watches, milliseconds; reading the job again extends it.
 pub(crate) const WATCH_MS: u64 = 60_000;
 
 /// A signal that a replica receives.
@@ -16,7 +16,7 @@ pub enum Signal {
     Wake(u64),
     /// A watched job changed its state or has a new event.
     Job(JobId),
-    /// There is work that any replica may do; the first one takes it.
+    /// There is work that any replica can do; the first one takes it.
     Work(Work),
     /// Work is ready and no worker waits for it: sent only to the replica [`AUTOSCALER`], at most twice a second.
     Unmet,
@@ -39,7 +39,7 @@ impl Work {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Hooks, Self::Settle, Self::Batches];
 
-    /// The word that scripts publish.
+    /// The name that scripts publish.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! The answer to a submit, and the guard of a batch that is fed.
+//! The answer to a submit, and the guard for feeding a batch.
 
 use crate::id::JobId;
 
 /// The outcome of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
-    /// Accepted under its own id.
+    /// The job was accepted under its own id.
     New(JobId),
     /// The idempotency key was used before with the same request: this is the job of the first submit.
     Repeat(JobId),
@@ -25,7 +25,7 @@ impl Submitted {
 /// `to_line`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchGuard {
-    /// `batch_<32 hex>`.
+    /// The batch, `batch_<32 hex>`.
     pub batch: String,
     /// Lines fed before.
     pub from_line: u64,

@@ -3,10 +3,10 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
 
-/// Leases looked at in one call.
+/// Number of leases that one call checks.
 const PAGE: usize = 500;
 
-/// Calls of `abandon.lua`, for all leases there are.
+/// Calls of `abandon.lua` that cover all leases.
 pub(crate) struct Abandon<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) worker_id: &'a str,

@@ -7,7 +7,7 @@ use crate::job::Progress;
 use crate::keys::Keys;
 use crate::queue::{OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS};
 
-/// A job keeps this many events; older ones make room.
+/// Number of events that a job keeps; older ones are dropped.
 pub(crate) const EVENTS_KEPT: u32 = 1_000;
 
 /// Call of `event.lua`.

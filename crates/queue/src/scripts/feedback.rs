@@ -3,7 +3,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::Verdict;
 
-/// For this long a counted verdict is remembered, so that it can be replaced without asking the caller: 90 days.
+/// How long a counted verdict is stored, so that it can be replaced without the caller's help: 90 days.
 const JUDGED_TTL_MS: u64 = 90 * 24 * 60 * 60 * 1000;
 
 /// Call of `feedback.lua`.
@@ -17,7 +17,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether it took the place of another.
+    /// Returns whether it replaced an earlier verdict.
     pub(crate) async fn run(&self, connection: &Connection) -> Result<bool, Error> {
         let accepted = |verdict: Verdict| verdict.accepted.map_or("", |accepted| if accepted { "1" } else { "0" });
         let score = |verdict: Verdict| verdict.score.map(|score| score.to_string()).unwrap_or_default();

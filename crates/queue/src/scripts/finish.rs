@@ -65,7 +65,7 @@ fn pack(report: &FinishReport) -> Result<Packed, Error> {
     Ok(packed)
 }
 
-/// Which budget the failure is charged to.
+/// The retry budget that the failure is charged to.
 fn kind(error: &JobError) -> &'static str {
     match error.code.fault() {
         Fault::Final => "final",
@@ -76,7 +76,7 @@ fn kind(error: &JobError) -> &'static str {
     }
 }
 
-/// What closes the attempt's history entry.
+/// The last words of the attempt's history entry.
 fn tail(report: &FinishReport) -> Result<String, Error> {
     let error = match &report.outcome {
         FinishOutcome::Failed { error } => Some(error),

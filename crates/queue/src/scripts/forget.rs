@@ -11,7 +11,7 @@ pub(crate) struct Forget<'a> {
 }
 
 impl Forget<'_> {
-    /// How many were there and ended.
+    /// Returns the number of jobs that existed and had ended.
     pub(crate) async fn run(&self, connection: &Connection) -> Result<u32, Error> {
         let mut call = FORGET.call(&[self.keys.root()]);
         for id in self.ids {

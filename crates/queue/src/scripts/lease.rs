@@ -26,13 +26,13 @@ impl TakeLeases<'_> {
                 Some("ok") => {
                     let is_empty = reply.len() == 0;
                     let leases = self.decode(reply, connection).await;
-                    // What was leased could not be read: nobody is parked, and there may be more.
+                    // None of the leases could be read: no waiter is parked, and there may be more jobs.
                     if is_empty || !leases.is_empty() {
                         return Ok(leases);
                     }
                 }
                 Some("full") => return Err(Error::Full),
-                // Each such call clears what was in the way, so that this ends.
+                // Each such call removes entries that were skipped, so the loop ends.
                 Some("again") => {}
                 word => return Err(unexpected(&LEASE, &word)),
             }
@@ -52,8 +52,8 @@ impl TakeLeases<'_> {
         connection.eval(&LEASE, &call).await
     }
 
-    /// A job that cannot be read goes to the quarantine, and the others to the worker: else they would wait together for the end of their
-    /// leases, and be leased together again.
+    /// Decodes the leases of a reply. A job that cannot be read goes to the quarantine, and the others to the worker.
+    /// Otherwise all of them would wait for their leases to expire, and would be leased together again.
     async fn decode(&self, mut parts: impl Iterator<Item = String>, connection: &Connection) -> Vec<Lease> {
         let mut leases = Vec::new();
         while let Some(id) = parts.next() {
@@ -62,7 +62,7 @@ impl TakeLeases<'_> {
                 Err(why) => {
                     tracing::error!(job.id = %id, why, "a leased job cannot be read; moving it to the quarantine");
                     let put = Put { keys: self.keys, clock: self.clock, id: &id, why: &why };
-                    // The others must reach the worker; this one's lease runs out, and it is met again.
+                    // The others must reach the worker. The lease of this one expires, and it is found again.
                     if let Err(error) = put.run(connection).await {
                         tracing::warn!(error = &error as &dyn std::error::Error, "it stays in place for now");
                     }
@@ -73,7 +73,7 @@ impl TakeLeases<'_> {
     }
 }
 
-/// Parts of the reply that are one lease, behind its id.
+/// Number of parts of the reply that form one lease, after its id.
 const LEASE_PARTS: usize = 7;
 
 fn decode(id: &str, parts: Vec<String>) -> Result<Lease, String> {

@@ -8,16 +8,16 @@ pub(super) struct Packed {
 
 impl Packed {
     pub(super) fn new() -> Self {
-        // A map of 16 bits of fields; how many they are is written at the end.
+        // A map with a 16-bit number of fields, which is filled in at the end.
         Self { bytes: vec![0xde, 0, 0], fields: 0 }
     }
 
-    /// A text, or bytes: Lua makes no difference.
+    /// Adds a text or bytes; Lua does not distinguish them.
     pub(super) fn text(&mut self, name: &str, value: impl AsRef<[u8]>) -> &mut Self {
         self.name(name).put_text(value.as_ref())
     }
 
-    /// A whole number. Lua keeps it exactly up to 2^53.
+    /// Adds a whole number. Lua is exact up to 2^53.
     pub(super) fn number(&mut self, name: &str, value: u64) -> &mut Self {
         self.name(name).put(0xcf, &value.to_be_bytes())
     }
@@ -46,7 +46,7 @@ impl Packed {
         self
     }
 
-    /// The argument.
+    /// Completes the argument.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.bytes[1..3].copy_from_slice(&self.fields.to_be_bytes());
         self.bytes
@@ -74,7 +74,7 @@ impl Packed {
     }
 }
 
-/// Redis takes no argument of 4 GiB, so that nothing in one is longer.
+/// The length of a text. Redis accepts no argument of 4 GiB, so no part is longer.
 fn length(of: usize) -> [u8; 4] {
     u32::try_from(of).unwrap_or(u32::MAX).to_be_bytes()
 }

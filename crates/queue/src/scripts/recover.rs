@@ -4,10 +4,10 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
 
-/// Records a call looks at: some 150 commands, a millisecond of Redis.
+/// Number of records that one call checks: about 150 commands, a millisecond of Redis.
 const STEP_MAX: usize = 50;
 
-/// Where a sweep over all records goes on.
+/// The position at which a sweep over all records continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     pub(crate) tenant: String,
@@ -17,11 +17,11 @@ pub struct Cursor {
 /// What one step of a recovery sweep did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// Where to go on; `None` when every record has been looked at.
+    /// Where to continue; `None` once every record has been checked.
     pub next: Option<Cursor>,
-    /// Records looked at.
+    /// Number of records checked.
     pub looked: u32,
-    /// What was put back, by kind. Empty in a healthy queue.
+    /// Entries that were restored, by kind. Empty in a healthy queue.
     pub repairs: Vec<(String, u32)>,
 }
 

@@ -8,7 +8,7 @@ use crate::id::JobId;
 use crate::keys::Keys;
 use crate::queue::{Due, Settlement, Verdict};
 
-/// A script must not hold Redis for long: this many a call.
+/// Number of jobs per call, so that the script does not block Redis for long.
 const SETTLE_MAX: u32 = 100;
 
 /// Call of `due.lua`.
@@ -16,7 +16,7 @@ pub(crate) struct TakeDue<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) claim_ms: u64,
-    /// Claims that go on; with none of them, whatever is due is claimed.
+    /// Claims to extend; if empty, due work is claimed.
     pub(crate) keep: &'a [Due],
 }
 
@@ -38,7 +38,7 @@ impl TakeDue<'_> {
         };
         let known = |member: &String| {
             due(member).or_else(|| {
-                // It comes back with every claim; the others go on.
+                // Every claim returns it again; the others proceed.
                 tracing::error!(member, "a waiting job cannot be read; skipping it");
                 None
             })

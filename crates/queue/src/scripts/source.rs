@@ -1,8 +1,8 @@
-//! The text of a script as Redis gets it: the script behind the files of `lua/lib` that it includes.
+//! Builds the text of a script for Redis: the script after the files of `lua/lib` that it includes.
 //!
-//! A script and each file of `lua/lib` name the files that they use below their first comment, one or several a line:
-//! `--- @include "lib/keys", "lib/text"`. A file that is included for what it does at the end of a call, and not for a
-//! name, has the reason behind it.
+//! A script and each file of `lua/lib` name the files that they use below their first comment, one or several per line:
+//! `--- @include "lib/keys", "lib/text"`. If a file is included for what it does at the end of a call and not for a
+//! name, the reason follows the directive.
 
 /// A file of `lua/lib`: the name by which it is included, and its text.
 type File = (&'static str, &'static str);
@@ -76,23 +76,23 @@ library! {
     "lib/webhooks"
 }
 
-/// Has `flush`, which runs at the end of every script that includes this file.
+/// The file with `flush`, which runs at the end of every script that includes it.
 const COUNTS: &str = "lib/counts";
 
-/// Runs `flush` last, whatever way the script returns, also when it raises: what was counted up to there is written.
-/// A command that failed is raised as a table, which Redis replies as that error; anything else is a mistake of the
-/// script.
+/// Runs `flush` last, however the script ends, even if it raises an error: the counts up to there are written. A failed
+/// command is raised as a table, which Redis replies as that error; anything else is a bug of the script.
 const RUN_MAIN: &str = "local done, answer = pcall(main)
 flush()
 if done or type(answer) == 'table' then return answer end
 return {err = 'ERR ' .. tostring(answer)}
 ";
 
-/// The text that Redis gets for this text of a file in `lua`.
+/// Builds the text for Redis from the text of a file in `lua`.
 ///
-/// A function that captures a variable of the function around it makes Lua search all captured variables of that one,
-/// on every call of the script; a variable from further out is captured at once. The files that most others use
-/// therefore stand outside of the function that holds the rest. Lua limits that function to 60 captured variables.
+/// If a function captures a variable of the directly enclosing function, Lua searches all captured variables of that
+/// one on every call of the script. A variable from further out is captured without a search. Therefore the files that
+/// most others use are outside of the function that contains the rest. Lua limits that function to 60 captured
+/// variables.
 pub(super) fn build(text: &str) -> String {
     let (shebang, body) = text.split_once('\n').unwrap_or((text, ""));
     let files = included(text);
@@ -105,7 +105,7 @@ pub(super) fn build(text: &str) -> String {
     format!("{shebang}\n{outer}return (function()\n{inner}local function main()\n{body}end\n{RUN_MAIN}end)()\n")
 }
 
-/// Whether a file counts, or includes one that does.
+/// Whether a file counts, or includes a file that does.
 fn counts((name, text): &File) -> bool {
     *name == COUNTS || included(text).iter().any(|(name, _)| *name == COUNTS)
 }
@@ -115,7 +115,7 @@ fn is_of_one_script((name, _): &File) -> bool {
     name.matches('/').count() > 1
 }
 
-/// The files that a text includes, directly or not: each once, behind those that it includes itself.
+/// The files that a text includes, directly or indirectly: each once, after those that it includes itself.
 fn included(text: &str) -> Vec<File> {
     fn add(text: &str, seen: &mut Vec<&'static str>, files: &mut Vec<File>) {
         for file in includes(text).filter_map(find) {
@@ -142,7 +142,8 @@ fn find(name: &str) -> Option<File> {
     LIBRARY.iter().copied().find(|(file, _)| *file == name)
 }
 
-/// Redis keeps the text of every script: comments of included files would only take memory there.
+/// Removes comments. Redis stores the text of every script, and comments of included files would only take memory
+/// there.
 fn without_comments(text: &str) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("--") && !line.is_empty();
     text.lines().filter(is_code).flat_map(|line| [line, "\n"]).collect()

@@ -16,7 +16,8 @@ pub(crate) struct Submit<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) guard: Option<&'a BatchGuard>,
-    /// Bytes of records that a tenant may have which has no limit of its own; `None` while there is enough for all.
+    /// Size of the records that a tenant without a limit of its own may have, bytes; `None` while there is enough
+    /// memory for all.
     pub(crate) share_bytes: Option<u64>,
     pub(crate) jobs: &'a [NewJob],
 }
@@ -47,7 +48,7 @@ impl Submit<'_> {
         self.decode(&reply).ok_or_else(|| unexpected(&SUBMIT, &reply))?
     }
 
-    /// `None` when the reply is none of this script's.
+    /// Decodes a reply; `None` if it is not a reply of this script.
     fn decode(&self, reply: &[redis::Value]) -> Option<Result<Vec<Submitted>, Error>> {
         let (word, rest) = reply.split_first()?;
         match String::from_redis_value_ref(word).ok()?.as_str() {
@@ -85,7 +86,7 @@ impl Submit<'_> {
     }
 }
 
-/// What every script that makes a job reads of it.
+/// The parts of a job that every script that creates one reads.
 pub(super) fn pack(job: &NewJob) -> Result<Packed, Error> {
     let spec = stored_spec::encode(&job.spec)
         .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
@@ -109,7 +110,7 @@ fn depends(dependency: &Dependency, job: &NewJob) -> Packed {
     packed
 }
 
-/// What the scripts decide by, as fields of the record: each with its value.
+/// The fields of the record on which scripts base decisions, each followed by its value.
 fn fields(spec: &JobSpec) -> Vec<String> {
     let number = |value: Option<u64>| value.map(|value| value.to_string());
     [

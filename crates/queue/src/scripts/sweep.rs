@@ -8,7 +8,7 @@ use crate::keys::Keys;
 use crate::queue::Swept;
 use crate::retry::MAX_INFRA_ATTEMPTS;
 
-/// A script must not hold Redis for long: this many jobs a call.
+/// Number of jobs per call, so that the script does not block Redis for long.
 pub(crate) const SWEEP_MAX: u32 = 100;
 
 /// Call of `promote.lua`.
@@ -30,7 +30,7 @@ pub(crate) struct Reap<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) retention_ms: u64,
-    /// At most this many, those first that ended first.
+    /// Maximum number of jobs; those whose leases expired first come first.
     pub(crate) most: u32,
 }
 
@@ -66,7 +66,7 @@ impl Expire<'_> {
 fn swept(script: &Script, (jobs, next_due_ms): (u32, String)) -> Result<Swept, Error> {
     let next_due_ms = match next_due_ms.as_str() {
         "" => None,
-        // A score is a double and may come as 1.7e12.
+        // A score is a double and can be formatted like 1.7e12.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
         score => Some(score.parse::<f64>().map_err(|_| unexpected(script, &score))? as u64),
     };

@@ -1,4 +1,4 @@
-//! Includes are complete, lead to no cycle, and are all needed.
+//! Tests that includes are complete, acyclic and needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 
 const LUA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
 
-/// The words of a text: names, numbers and signs. Strings become `''`, comments go.
+/// The words of a text: names, numbers and signs. Strings become `''`; comments are dropped.
 fn words(text: &str) -> Vec<&str> {
     let (mut words, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
@@ -44,14 +44,14 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// The names in `a, b, ...`, which end at the first word that is neither a name nor a comma.
+/// The names in `a, b, ...`, up to the first word that is neither a name nor a comma.
 fn list<'a>(words: &[&'a str]) -> BTreeSet<&'a str> {
     let is_part =
         |word: &&&str| is_name(word) && !["in", "local", "function", "if", "for"].contains(*word) || **word == ",";
     words.iter().take_while(is_part).filter(|word| is_name(word)).copied().collect()
 }
 
-/// The names that a text uses and does not declare itself, as variable or parameter, anywhere.
+/// The names that a text uses but declares nowhere, neither as variable nor as parameter.
 fn uses(text: &str) -> BTreeSet<&str> {
     let words = words(text);
     let (mut used, mut declared, mut braces) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -70,7 +70,7 @@ fn uses(text: &str) -> BTreeSet<&str> {
                 let open = n + words[n..].iter().position(|word| *word == "(").expect("parameters");
                 declared.extend(list(&words[open + 1..]));
             }
-            // Neither a field nor a method nor a key of a table.
+            // A name that is not a field, a method or a key of a table.
             _ if is_name(word) && before != "." && before != ":" && !(braces > 0 && after == "=") => {
                 used.insert(*word);
             }
@@ -80,13 +80,13 @@ fn uses(text: &str) -> BTreeSet<&str> {
     &used - &declared
 }
 
-/// The names of `local a, b = ...`: without a comma between, a name belongs to the next statement.
+/// The names of `local a, b = ...`. Without a comma in between, a name belongs to the next statement.
 fn variables<'a>(words: &[&'a str]) -> BTreeSet<&'a str> {
     let commas = words.iter().skip(1).step_by(2).take_while(|word| **word == ",").count();
     words.iter().step_by(2).take(commas + 1).copied().collect()
 }
 
-/// What a file of the library offers: what it declares outside of functions.
+/// The names that a file of the library exports: those that it declares outside of functions.
 fn offers(text: &str) -> BTreeSet<&str> {
     let declarations = text.lines().filter_map(|line| line.strip_prefix("local ").map(words));
     declarations
