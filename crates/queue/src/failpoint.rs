@@ -1,10 +1,11 @@
-//! Places between two awaits where a test makes this process exit or stall, named `<what>.<when>`. In a debug build,
-//! and with the feature `failpoints`, the environment sets them: `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` does so at
-//! the 20th and the 3rd time. A release has none of them.
+//! Failpoints: places between two awaits where a test makes this process exit or stall, named `<what>.<when>`. They
+//! exist in debug builds and with the feature `failpoints`, and the environment sets them:
+//! `STOKE_FAILPOINTS=finish.after=exit@20,submit.before=sleep:500@3` acts the 20th and the 3rd time. A release build
+//! has none of them.
 //!
-//! Not the `fail` crate: its pauses block the thread, and with it all other tasks on it.
+//! The `fail` crate does not fit: its pauses block the thread, and with it all other tasks on it.
 
-/// A place is reached.
+/// Does nothing in a release build.
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
 #[inline]
 pub async fn reach(_place: &'static str) {}
@@ -18,19 +19,19 @@ mod armed {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// What happens at a place.
+    /// The action of a failpoint.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Action {
-        /// The process is gone, as after kill -9.
+        /// The process exits without cleanup, like after kill -9.
         Exit,
-        /// It stalls there.
+        /// The task stalls.
         Sleep(Duration),
     }
 
     struct Point {
         place: String,
         action: Action,
-        /// How often it is passed before.
+        /// Number of passes before it acts.
         left: AtomicU64,
     }
 
@@ -54,13 +55,13 @@ mod armed {
         Some(Point { place: place.to_owned(), action, left })
     }
 
-    /// A place is reached.
+    /// Performs the action of a failpoint if one is set and due.
     pub async fn reach(place: &'static str) {
         for point in POINTS.iter().filter(|point| point.place == place) {
-            // It wraps round when it was the one: the next is centuries away.
+            // The counter wraps around after it acts; the next time is centuries away.
             if point.left.fetch_sub(1, Ordering::Relaxed) == 0 {
                 match point.action {
-                    // Nothing is dropped, nothing is said.
+                    // Drops nothing and logs nothing.
                     Action::Exit => std::process::abort(),
                     Action::Sleep(pause) => tokio::time::sleep(pause).await,
                 }

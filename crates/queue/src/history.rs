@@ -1,4 +1,4 @@
-//! Ended jobs on their way out of Redis: which are due, and forgetting those that the caller has archived.
+//! Moves ended jobs out of Redis: finds those that are due, and deletes those that the caller has archived.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use crate::queue::BATCH_MAX;
 use crate::record;
 use crate::scripts;
 
-/// Most jobs that one [`History::due`] reads.
+/// Maximum number of jobs that one [`History::due`] reads.
 pub const DUE_MAX: usize = 1_000;
 
-/// One `due` stops once it holds about this much of records, bytes; a record is at most a few MiB.
+/// Size of the records after which one `due` stops, bytes. A record has at most a few MiB.
 pub const DUE_BYTES: usize = 8 << 20;
 
-/// Records read in one round trip.
+/// Number of records per round trip.
 const STEP: usize = 20;
 
 /// The ended jobs of a queue. Clones share its connection.
@@ -31,17 +31,17 @@ pub struct History {
     clock: Clock,
 }
 
-/// What is due.
+/// Jobs that are due for archiving.
 #[derive(Debug, Default)]
 pub struct Due {
     /// The records, in the order they fell due.
     pub jobs: Vec<Job>,
-    /// Ids without a record: to be forgotten, there is nothing to archive.
+    /// Ids without a record: delete them, there is nothing to archive.
     pub gone: Vec<JobId>,
-    /// Ids whose record cannot be read, and why. They stay until an operator handles them; [`History::defer`] makes way
-    /// for those behind them.
+    /// Ids whose record cannot be read, and why. They stay until an operator handles them; [`History::defer`] gives
+    /// those behind them their turn.
     pub corrupt: Vec<(JobId, Error)>,
-    /// There was more than was read.
+    /// Whether more jobs are due.
     pub more: bool,
 }
 
@@ -50,10 +50,11 @@ impl History {
         Self { connection, keys, clock }
     }
 
-    /// Ended jobs whose retention is over, at most `most` ([`DUE_MAX`], and about [`DUE_BYTES`]). They stay until forgotten.
+    /// Ended jobs whose retention is over, at most `most` ([`DUE_MAX`], and about [`DUE_BYTES`]). They stay until they
+    /// are deleted with [`Self::forget`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: ask again.
+    /// [`Error::Unavailable`]: retry.
     pub async fn due(&self, most: usize) -> Result<Due, Error> {
         let most = most.min(DUE_MAX);
         let now = self.now_ms().await?;
@@ -67,7 +68,7 @@ impl History {
             .query_async(&mut self.connection.redis())
             .await
             .map_err(Error::redis("find ended jobs"))?;
-        // Only scripts write here, and they write ids.
+        // Only scripts write this key, and they write ids.
         let ids: Vec<JobId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
         let (mut due, mut bytes, mut read) = (Due::default(), 0, 0);
         for step in ids.chunks(STEP) {
@@ -99,20 +100,20 @@ impl History {
         Ok(due)
     }
 
-    /// How many ended jobs are due.
+    /// The number of ended jobs that are due.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: ask again.
+    /// [`Error::Unavailable`]: retry.
     pub async fn count_due(&self) -> Result<u64, Error> {
         let now = self.now_ms().await?;
         let ended = self.keys.ended();
         self.connection.redis().zcount(ended, "-inf", now).await.map_err(Error::redis("count due jobs"))
     }
 
-    /// Deletes ended jobs and all that is kept of them; a job that has not ended is left alone. The count of those deleted.
+    /// Deletes ended jobs with all their data, and returns their number. A job that has not ended is left alone.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: some may be gone by now; safe to repeat.
+    /// [`Error::Unavailable`]: some may be deleted; safe to retry.
     pub async fn forget(&self, ids: &[JobId]) -> Result<u32, Error> {
         let mut forgotten = 0;
         for ids in ids.chunks(BATCH_MAX) {
@@ -121,10 +122,10 @@ impl History {
         Ok(forgotten)
     }
 
-    /// Lets ended jobs fall due again `by_ms` from now.
+    /// Makes ended jobs due again `by_ms` from now.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: safe to repeat.
+    /// [`Error::Unavailable`]: safe to retry.
     pub async fn defer(&self, ids: &[JobId], by_ms: u64) -> Result<(), Error> {
         let due = self.now_ms().await?.saturating_add(by_ms);
         for ids in ids.chunks(BATCH_MAX) {
@@ -139,10 +140,10 @@ impl History {
         Ok(())
     }
 
-    /// Which of these jobs the queue still has, in order.
+    /// Whether the queue still has each of these jobs, in order.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: ask again.
+    /// [`Error::Unavailable`]: retry.
     pub async fn present(&self, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         let mut present = Vec::with_capacity(ids.len());
         for ids in ids.chunks(DUE_MAX) {
@@ -157,15 +158,15 @@ impl History {
         Ok(present)
     }
 
-    /// How many ended jobs wait here, due or not.
+    /// The number of ended jobs in the queue, due or not.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: ask again.
+    /// [`Error::Unavailable`]: retry.
     pub async fn waiting(&self) -> Result<u64, Error> {
         self.connection.redis().zcard(self.keys.ended()).await.map_err(Error::redis("count ended jobs"))
     }
 
-    /// The queue's clock, as the scripts read it.
+    /// The current time by the clock that the scripts read.
     async fn now_ms(&self) -> Result<u64, Error> {
         self.connection.now_ms(&self.clock).await
     }

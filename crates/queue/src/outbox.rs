@@ -1,6 +1,6 @@
 //! The outbox: webhook events that the scripts wrote together with the change they describe, and the record of each
-//! delivery. A replica claims a delivery for a while and reports under the claim; if it dies in between, the next one
-//! takes over.
+//! delivery. A replica claims a delivery for a limited time and reports under the claim. If the replica dies, the
+//! delivery becomes due for the others when the claim expires.
 
 mod record;
 
@@ -18,19 +18,19 @@ pub use record::{
 };
 use record::{SHOWN, corrupt, decode, decode_claimed};
 
-/// Most deliveries one claim takes and one call reports.
+/// Maximum number of deliveries per claim and per report.
 pub const CLAIM_MAX: usize = 100;
 
-/// Tries that a record keeps: two full schedules and some; older ones make room.
+/// Number of tries that a record keeps: a little more than two full schedules. Older ones are dropped.
 const TRIES_KEPT: u32 = 25;
 
-/// How long a record is kept after its end.
+/// Retention of a record after its end.
 const KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// The same for one that the tenant's list had no room for: only who knows its id can still see it.
+/// Retention of a record that the tenant's list had no room for. It is visible only by its id.
 const UNLISTED_MS: u64 = 60 * 60 * 1000;
 
-/// A list looks at this many ids and this many records a call, however few match.
+/// Maximum number of ids and of records that one list call reads, however few match.
 const IDS_MAX: usize = 10_000;
 const RECORDS_MAX: usize = 1_000;
 const LIST_STEP: usize = 500;
@@ -48,10 +48,10 @@ impl Outbox {
         Self { connection, keys, clock }
     }
 
-    /// Takes up to `most` due deliveries. Others get them after `visibility_ms` unless they have been reported by then.
+    /// Claims up to `most` due deliveries. Each becomes due again after `visibility_ms` unless it is reported by then.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; what was claimed comes back by itself.
+    /// [`Error::Unavailable`]: the outcome is unknown; claimed deliveries become due again when the claim expires.
     pub async fn claim(&self, most: usize, visibility_ms: u64) -> Result<Claims, Error> {
         let claim = nonce();
         let mut call = HOOK_CLAIM.call(&[self.keys.root()]);
@@ -66,17 +66,17 @@ impl Outbox {
         for row in reply {
             match read(row).and_then(|row: Vec<Option<String>>| decode_claimed(row, &claim)) {
                 Ok(claimed) => deliveries.push(claimed),
-                // One bad record must not hold up the rest; it comes back with every claim and stays in the log.
+                // One corrupt record must not block the others. Every claim returns and logs it again.
                 Err(error) => tracing::error!(%error, "a webhook delivery cannot be read"),
             }
         }
         Ok(Claims { deliveries, next_due_ms: next_due.parse().ok() })
     }
 
-    /// Fixes the content of a claimed delivery and returns it; `None` if the claim is no longer the caller's.
+    /// Fixes the content of a claimed delivery and returns it; `None` if the caller no longer has the claim.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn fix(&self, id: &str, claim: &str, message: &Message) -> Result<Option<Message>, Error> {
         let mut call = HOOK_BODY.call(&[self.keys.root()]);
         call.arg(id).arg(claim).arg(&message.body).arg(message.traceparent.as_deref().unwrap_or_default());
@@ -85,11 +85,11 @@ impl Outbox {
         Ok(Some(Message { body: body.clone(), traceparent: Some(trace.clone()).filter(|trace| !trace.is_empty()) }))
     }
 
-    /// Says what became of claimed deliveries. `false` in a report's place: its claim was no longer the caller's and nothing
-    /// happened.
+    /// Reports the outcomes of claimed deliveries. The result is `false` for a report whose claim the caller no longer
+    /// had, which changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat; what was reported already answers `false`.
+    /// [`Error::Unavailable`]: the outcome is unknown; retry. A report that was already applied then returns `false`.
     pub async fn report(&self, reports: &[Report]) -> Result<Vec<bool>, Error> {
         if reports.is_empty() {
             return Ok(Vec::new());
@@ -121,8 +121,8 @@ impl Outbox {
         Ok(found.filter(|delivery| delivery.tenant == tenant))
     }
 
-    /// The deliveries about a job's end and about the starts of this many attempts, as far as they were requested and
-    /// are stored.
+    /// The deliveries about the end of a job and the starts of this many attempts, if they were requested and are still
+    /// stored.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -154,7 +154,7 @@ impl Outbox {
             let rows = self.ids(tenant, place).await?;
             let wanted: Vec<&(String, f64)> =
                 rows.iter().filter(|(id, _)| prefix.as_ref().is_none_or(|prefix| id.starts_with(prefix))).collect();
-            // As many records at a time as could fill the page; bodies are not read.
+            // Reads as many records at a time as the page can hold, without bodies.
             for part in wanted.chunks(limit) {
                 let ids: Vec<String> = part.iter().map(|(id, _)| id.clone()).collect();
                 records_seen += ids.len();
@@ -186,16 +186,16 @@ impl Outbox {
                 break;
             }
         }
-        // The next page starts at the cursor's place, so that one stays.
+        // The next page starts at the cursor, so its entry stays.
         gone.retain(|id| page.next_cursor.as_ref().is_none_or(|cursor| !cursor.ends_with(id)));
         self.forget(tenant, &gone).await?;
         Ok(page)
     }
 
-    /// Makes a tenant's delivery due now, with the same id and body. `None` when there is none.
+    /// Makes a tenant's delivery due now, with the same id and body. `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; a repeat may send it once more.
+    /// [`Error::Unavailable`]: the outcome is unknown; a retry may send it once more.
     pub async fn replay(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
         let mut call = HOOK_REPLAY.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(tenant).arg(id);
@@ -203,7 +203,7 @@ impl Outbox {
         if reply.first().is_some_and(|word| word == "ok") { self.get(tenant, id).await } else { Ok(None) }
     }
 
-    /// The place after a cursor's in the tenant's list. A cursor that was trimmed is placed by its time.
+    /// The position after a cursor in the tenant's list. A cursor whose entry was trimmed is located by its time.
     async fn after(&self, tenant: &str, cursor: &str) -> Result<usize, Error> {
         let (score, id) = cursor.split_once('.').unwrap_or((cursor, ""));
         let (key, mut redis) = (self.keys.deliveries(tenant), self.connection.redis());
@@ -217,7 +217,7 @@ impl Outbox {
         }
     }
 
-    /// A stretch of the tenant's list, with times.
+    /// A range of the tenant's list, with times.
     async fn ids(&self, tenant: &str, place: usize) -> Result<Vec<(String, f64)>, Error> {
         redis::cmd("ZREVRANGE")
             .arg(self.keys.deliveries(tenant))
@@ -229,7 +229,7 @@ impl Outbox {
             .map_err(Error::redis("list webhook deliveries"))
     }
 
-    /// Takes those whose record is gone off the tenant's list.
+    /// Removes ids without a record from the tenant's list.
     async fn forget(&self, tenant: &str, gone: &[String]) -> Result<(), Error> {
         if gone.is_empty() {
             return Ok(());
@@ -238,7 +238,7 @@ impl Outbox {
         forgotten.map(|_| ()).map_err(Error::redis("list webhook deliveries"))
     }
 
-    /// The records of these ids, in order.
+    /// Reads the records with these ids, in order.
     async fn read(&self, ids: &[String]) -> Result<Vec<Result<Option<Delivery>, Error>>, Error> {
         let mut pipe = redis::pipe();
         for id in ids {
@@ -256,7 +256,7 @@ impl Outbox {
     }
 }
 
-/// A record, and its place among the due ones.
+/// Decodes a record and the time at which it is due.
 fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) -> Result<Option<Delivery>, Error> {
     let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is not a record".to_owned()))?)?;
     let score: Option<f64> = score.map(read).transpose()?.flatten();
@@ -266,7 +266,7 @@ fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) ->
     decode(id, whole(score), row).map(Some)
 }
 
-/// A delivery of a list. One whose record cannot be read is left out: it must not hide the others.
+/// A delivery of a list. A corrupt record is left out, so that it does not hide the others.
 fn readable(read: Result<Option<Delivery>, Error>) -> Option<Delivery> {
     read.unwrap_or_else(|error| {
         tracing::error!(
@@ -277,7 +277,7 @@ fn readable(read: Result<Option<Delivery>, Error>) -> Option<Delivery> {
     })
 }
 
-/// A score in whole milliseconds.
+/// Rounds a score to whole milliseconds.
 fn whole(score: Option<f64>) -> Option<u64> {
     format!("{:.0}", score?).parse().ok()
 }
@@ -286,7 +286,7 @@ fn read<T: redis::FromRedisValue>(value: redis::Value) -> Result<T, Error> {
     redis::from_redis_value(value).map_err(|error| corrupt("a reply", error.to_string()))
 }
 
-/// Where the page after this row starts.
+/// The cursor of the page after this row.
 fn cursor_of((id, score): &(String, f64)) -> String {
     format!("{score:.0}.{id}")
 }

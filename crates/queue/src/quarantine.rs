@@ -1,5 +1,6 @@
-//! Jobs whose records cannot be read. A script that fails at one takes it out of everything that would come back to it
-//! (lua/lib/quarantine.lua) and goes on with the others; it waits here until an operator puts it back or ends it.
+//! Jobs whose records cannot be read. A script that fails on such a job removes it from every set that would process it
+//! again (lua/lib/quarantine.lua) and continues with the others. The job stays in the quarantine until an operator
+//! readmits or ends it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +15,7 @@ use crate::keys::{self, Keys};
 use crate::record;
 use crate::scripts;
 
-/// Most jobs that one [`Quarantine::list`] reads.
+/// Maximum number of jobs that one [`Quarantine::list`] reads.
 pub const LIST_MAX: usize = 1_000;
 
 /// A job in the quarantine.
@@ -22,9 +23,9 @@ pub const LIST_MAX: usize = 1_000;
 pub struct Quarantined {
     /// The job.
     pub id: JobId,
-    /// Since when, unix milliseconds.
+    /// Since when it is there, Unix milliseconds.
     pub since_ms: u64,
-    /// What could not be read, or the error that was raised; at most 300 bytes.
+    /// What could not be read, or the error message; at most 300 bytes.
     pub why: String,
     /// The state before, if the record has it.
     pub state: Option<JobState>,
@@ -34,25 +35,25 @@ pub struct Quarantined {
     pub endpoint: Option<String>,
 }
 
-/// What became of [`Quarantine::readmit`].
+/// The outcome of [`Quarantine::readmit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readmitted {
-    /// It is in this state now.
+    /// The job is in this state now.
     Ok(JobState),
-    /// Its record still cannot be read, and why. It stays.
+    /// The record still cannot be read, for this reason. The job stays in the quarantine.
     Unreadable(String),
-    /// It is not in the quarantine.
+    /// The job is not in the quarantine.
     NotFound,
 }
 
-/// What became of [`Quarantine::discard`].
+/// The outcome of [`Quarantine::discard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discarded {
-    /// It has failed, and the jobs that wait for it are unblocked.
+    /// The job has failed, and the jobs that wait for it are unblocked.
     Failed,
-    /// Its record did not allow even that, or it had ended before: it is deleted.
+    /// The job is deleted, because its record did not allow it to fail or it had ended before.
     Deleted,
-    /// It is not in the quarantine.
+    /// The job is not in the quarantine.
     NotFound,
 }
 
@@ -70,7 +71,7 @@ impl Quarantine {
         Self { connection, keys, clock, retention_ms }
     }
 
-    /// How many jobs are in it.
+    /// The number of jobs in the quarantine.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -79,7 +80,7 @@ impl Quarantine {
         jobs.map_err(Error::redis("count quarantined jobs"))
     }
 
-    /// How often a part of a script that is no single job's has failed, by its name.
+    /// How often each part of a script that belongs to no single job has failed, by its name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -87,7 +88,7 @@ impl Quarantine {
         self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count script faults"))
     }
 
-    /// The jobs in it that came first, at most `most` ([`LIST_MAX`]).
+    /// The jobs that have been in the quarantine longest, at most `most` ([`LIST_MAX`]).
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -98,7 +99,7 @@ impl Quarantine {
             ..0 => Vec::new(),
             _ => redis.zrange_withscores(self.keys.quarantine(), 0, last).await.map_err(Error::redis(step))?,
         };
-        // Only scripts write here, and they write ids.
+        // Only scripts write this key, and they write ids.
         let rows: Vec<(JobId, f64)> = rows.iter().filter_map(|(id, since)| Some((id.parse().ok()?, *since))).collect();
         if rows.is_empty() {
             return Ok(Vec::new());
@@ -111,7 +112,7 @@ impl Quarantine {
         let (whys,): (Vec<Option<String>>,) = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
         let mut jobs = Vec::with_capacity(rows.len());
         for ((id, since), why) in rows.into_iter().zip(whys) {
-            // One at a time: a record that is no hash fails its own read only.
+            // Each record is read separately, so that a key of another type fails only its own read.
             let [state, lane]: [Option<String>; 2] =
                 redis.hmget(self.keys.job(id), &["quarantined", "lane"]).await.unwrap_or_default();
             let lane = lane.as_deref().and_then(keys::parse_lane);
@@ -133,30 +134,30 @@ impl Quarantine {
         Ok(jobs)
     }
 
-    /// Takes a job whose record its reader cannot read out of everything that would come back to it.
+    /// Quarantines a job whose record the caller cannot read: removes it from every set that would process it again.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; safe to retry.
     pub async fn put(&self, id: JobId, why: &str) -> Result<(), Error> {
         tracing::error!(job.id = %id, why, "a job's record cannot be read; moving the job to the quarantine");
         let Self { connection, keys, clock, .. } = self;
         scripts::Put { keys, clock, id: &id.to_string(), why }.run(connection).await
     }
 
-    /// Puts a job back where it can run: at the front of its lane, also when it ran. What kept it from being read must have been mended, or
-    /// have been no fault of its record.
+    /// Readmits a job: it is requeued in its lane, even if it was running. The cause of the failure must be repaired,
+    /// or must not have been in the record.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; safe to retry.
     pub async fn readmit(&self, id: JobId) -> Result<Readmitted, Error> {
         let Self { connection, keys, clock, retention_ms } = self;
         scripts::Readmit { keys, clock, retention_ms: *retention_ms, id }.run(connection).await
     }
 
-    /// Ends a job as failed. A record that does not allow that is deleted with all that names it.
+    /// Ends a job as failed. If its record does not allow that, the record and all references to it are deleted.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    /// [`Error::Unavailable`]: the outcome is unknown; safe to retry.
     pub async fn discard(&self, id: JobId) -> Result<Discarded, Error> {
         let Self { connection, keys, clock, retention_ms } = self;
         let fields: Result<HashMap<String, String>, _> = connection.redis().hgetall(keys.job(id)).await;

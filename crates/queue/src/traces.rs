@@ -1,6 +1,6 @@
-//! The traces that wait to be exported: the ids of ended jobs, written by the script that ends them. An exporting
-//! replica claims some of them for a while and removes those that were delivered. If it dies in between, the claim
-//! expires and another replica takes them.
+//! The traces to export: the ids of ended jobs, written by the script that ends them. An exporting replica claims some
+//! of them for a limited time and removes those that were delivered. If it dies in between, the claim expires and
+//! another replica takes them.
 
 use redis::AsyncCommands;
 
@@ -11,16 +11,16 @@ use crate::id::JobId;
 use crate::keys::Keys;
 use crate::scripts::TRACE_CLAIM;
 
-/// Most traces that one claim takes.
+/// Maximum number of traces in one claim.
 pub const CLAIM_MAX: usize = 100;
 
-/// Traces that wait on a shard, at most: a minute of a busy queue. About 1 MB of Redis.
+/// Maximum number of traces that wait on a shard: a minute of a busy queue. About 1 MB of Redis.
 const WAITING_MAX: usize = 10_000;
 
 /// How long scripts record ended jobs after the last claim: longer than a replica needs to restart.
 const EXPORTED_MS: u64 = 60_000;
 
-/// What a claim gave.
+/// The result of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimedTraces {
     /// The jobs.
@@ -42,25 +42,25 @@ impl Traces {
         Self { connection, keys, clock }
     }
 
-    /// Takes up to `most` due traces. Others get them after `visibility_ms` unless they have been forgotten by then. It also has the
-    /// scripts note further ones.
+    /// Claims up to `most` due traces. Each becomes due again after `visibility_ms` unless it is deleted by then.
+    /// Scripts record further traces as long as there are claims.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; what was claimed comes back by itself.
+    /// [`Error::Unavailable`]: the outcome is unknown; claimed traces become due again when the claim expires.
     pub async fn claim(&self, most: usize, visibility_ms: u64) -> Result<ClaimedTraces, Error> {
         let mut call = TRACE_CLAIM.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(most.min(CLAIM_MAX)).arg(visibility_ms).arg(WAITING_MAX).arg(EXPORTED_MS);
         let reply: Vec<String> = self.connection.eval(&TRACE_CLAIM, &call).await?;
         let mut reply = reply.iter();
         let dropped = reply.next().and_then(|dropped| dropped.parse().ok()).unwrap_or_default();
-        // Only scripts write here, and they write ids.
+        // Only scripts write this key, and they write ids.
         Ok(ClaimedTraces { jobs: reply.filter_map(|id| id.parse().ok()).collect(), dropped })
     }
 
-    /// Lets traces fall due again at `at_ms`.
+    /// Makes traces due again at `at_ms`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: those that were not put off come back when their claim is over.
+    /// [`Error::Unavailable`]: traces that were not postponed become due again when their claim expires.
     pub async fn put_off(&self, jobs: &[JobId], at_ms: u64) -> Result<(), Error> {
         if jobs.is_empty() {
             return Ok(());
@@ -74,10 +74,10 @@ impl Traces {
         put_off.map(|_| ()).map_err(Error::redis("postpone traces"))
     }
 
-    /// Takes traces off the list: they have arrived, or never will.
+    /// Removes traces from the list: they were delivered, or never will be.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: unknown; those that are still there come back.
+    /// [`Error::Unavailable`]: the outcome is unknown; traces that are still listed become due again.
     pub async fn forget(&self, jobs: &[JobId]) -> Result<(), Error> {
         if jobs.is_empty() {
             return Ok(());

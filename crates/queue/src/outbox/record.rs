@@ -1,4 +1,4 @@
-//! A delivery as it is stored and shown.
+//! The record of a webhook delivery, as it is stored and shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::job::HookEvent;
 
-/// What a list reads of a record: all but its body and its claim.
+/// The fields that a list reads: all but the body and the claim.
 pub(super) const SHOWN: [&str; 9] = ["event", "subject", "tenant", "url", "created", "state", "tries", "held", "log"];
 
 /// The state of a delivery.
@@ -15,11 +15,11 @@ pub(super) const SHOWN: [&str; 9] = ["event", "subject", "tenant", "url", "creat
 pub enum DeliveryState {
     /// Waits for its next try. A deliverer moves it on.
     Pending,
-    /// The receiver took it.
+    /// The receiver accepted the message.
     Delivered,
-    /// The last try failed. `replay` makes it pending again, here and below.
+    /// The last try failed. `replay` makes it pending again, like in the state below.
     Exhausted,
-    /// The receiver answered that it does not want it.
+    /// The receiver answered that it wants no more messages.
     Disabled,
 }
 
@@ -27,7 +27,7 @@ impl DeliveryState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Delivered, Self::Exhausted, Self::Disabled];
 
-    /// The word for it, in Redis and JSON alike.
+    /// The name of the state in Redis and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -48,52 +48,52 @@ impl DeliveryState {
 /// One try at a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {
-    /// When it started, unix milliseconds.
+    /// When it started, Unix milliseconds.
     #[serde(rename = "at")]
     pub at_ms: u64,
-    /// What the receiver answered.
+    /// Status of the receiver's response.
     #[serde(default)]
     pub status: Option<u16>,
-    /// Why there is no answer, or why it does not count, in words for the receiver's owner.
+    /// Why there is no response, or why it does not count; written for the receiver's owner.
     #[serde(default)]
     pub error: Option<String>,
-    /// How long it took.
+    /// Duration, milliseconds.
     pub duration_ms: u64,
 }
 
 /// A delivery's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The webhook-id of every try: `msg_...`.
+    /// The `webhook-id` of every try: `msg_...`.
     pub id: String,
     /// The event.
     pub event: HookEvent,
-    /// The job or the batch.
+    /// Id of the job or the batch.
     pub subject: String,
-    /// Whose.
+    /// The tenant.
     pub tenant: String,
-    /// Where to.
+    /// URL of the receiver.
     pub url: String,
-    /// When the event happened, unix milliseconds.
+    /// When the event happened, Unix milliseconds.
     pub created_ms: u64,
     /// The state.
     pub state: DeliveryState,
-    /// When it is tried next, or taken from who tries it now, unix milliseconds; `None` after its end.
+    /// When it is tried next, or when its current claim expires, Unix milliseconds; `None` once it has ended.
     pub next_try_ms: Option<u64>,
-    /// Tries since it was made or replayed.
+    /// Number of tries since its creation or its last replay.
     pub tried: u32,
-    /// How long it was put off in all since then, milliseconds.
+    /// Total time for which it was deferred since then, milliseconds.
     pub held_ms: u64,
     /// The latest tries, oldest first.
     pub tries: Vec<Try>,
 }
 
-/// What a delivery sends, the same on every try.
+/// The content of a delivery, the same on every try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The body.
     pub body: String,
-    /// Its place in a trace; none if it is not about a job.
+    /// The trace context of the job; `None` if the event is not about a job.
     pub traceparent: Option<String>,
 }
 
@@ -102,68 +102,68 @@ pub struct Message {
 pub struct Claimed {
     /// The record.
     pub delivery: Delivery,
-    /// What to send, once a try has fixed it.
+    /// The content, once a try has fixed it.
     pub message: Option<Message>,
-    /// The right to report.
+    /// The claim, which gives the right to report.
     pub claim: String,
 }
 
-/// What a claim gave.
+/// The result of a claim.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     /// The deliveries.
     pub deliveries: Vec<Claimed>,
-    /// When the next one falls due, unix milliseconds.
+    /// When the next delivery is due, Unix milliseconds.
     pub next_due_ms: Option<u64>,
 }
 
-/// What became of a claimed delivery.
+/// The outcome of a claimed delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was tried and arrived.
+    /// The try succeeded.
     Delivered,
-    /// It was tried and failed, and is tried again after this pause.
+    /// The try failed; the next one follows after a delay.
     Retry {
-        /// Milliseconds.
+        /// The delay, milliseconds.
         delay_ms: u64,
     },
-    /// It was not tried, and waits some more.
+    /// There was no try; the delivery is deferred.
     PutOff {
-        /// Milliseconds.
+        /// The delay, milliseconds.
         delay_ms: u64,
     },
-    /// It was tried for the last time and failed.
+    /// The last try failed.
     Exhausted,
-    /// It was tried and the receiver wants no more of it.
+    /// The receiver wants no more messages.
     Disabled,
 }
 
-/// One report.
+/// The report on one delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The delivery.
+    /// Id of the delivery.
     pub id: String,
-    /// The right to report.
+    /// The claim, which gives the right to report.
     pub claim: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The try, unless there was none.
+    /// The try, if there was one.
     pub tried: Option<Try>,
 }
 
-/// Which deliveries to list.
+/// Filter of a list of deliveries.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryFilter {
-    /// Only of this job.
+    /// Only those of this job.
     pub job: Option<JobId>,
-    /// Only of this batch.
+    /// Only those of this batch.
     pub batch: Option<String>,
-    /// Only in this state.
+    /// Only those in this state.
     pub state: Option<DeliveryState>,
 }
 
 impl DeliveryFilter {
-    /// A message's id starts with its subject's, so that a list by subject reads no other record.
+    /// The common prefix of the ids of a subject's messages. A list by subject reads no other records.
     pub(super) fn id_prefix(&self) -> Option<String> {
         self.job.map(|job| format!("msg_{job}_")).or_else(|| self.batch.as_ref().map(|batch| format!("msg_{batch}_")))
     }
@@ -174,7 +174,7 @@ impl DeliveryFilter {
 pub struct DeliveryPage {
     /// The deliveries.
     pub deliveries: Vec<Delivery>,
-    /// Where the next page starts. A page may be short, even empty, and still have a next one.
+    /// Cursor of the next page. A page can be short or empty even if more pages follow.
     pub next_cursor: Option<String>,
 }
 
@@ -182,7 +182,7 @@ pub(super) fn corrupt(id: &str, why: String) -> Error {
     Error::Corrupt { key: format!("webhook delivery {id}"), why }
 }
 
-/// A row of `hook_claim.lua`.
+/// Decodes a row of `hook_claim.lua`.
 pub(super) fn decode_claimed(row: Vec<Option<String>>, claim: &str) -> Result<Claimed, Error> {
     let mut row = row.into_iter();
     let id = row.next().flatten().unwrap_or_default();
@@ -194,7 +194,7 @@ pub(super) fn decode_claimed(row: Vec<Option<String>>, claim: &str) -> Result<Cl
     Ok(Claimed { delivery: decode(&id, next_try_ms, row)?, message, claim: claim.to_owned() })
 }
 
-/// The fields of [`SHOWN`].
+/// Decodes the fields of [`SHOWN`].
 pub(super) fn decode(id: &str, next_try_ms: Option<u64>, row: Vec<Option<String>>) -> Result<Delivery, Error> {
     let row: [Option<String>; 9] = row.try_into().map_err(|_| corrupt(id, "a field is missing".to_owned()))?;
     let [event, subject, tenant, url, created, state, tries, held, log] = row;
