@@ -1,4 +1,4 @@
-//! Conditional requests: what must be true of an object for it to be read, replaced or deleted.
+//! Conditional requests: the conditions under which an object is read, replaced or deleted.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use s3s::dto::{ETag, ETagCondition, Timestamp};
@@ -6,7 +6,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
 use super::format::{Entry, Meta, timestamp};
 
-/// `If-Match` and `If-None-Match`.
+/// The conditions `If-Match` and `If-None-Match`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conditions {
     pub(super) if_match: Option<ETagCondition>,
@@ -14,7 +14,8 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// For a write over `current`. The caller holds the key's lock, so what is true now stays true until it has written.
+    /// Checks the conditions of a write over `current`. The caller has the lock of the key, so the result stays valid
+    /// until the write.
     pub(super) fn check_write(&self, current: Option<&Entry>) -> S3Result<()> {
         let matches = |condition: &ETagCondition| current.is_some_and(|entry| names(condition, &entry.etag));
         if let Some(condition) = &self.if_match
@@ -31,8 +32,8 @@ impl Conditions {
         Ok(())
     }
 
-    /// For a read of `meta`; `since` and `unless_since` are `If-Modified-Since` and `If-Unmodified-Since`, to which the ETags
-    /// come first (RFC 9110, 13.2.2).
+    /// Checks the conditions of a read of `meta`. `since` and `unless_since` are `If-Modified-Since` and
+    /// `If-Unmodified-Since`; ETags take precedence over them (RFC 9110, 13.2.2).
     pub(super) fn check_read(
         &self,
         meta: &Meta,
@@ -67,7 +68,7 @@ fn not_modified(meta: &Meta) -> S3Error {
     with_headers(S3Error::new(S3ErrorCode::NotModified), etag.map(|etag| (header::ETAG, etag)))
 }
 
-/// A range that lies outside of the object.
+/// The error for a range that lies outside of the object.
 pub(super) fn unsatisfiable(size_bytes: u64) -> S3Error {
     let all = HeaderValue::from_str(&format!("bytes */{size_bytes}")).ok();
     let error = s3_error!(InvalidRange, "the object has {size_bytes} bytes");

@@ -1,4 +1,5 @@
-//! Digests of a body while it streams by: the ETag's MD5 always, the checksums that the uploader named, and what they must be.
+//! Digests of a body while it is received: always MD5 for the ETag, and the checksums that the client named, with their
+//! expected values.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -29,7 +30,7 @@ pub(super) struct Checksums {
     pub(super) sha256: Option<String>,
 }
 
-/// Header or trailer by which an uploader gives each checksum.
+/// The header or trailer for each checksum.
 const HEADERS: [&str; 5] = [
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
@@ -43,14 +44,14 @@ impl Checksums {
         *self == Self::default()
     }
 
-    /// The checksums that headers or trailers carry.
+    /// The checksums in headers or trailers.
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let [crc32, crc32c, crc64nvme, sha1, sha256] =
             HEADERS.map(|name| Some(headers.get(name)?.to_str().ok()?.to_owned()));
         Self { crc32, crc32c, crc64nvme, sha1, sha256 }
     }
 
-    /// Whether no checksum that both know differs.
+    /// Whether every checksum that is in both has the same value.
     pub(super) fn agree_with(&self, other: &Self) -> bool {
         self.each().iter().zip(other.each()).all(|(ours, theirs)| ours.is_none() || theirs.is_none() || *ours == theirs)
     }
@@ -60,17 +61,17 @@ impl Checksums {
     }
 }
 
-/// What a body must turn out to be.
+/// The expected digests of a body.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Expected {
     pub(super) size_bytes: u64,
-    /// `Content-MD5`, base64.
+    /// Expected `Content-MD5`, base64.
     pub(super) md5: Option<String>,
     pub(super) checksums: Checksums,
 }
 
 impl Expected {
-    /// Checks a finished body. The checksums of its trailers, if any, count as those of its headers do.
+    /// Checks a complete body. Checksums in trailers count like those in headers.
     pub(super) fn check(&self, found: &Digests, trailers: &Checksums) -> S3Result<()> {
         if found.size_bytes != self.size_bytes {
             return Err(s3_error!(
@@ -112,7 +113,7 @@ impl Digests {
     }
 }
 
-/// Takes a body in pieces.
+/// Computes digests over a body in pieces.
 pub(super) struct Hasher {
     size_bytes: u64,
     md5: Md5,
@@ -120,7 +121,7 @@ pub(super) struct Hasher {
 }
 
 impl Hasher {
-    /// Computes the checksums that the request's headers give, and those that they promise for after the body.
+    /// Creates a hasher for the checksums that the request's headers contain or announce as trailers.
     pub(super) fn new(headers: &HeaderMap) -> Self {
         let given = |name: &str| {
             headers.contains_key(name)
@@ -142,7 +143,7 @@ impl Hasher {
         }
     }
 
-    /// The digests of a file as it is now, without checksums. Leaves the file at its end.
+    /// The MD5 of a file's current content, without checksums. Leaves the file positioned at its end.
     pub(super) fn of_file(mut file: &File) -> S3Result<Digests> {
         let read = failed("read a part");
         file.rewind().map_err(&read)?;

@@ -1,16 +1,17 @@
-//! The folder: where files lie, and how one becomes visible whole or not at all.
+//! The store's folder: where files are, and how a file becomes visible completely or not at all.
 //!
 //! ```text
-//! lock                      held by the process that serves the folder
-//! tmp/<random>              not yet anything; emptied on start
-//! buckets/<bucket>/<2 hex>/<62 hex>    one object per file (see `format`), named by the SHA-256 of its key
-//! uploads/<id>/             a multipart upload under way (see `multipart`)
+//! lock                      locked by the process that serves the folder
+//! tmp/<random>              incomplete files; emptied on start
+//! buckets/<bucket>/<2 hex>/<62 hex>
+//!                           one object per file (see `format`), named by the SHA-256 of its key
+//! uploads/<id>/             a multipart upload in progress (see `multipart`)
 //! ```
 //!
-//! Keys are hashed, so `a` and `a/b` live side by side, `..` means nothing, and no key is too long or too odd for the file system.
-//! A write goes to `tmp`, is checked, sealed and synced; then, under the lock of its key, conditions are looked at, the file is
-//! renamed to its place and the folder synced. Only after that is the write acknowledged. A crash at any point leaves the old
-//! object or the new one, and at most a file in `tmp`.
+//! Keys are hashed, so `a` and `a/b` can coexist, `..` has no meaning, and no key is too long or contains characters
+//! that the file system does not allow. A write goes to `tmp`, is checked, sealed and synced. Then, under the lock of
+//! its key, conditions are checked, the file is renamed to its place, and the folder is synced. Only then is the write
+//! acknowledged. A crash at any point leaves the old object or the new one, and at most a file in `tmp`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -28,23 +29,23 @@ use super::format::{self, Entry, Meta};
 use super::index::Index;
 use crate::Error;
 
-/// One folder and one lock for each first byte of a key's hash.
+/// Number of shards: one folder and one lock for each first byte of a key's hash.
 const SHARDS: usize = 256;
 
-/// S3's own default bound.
+/// S3's default limit on the number of buckets.
 const BUCKETS_MAX: usize = 100;
 
-/// The store's folder, open.
+/// The store's folder.
 pub(super) struct Disk {
     root: PathBuf,
     pub(super) index: Index,
-    /// Held while a key changes: by the first byte of its hash.
+    /// Locks that are taken while a key changes, by the first byte of its hash.
     shards: [Mutex<()>; SHARDS],
     _lock: File,
 }
 
 impl Disk {
-    /// Takes the folder, sweeps what a crash left, and reads what is known of every object.
+    /// Locks the folder, removes what a crash left, and loads the metadata of every object.
     pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let made = |path: PathBuf| {
             fs::create_dir_all(&path).map_err(Error::folder("create", &path))?;
@@ -85,8 +86,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Loads the object of a file. A file that holds no valid object was damaged after it was written, since a crash
-    /// does not leave one. It stays in place for inspection, and its key reads as absent until it is written again.
+    /// Loads the object of a file. A file without a valid object was damaged after it was written, because a crash does
+    /// not leave one. It stays in place for inspection, and its key counts as absent until it is written again.
     fn load_object(&self, bucket: &str, path: &Path) -> io::Result<()> {
         match format::open(&mut File::open(path)?) {
             Ok(meta) if self.place(bucket, &meta.key).path == *path => {
@@ -106,7 +107,7 @@ impl Disk {
     }
 
     pub(super) fn create_bucket(&self, bucket: &str) -> S3Result<()> {
-        // The shards' locks order nothing here; the first one stands for the list of buckets.
+        // The first shard's lock also serves for the list of buckets.
         let _guard = self.lock(0);
         if self.index.require_bucket(bucket).is_ok() {
             return Err(s3_error!(BucketAlreadyOwnedByYou, "bucket {bucket:?} already exists"));
@@ -128,7 +129,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A new file that is not visible yet.
+    /// Creates a new file that is not visible yet.
     pub(super) fn temp(&self) -> S3Result<Temp> {
         let path = self.temp_path();
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
@@ -143,7 +144,7 @@ impl Disk {
         self.root.join("uploads")
     }
 
-    /// Makes a checked body an object, durably, if the conditions hold at that moment.
+    /// Makes a checked body an object, durably, if the conditions are met at that moment.
     pub(super) fn commit(&self, bucket: &str, mut temp: Temp, meta: &Meta, conditions: &Conditions) -> S3Result<()> {
         let step = failed("commit an object");
         temp.seal(meta)?;
@@ -189,7 +190,7 @@ impl Disk {
     }
 
     fn lock(&self, shard: u8) -> MutexGuard<'_, ()> {
-        // What the lock orders lies on the disk; a panic while it was held broke nothing that the next holder reads.
+        // The lock protects data on disk. A panic while it was locked left nothing that a later holder could misread.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +209,7 @@ struct Place {
     path: PathBuf,
 }
 
-/// A file under `tmp`: gone when dropped, unless it was given a place.
+/// A file in `tmp`. It is deleted on drop unless it was renamed to its place.
 pub(super) struct Temp {
     pub(super) file: File,
     path: PathBuf,
@@ -216,12 +217,12 @@ pub(super) struct Temp {
 }
 
 impl Temp {
-    /// Ends the file and makes its content durable.
+    /// Completes the file and makes its content durable.
     pub(super) fn seal(&mut self, meta: &Meta) -> S3Result<()> {
         format::seal(&mut self.file, meta).and_then(|()| self.file.sync_all()).map_err(failed("write an object"))
     }
 
-    /// The caller syncs the folder it went to.
+    /// Moves the file to its place. The caller syncs the target folder.
     pub(super) fn rename(&mut self, to: &Path) -> io::Result<()> {
         fs::rename(&self.path, to)?;
         self.placed = true;
@@ -232,7 +233,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if !self.placed {
-            // Should this fail, the next start sweeps it.
+            // If this fails, the next start removes the file.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -249,7 +250,7 @@ fn take_lock(root: &Path) -> Result<File, Error> {
     }
 }
 
-/// Makes durable which names a folder holds.
+/// Makes the entries of a folder durable.
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

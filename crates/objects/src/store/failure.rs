@@ -4,7 +4,7 @@ use std::io;
 
 use s3s::{S3Error, S3ErrorCode};
 
-/// Maps a disk error to an S3 error. The log gets the cause, the client the step and what to do.
+/// Maps a disk error to an S3 error. The log gets the cause; the client gets the step and what to do.
 pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> S3Error {
     move |error| {
         tracing::error!(%error, "failed to {step}");

@@ -1,4 +1,4 @@
-//! The one file that an object is: its body, then what is known of it, then where the body ends.
+//! The file format of an object: its body, then its metadata, then a trailer with the length of the metadata.
 //!
 //! ```text
 //! body        size_bytes bytes, exactly as uploaded
@@ -8,10 +8,10 @@
 //!                        the 8 bytes "STOKEOB1"
 //! ```
 //!
-//! What is known (length, ETag, checksums) is known only once the body has streamed by, so it comes last, and one rename
-//! commits body and metadata together: there is no sidecar to lose. A file cut anywhere has no trailer, or one whose lengths
-//! do not add up to the file's, and is no object. The body is not hashed again when it is read; a client that wants to
-//! verify it requests the stored checksum.
+//! The metadata (length, ETag, checksums) is known only once the body has been received, so it comes last, and one
+//! rename commits body and metadata together: there is no sidecar file to lose. A file that is cut anywhere has no
+//! trailer, or one whose lengths do not add up to the length of the file, and is not an object. The body is not hashed
+//! again when it is read; a client that wants to verify it requests the stored checksum.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,15 +28,15 @@ const MAGIC: [u8; 8] = *b"STOKEOB1";
 
 const TRAILER_BYTES: u64 = 16;
 
-/// No meta is longer: headers are bounded by what the HTTP server accepts, a key by 1 KiB, user metadata by 2 KiB.
+/// Maximum length of the metadata: the HTTP server limits headers, a key has at most 1 KiB, and user metadata 2 KiB.
 const META_BYTES_MAX: u32 = 1024 * 1024;
 
-/// What is known of an object.
+/// The metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Meta {
     pub(super) key: String,
     pub(super) size_bytes: u64,
-    /// Hex MD5 of the body; of a multipart upload, that of its parts' digests, and how many parts there were.
+    /// Hex MD5 of the body; for a multipart upload, the MD5 of its parts' digests, and the number of parts.
     pub(super) etag: String,
     pub(super) modified_ms: u64,
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub(super) struct Headers {
     pub(super) cache_control: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<Timestamp>,
-    /// `x-amz-meta-*`.
+    /// The `x-amz-meta-*` headers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) metadata: BTreeMap<String, String>,
 }
@@ -86,7 +86,7 @@ impl From<&Meta> for Entry {
     }
 }
 
-/// Ends a file whose body has been written.
+/// Completes a file whose body has been written.
 pub(super) fn seal(file: &mut File, meta: &Meta) -> io::Result<()> {
     let mut tail = serde_json::to_vec(meta)?;
     let length = u32::try_from(tail.len()).ok().filter(|length| *length <= META_BYTES_MAX);
@@ -98,10 +98,10 @@ pub(super) fn seal(file: &mut File, meta: &Meta) -> io::Result<()> {
     file.write_all(&tail)
 }
 
-/// Reads what is known of an object and leaves the file at the start of the body.
+/// Reads the metadata of an object and leaves the file positioned at the start of the body.
 ///
 /// # Errors
-/// `InvalidData` when this is no whole object.
+/// `InvalidData` if the file is not a complete object.
 pub(super) fn open(file: &mut File) -> io::Result<Meta> {
     let corrupt = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
     let file_bytes = file.metadata()?.len();

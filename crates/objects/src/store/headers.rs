@@ -1,4 +1,5 @@
-//! Between the headers of S3's many requests and answers and our one `Meta`; and what is refused because it would be dropped.
+//! Conversion between the headers of S3's requests and responses and `Meta`; rejection of headers that would have no
+//! effect.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use s3s::{S3Result, s3_error};
 use super::digest::Checksums;
 use super::format::{Headers, Meta};
 
-/// S3's bound on user metadata, names and values together.
+/// S3's limit on user metadata, names and values together, bytes.
 const METADATA_BYTES_MAX: usize = 2048;
 
-/// Reads an upload's headers. A macro, because S3 has three inputs with the same fields and no common type.
+/// Reads the headers of an upload. This is a macro because S3 has three inputs with the same fields and no common type.
 macro_rules! uploaded_headers {
     ($input:expr) => {{
         let input = $input;
@@ -53,7 +54,7 @@ impl Headers {
     }
 }
 
-/// Refuses what this store would only seem to do.
+/// Rejects headers for features that this store does not implement.
 pub(super) fn require_absent(headers: &[(&str, bool)]) -> S3Result<()> {
     match headers.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(s3_error!(NotImplemented, "this store does not support {name}; remove it")),
@@ -83,7 +84,7 @@ impl Meta {
         (!metadata.is_empty()).then(|| metadata.clone().into_iter().collect())
     }
 
-    /// The headers of a GET; the caller adds the body and its length.
+    /// The headers of the response to a GET; the caller adds the body and its length.
     pub(super) fn to_get(&self, with_checksums: bool) -> GetObjectOutput {
         let headers = self.headers.clone();
         let sums = if with_checksums { self.checksums.clone() } else { Checksums::default() };
@@ -107,7 +108,7 @@ impl Meta {
         }
     }
 
-    /// The same for a HEAD.
+    /// The headers of the response to a HEAD.
     pub(super) fn to_head(&self, with_checksums: bool) -> HeadObjectOutput {
         let get = self.to_get(with_checksums);
         HeadObjectOutput {

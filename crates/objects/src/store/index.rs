@@ -1,5 +1,5 @@
-//! Every key in memory, in order: what listings and write conditions look at. Rebuilt from the files' own metadata on start, so
-//! it can never disagree with them for longer than one run. 270 bytes per object, with keys of 85 characters.
+//! The index: every key in memory, in order, for listings and write conditions. It is rebuilt from the files on start,
+//! so it cannot deviate from them for longer than one run. An object takes 270 bytes with keys of 85 characters.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -31,7 +31,7 @@ impl Index {
         self.write().insert(name.to_owned(), Bucket { created_ms, objects: BTreeMap::new() });
     }
 
-    /// Names and when they were made.
+    /// The names of the buckets, and when each was created.
     pub(super) fn buckets(&self) -> Vec<(String, u64)> {
         self.read().iter().map(|(name, bucket)| (name.clone(), bucket.created_ms)).collect()
     }

@@ -1,12 +1,12 @@
-//! What tenants store is never a page: a browser that is led to an object neither runs it nor guesses what it is.
+//! Headers that keep browsers from treating objects as pages: a browser neither runs an object nor guesses its type.
 //!
-//! The store may be served at the origin of the dashboard, whose session a script there would have. See Google's advice on user data,
-//! <https://web.dev/articles/securely-hosting-user-data>.
+//! The store can be served at the origin of the dashboard, whose session a script there could use. See Google's advice
+//! on user data, <https://web.dev/articles/securely-hosting-user-data>.
 
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
-/// Shown where they are; everything else is downloaded. None of them can carry a script: SVG is not among them.
+/// Types that browsers show; all others are downloaded. None of them can contain a script, so SVG is not included.
 const SHOWN: [&str; 8] = [
     "image/png",
     "image/jpeg",
@@ -18,7 +18,7 @@ const SHOWN: [&str; 8] = [
     "application/octet-stream",
 ];
 
-/// Adds what keeps an answer from being a page.
+/// Adds the headers that keep a response from being treated as a page.
 pub(super) fn make_inert(headers: &mut HeaderMap) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -35,7 +35,7 @@ fn is_shown(content_type: &str) -> bool {
     SHOWN.contains(&kind.as_str()) || kind.starts_with("audio/") || kind.starts_with("video/")
 }
 
-/// A disposition with its name, as a download.
+/// Changes a disposition to a download with the same file name.
 fn attached(disposition: &str) -> HeaderValue {
     let name = disposition.split_once(';').map_or("", |(_, name)| name);
     let attached = if name.is_empty() { "attachment".to_owned() } else { format!("attachment;{name}") };

@@ -1,5 +1,5 @@
-//! A body on its way in: streamed to a file that is not visible yet, hashed on the way, checked before anything else
-//! happens.
+//! Receives a body: streams it to a file that is not visible yet, computes its digests, and checks them before anything
+//! else happens.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::digest::{Checksums, Digests, Expected, Hasher};
 use super::disk::{Disk, Temp};
 use super::failure::failed;
 
-/// What one hop to a blocking thread takes with it. Small objects need one hop; large ones hold this much in memory.
+/// Amount of data per call of a blocking thread. Small objects need one call; large ones hold this much in memory.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// A sender silent for this long has gone.
+/// Timeout of a client that sends nothing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// S3's bound on one PUT or part.
+/// S3's limit on one PUT or part, bytes.
 const BODY_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// A body and the request's headers about it.
+/// A body and the headers of its request.
 pub(super) struct Incoming<'a> {
     pub(super) body: Option<StreamingBlob>,
     pub(super) content_length: Option<i64>,
@@ -34,7 +34,8 @@ pub(super) struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// Takes the body in. What comes back is what the sender meant, byte for byte; everything else is an error and leaves nothing.
+    /// Receives the body. It succeeds only if the file contains exactly the bytes that the client meant to send; an
+    /// error leaves nothing behind.
     pub(super) async fn receive(mut self, disk: &Arc<Disk>) -> S3Result<(Temp, Digests)> {
         let length = self.content_length.ok_or_else(|| s3_error!(MissingContentLength))?;
         let expected = Expected {
@@ -96,7 +97,7 @@ async fn next_batch(body: Option<&mut StreamingBlob>) -> S3Result<Batch> {
         let next = next
             .map_err(|_| s3_error!(RequestTimeout, "no byte of the body arrived for {} s", IDLE_TIMEOUT.as_secs()))?;
         let Some(piece) = next else { return Ok(batch) };
-        // A connection lost, or a body that is not the one its signature was made for.
+        // The connection was lost, or the body does not match its signature.
         let piece =
             piece.map_err(|error| s3_error!(InvalidRequest, "the body does not match its signature: {error}"))?;
         held += piece.len();
@@ -106,7 +107,8 @@ async fn next_batch(body: Option<&mut StreamingBlob>) -> S3Result<Batch> {
     Ok(batch)
 }
 
-/// Runs blocking disk work where it delays no other task. It runs to its end even if the client has gone.
+/// Runs blocking disk work on a thread where it delays no other task. It runs to its end even if the client
+/// disconnects.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> S3Result<T> + Send + 'static) -> S3Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(S3Error::internal_error(error)))
 }

@@ -1,7 +1,7 @@
-//! One page of the keys of a bucket: prefix, delimiter, where to go on. Pure.
+//! Computes one page of the keys of a bucket from prefix, delimiter and start. Pure.
 //!
-//! Keys are visited in the order of their bytes. What a delimiter folds into one common prefix is stepped over in one seek, so a
-//! page costs what it shows and not what it hides.
+//! Keys are visited in the order of their bytes. Keys that the delimiter folds into one common prefix are skipped in
+//! one seek, so the cost of a page depends on the entries that it shows.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,29 +11,29 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::format::Entry;
 
-/// What to list.
+/// The parameters of a listing.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
     pub(super) prefix: String,
-    /// `None` or not empty.
+    /// The delimiter; `None` or not empty.
     pub(super) delimiter: Option<String>,
     pub(super) start: Start,
     pub(super) max: usize,
 }
 
-/// Where a page starts.
+/// The start of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Start {
-    /// At the first key.
+    /// The first key.
     Beginning,
-    /// Behind this key.
+    /// After this key.
     After(String),
-    /// Behind all keys that start with this.
+    /// After all keys with this prefix.
     Beyond(String),
 }
 
 impl Start {
-    /// A text that S3 clients hand back as it is.
+    /// The continuation token, which S3 clients return unchanged.
     pub(super) fn to_token(&self) -> String {
         let text = match self {
             Self::Beginning => String::new(),
@@ -58,11 +58,11 @@ impl Start {
 pub(super) struct Page {
     pub(super) objects: Vec<(String, Entry)>,
     pub(super) common_prefixes: Vec<String>,
-    /// Where the next page starts; `None` on the last.
+    /// The start of the next page; `None` on the last.
     pub(super) next: Option<Start>,
 }
 
-/// The page that a query asks for.
+/// Computes the page for a query.
 pub(super) fn page(objects: &BTreeMap<String, Entry>, query: &Query) -> Page {
     let mut page = Page::default();
     let mut last = query.start.clone();
@@ -93,13 +93,13 @@ pub(super) fn page(objects: &BTreeMap<String, Entry>, query: &Query) -> Page {
     }
 }
 
-/// The later of where the prefix begins and where the page starts; `None` when nothing lies beyond.
+/// The later one of the start of the prefix and the start of the page; `None` if no keys follow.
 fn first_bound(query: &Query) -> Option<Bound<String>> {
     let prefix = query.prefix.clone();
     match &query.start {
         Start::After(key) if *key >= prefix => {
-            // A key inside a folder that the delimiter folds: that folder is not over, S3 shows it again only if the caller
-            // named the key itself (start-after). Tokens never point inside a folded folder.
+            // The key is inside a folder that the delimiter folds. The folder is not finished: S3 shows it again only
+            // if the caller named the key itself (start-after). Tokens never point inside a folded folder.
             Some(Bound::Excluded(key.clone()))
         }
         Start::Beyond(common) if *common >= prefix => successor(common).map(Bound::Included),
@@ -107,15 +107,16 @@ fn first_bound(query: &Query) -> Option<Bound<String>> {
     }
 }
 
-/// What the delimiter folds this key into: everything up to and with the first delimiter behind the prefix.
+/// The common prefix into which the delimiter folds this key: everything up to and including the first delimiter after
+/// the prefix.
 fn common_prefix<'k>(key: &'k str, query: &Query) -> Option<&'k str> {
     let delimiter = query.delimiter.as_deref()?;
     let at = key.get(query.prefix.len()..)?.find(delimiter)?;
     key.get(..query.prefix.len() + at + delimiter.len())
 }
 
-/// The first text behind all that start with `prefix`: its last character one further; where there is none further, the one
-/// before. `None` when nothing comes behind. The order of UTF-8 bytes is that of characters.
+/// The first text after all texts that start with `prefix`: its last character incremented, or if that is impossible,
+/// the one before. `None` if there is no such text. The order of UTF-8 bytes is that of characters.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
@@ -141,7 +142,7 @@ mod tests {
         keys.into_iter().map(|key| (key.to_owned(), entry.clone())).collect()
     }
 
-    /// All pages, one after the other, through tokens.
+    /// All pages in sequence, through tokens.
     fn walk(objects: &BTreeMap<String, Entry>, mut query: Query) -> (Vec<String>, Vec<String>) {
         let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
         loop {

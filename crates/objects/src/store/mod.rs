@@ -1,16 +1,17 @@
-//! A small durable S3 server for one machine and one process: what `stoke dev` stores its objects in.
+//! A small durable S3 server for one host and one process, in which `stoke dev` stores its objects.
 //!
-//! `s3s` speaks the protocol (routes, XML, signatures, presigned URLs); this module keeps the bytes. What it promises:
+//! `s3s` implements the protocol (routes, XML, signatures, presigned URLs); this module stores the bytes. Guarantees:
 //!
-//! - An acknowledged write survives kill -9 and power loss: the file is synced, renamed and its folder synced before the answer.
-//! - A body is checked (length, `Content-MD5`, signed hash, checksums in headers or trailers) before anything becomes visible. A
-//!   refused write never touches the object that is there.
-//! - Body and metadata are one file, committed by one rename (see `format` for its bytes, `disk` for its place).
-//! - `If-None-Match: *` has exactly one winner, however many race and however large their bodies are.
-//! - Bodies are streamed; memory does not grow with their size. It grows with the number of objects: their keys are held in an
-//!   index (seen: 270 bytes each) that is rebuilt from the files on start (seen: 1.7 s per 100,000).
+//! - An acknowledged write survives kill -9 and power loss: the file is synced and renamed, and its folder synced,
+//!   before the response.
+//! - A body is checked (length, `Content-MD5`, signed hash, checksums in headers or trailers) before anything becomes
+//!   visible. A rejected write never changes the existing object.
+//! - Body and metadata are one file, committed by one rename (`format` describes its bytes, `disk` its place).
+//! - `If-None-Match: *` has exactly one winner among any number of concurrent requests with bodies of any size.
+//! - Bodies are streamed; memory does not grow with their size. It grows with the number of objects: an index holds
+//!   their keys (measured: 270 bytes each) and is rebuilt from the files on start (measured: 1.7 s per 100,000).
 //!
-//! Not supported: versions, tags, ACLs, encryption, website hosting (refused, never ignored), more than one machine,
+//! Not supported: versions, tags, ACLs, encryption, website hosting (rejected, never ignored), more than one host,
 //! repair of silent disk corruption. One secret gives access to everything. The listen address is a setting: bind it to
 //! loopback unless presigned URLs must work from elsewhere.
 
@@ -43,24 +44,25 @@ use self::disk::Disk;
 use self::service::Service;
 use crate::{Error, Secret};
 
-/// XML is read whole: 1,000 keys to delete of 1 KiB each, or 10,000 parts to complete with a checksum each, fit well.
+/// Maximum size of an XML body, which is read whole: 1,000 keys of 1 KiB to delete, or 10,000 parts with checksums, fit
+/// well.
 const XML_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Where the store keeps its files, and who may ask for them.
+/// Configuration of the store: its folder and its credentials.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// Its folder, made if missing. One process serves it at a time.
+    /// The folder, created if missing. One process serves it at a time.
     pub dir: PathBuf,
-    /// The access key that requests are signed with.
+    /// The access key for signing requests.
     pub access_key_id: String,
     /// The key's secret.
     pub secret_access_key: Secret,
 }
 
-/// Serves S3 until `shutdown` completes, then lets the requests under way finish. Path-style addresses only.
+/// Serves S3 until `shutdown` completes, then waits for requests in progress. Path-style addresses only.
 ///
 /// # Errors
-/// [`Error::Locked`] when another process serves the folder, [`Error::Folder`] when it cannot be used.
+/// [`Error::Locked`] if another process serves the folder, [`Error::Folder`] if it cannot be used.
 pub async fn serve(
     listener: TcpListener,
     config: StoreConfig,
@@ -81,7 +83,7 @@ pub async fn serve(
 fn service(disk: Arc<Disk>, auth: SimpleAuth) -> S3Service {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
-    // HTML forms are refused; s3s would first hold their file in memory.
+    // HTML forms are rejected; s3s would hold their file in memory first.
     config.post_object_max_file_size = 0;
     let mut builder = S3ServiceBuilder::new(Service { disk });
     builder.set_auth(auth);

@@ -1,13 +1,13 @@
 //! Uploads in parts.
 //!
 //! ```text
-//! uploads/<id>/manifest.json     whose object it will be, durable before the id is given out
+//! uploads/<id>/manifest.json     the object that it will become, durable before the id is returned
 //! uploads/<id>/00001 ...         one part per file, in the format of an object
 //! ```
 //!
-//! Completing copies the parts into one file (inside the kernel, and without copying where the file system can share blocks) and
-//! commits it as any other object. An upload that is neither completed nor aborted is deleted at the first start of the
-//! store more than a week after it began.
+//! Completing an upload copies the parts into one file, inside the kernel and without copying if the file system can
+//! share blocks, and commits it like any other object. An upload that is neither completed nor aborted is deleted at
+//! the first start of the store more than a week after it began.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -23,7 +23,7 @@ use super::disk::{Disk, Temp, sync_dir};
 use super::failure::failed;
 use super::format::{self, Headers, Meta, now_ms};
 
-/// S3's bounds: on the number of a part, and on the size of every part but the last.
+/// S3's limits: on the number of a part, and on the size of every part but the last.
 const PART_NUMBER_MAX: u16 = 10_000;
 const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
 
@@ -33,7 +33,7 @@ const ABANDONED_AFTER_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 const MANIFEST: &str = "manifest.json";
 
-/// Whose object an upload will be.
+/// The object that an upload will become.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) bucket: String,
@@ -42,14 +42,14 @@ pub(super) struct Manifest {
     pub(super) headers: Headers,
 }
 
-/// One upload: its folder, which exists for as long as the upload is under way.
+/// An upload in progress, as long as its folder exists.
 pub(super) struct Upload<'d> {
     disk: &'d Disk,
     dir: PathBuf,
     pub(super) manifest: Manifest,
 }
 
-/// A part as its uploader names it when completing.
+/// A part as named by the client's request to complete the upload.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) number: i32,
@@ -57,7 +57,7 @@ pub(super) struct Named {
     pub(super) checksums: Checksums,
 }
 
-/// Begins an upload and answers its id.
+/// Begins an upload and returns its id.
 pub(super) fn begin(disk: &Disk, manifest: &Manifest) -> S3Result<String> {
     disk.index.require_bucket(&manifest.bucket)?;
     let step = failed("begin an upload");
@@ -79,14 +79,14 @@ pub(super) fn begin(disk: &Disk, manifest: &Manifest) -> S3Result<String> {
     Ok(id)
 }
 
-/// All uploads under way, by key.
+/// All uploads in progress, by key.
 pub(super) fn list(disk: &Disk, bucket: &str, prefix: &str) -> S3Result<Vec<(String, Manifest)>> {
     disk.index.require_bucket(bucket)?;
     let step = failed("list uploads");
     let mut found = Vec::new();
     for entry in fs::read_dir(disk.uploads()).map_err(&step)? {
         let id = entry.map_err(&step)?.file_name().to_string_lossy().into_owned();
-        // One that ended meanwhile is not under way.
+        // The upload ended in the meantime.
         let Some(manifest) = read_manifest(&disk.uploads().join(&id)).map_err(&step)? else { continue };
         if manifest.bucket == bucket && manifest.key.starts_with(prefix) {
             found.push((id, manifest));
@@ -96,7 +96,7 @@ pub(super) fn list(disk: &Disk, bucket: &str, prefix: &str) -> S3Result<Vec<(Str
     Ok(found)
 }
 
-/// Sweeps what was abandoned. Called before anything is served.
+/// Deletes abandoned uploads. Called before anything is served.
 pub(super) fn sweep(disk: &Disk) -> io::Result<()> {
     let now = now_ms();
     for entry in fs::read_dir(disk.uploads())? {
@@ -113,7 +113,7 @@ pub(super) fn sweep(disk: &Disk) -> io::Result<()> {
 impl<'d> Upload<'d> {
     /// Finds an upload of this object.
     pub(super) fn find(disk: &'d Disk, bucket: &str, key: &str, id: &str) -> S3Result<Self> {
-        // An id is hex, so that it never leads out of the folder.
+        // An id is hex, so the path cannot leave the folder.
         let dir = disk.uploads().join(id);
         let known = id.bytes().all(|byte| byte.is_ascii_hexdigit()) && !id.is_empty();
         let manifest = if known { read_manifest(&dir).map_err(failed("find an upload"))? } else { None };
@@ -141,7 +141,7 @@ impl<'d> Upload<'d> {
         }
     }
 
-    /// The parts there are, by number.
+    /// The parts that have been uploaded, by number.
     pub(super) fn parts(&self) -> S3Result<Vec<(i32, Meta)>> {
         let step = failed("list parts");
         let mut parts = Vec::new();
@@ -155,7 +155,7 @@ impl<'d> Upload<'d> {
         Ok(parts)
     }
 
-    /// Joins the named parts, in this order, into the object; `size_bytes` is the length that the client announced.
+    /// Joins the named parts, in this order, into the object. `size_bytes` is the length that the client announced.
     pub(super) fn complete(self, parts: &[Named], size_bytes: Option<i64>, conditions: &Conditions) -> S3Result<Meta> {
         if parts.is_empty() {
             return Err(s3_error!(InvalidRequest, "name at least one part"));
@@ -191,12 +191,13 @@ impl<'d> Upload<'d> {
             checksums: Checksums::default(),
         };
         self.disk.commit(&self.manifest.bucket, temp, &meta, conditions)?;
-        // The object is there, so this succeeded. What an end that failed leaves is logged, and swept with the abandoned.
+        // The object exists, so the call succeeded. If `end` fails, the error is logged and the rest is deleted like an
+        // abandoned upload.
         let _ = self.end();
         Ok(meta)
     }
 
-    /// Ends the upload and forgets its parts.
+    /// Ends the upload and deletes its parts.
     pub(super) fn end(self) -> S3Result<()> {
         let step = failed("end an upload");
         let gone = self.disk.temp_path();
@@ -205,7 +206,7 @@ impl<'d> Upload<'d> {
                 sync_dir(&self.disk.uploads()).map_err(&step)?;
                 fs::remove_dir_all(&gone).map_err(step)
             }
-            // Somebody else ended it at the same time.
+            // Another request ended it at the same time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(step(error)),
         }

@@ -1,4 +1,4 @@
-//! Whole objects: put, get, head, copy, delete. What each S3 request means here; `service` only hands them on.
+//! Requests for whole objects: put, get, head, copy, delete. `service` only forwards to these functions.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,17 +20,18 @@ use super::format::{Headers, Meta, now_ms};
 use super::headers::require_absent;
 use super::ingest::{Incoming, blocking};
 
-/// How much of a body is read at a time for one client.
+/// Size of a piece in which a body is read for a client, bytes.
 const READ_BYTES: usize = 256 * 1024;
 
-/// S3's bound on one batch delete.
+/// S3's limit on one batch delete.
 const DELETE_MAX: usize = 1000;
 
 pub(super) async fn put(disk: &Arc<Disk>, request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
     let mut input = request.input;
     let headers = Headers::of_put(&mut input)?;
     let conditions = Conditions { if_match: input.if_match, if_none_match: input.if_none_match };
-    // Looked at before the body comes, to spare sending one for nothing; what counts is the look when it is committed.
+    // An early check before the body is received, so that a client does not send it in vain. The check at commit
+    // decides.
     conditions.check_write(disk.index.get(&input.bucket, &input.key)?.as_ref())?;
     let incoming = Incoming {
         body: input.body,
@@ -159,10 +160,10 @@ async fn open(disk: &Arc<Disk>, bucket: String, key: String) -> S3Result<(File, 
     blocking(move || disk.open_object(&bucket, &key)).await
 }
 
-/// First byte and length of what a range asks for.
+/// First byte and length of a range.
 fn select(range: Option<Range>, size_bytes: u64) -> S3Result<(u64, u64)> {
     let Some(range) = range else { return Ok((0, size_bytes)) };
-    // An empty object has no byte that a range could name.
+    // An empty object has no bytes for a range.
     let selected = range.check(size_bytes).ok().filter(|selected| !selected.is_empty());
     let selected = selected.ok_or_else(|| unsatisfiable(size_bytes))?;
     Ok((selected.start, selected.end - selected.start))
@@ -172,7 +173,7 @@ fn enabled(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
 }
 
-/// The object that a copy is made of.
+/// The source object of a copy.
 pub(super) fn source(source: CopySource) -> S3Result<(String, String)> {
     match source {
         CopySource::Bucket { bucket, key, version_id: None } => Ok((bucket.into(), key.into())),
@@ -180,7 +181,8 @@ pub(super) fn source(source: CopySource) -> S3Result<(String, String)> {
     }
 }
 
-/// Conditions on the source of a copy answer 412 in either case; there is no copy that was "not modified".
+/// Checks the conditions on the source of a copy. Either kind of condition fails with 412, because "not modified" has
+/// no meaning for a copy.
 pub(super) fn source_is(conditions: &Conditions, meta: &Meta) -> S3Result<()> {
     conditions
         .check_read(meta, None, None)

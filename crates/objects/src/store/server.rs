@@ -1,4 +1,4 @@
-//! The accept loop: how many connections, how long a header may take, how a stop goes.
+//! The accept loop: limit on connections, timeouts, graceful shutdown.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,21 +20,21 @@ use super::inert::make_inert;
 
 const CONNECTIONS_MAX: usize = 1024;
 
-/// For the whole header, and for the next request on a connection kept alive.
+/// Timeout of a whole header, and of the next request on a keep-alive connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HEADERS_MAX: usize = 100;
 
-/// A client that takes nothing off its socket for this long has gone.
+/// Timeout of a client that reads nothing from its socket.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What requests under way get to finish once a stop was asked for.
+/// Time for requests in progress to finish after a shutdown.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After an accept that failed, most likely for want of file descriptors.
+/// Delay after a failed accept, usually caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown`, then lets the requests under way finish.
+/// Serves until `shutdown`, then waits for requests in progress.
 pub(super) async fn run(listener: TcpListener, service: S3Service, shutdown: impl Future<Output = ()> + Send) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
@@ -66,7 +66,7 @@ pub(super) async fn run(listener: TcpListener, service: S3Service, shutdown: imp
     }
 }
 
-/// The service, whose answers a browser never takes for pages.
+/// The service with response headers that keep browsers from treating objects as pages.
 fn inert(
     service: S3Service,
 ) -> impl Service<Request<Incoming>, Response = Response<s3s::Body>, Error = s3s::HttpError, Future: Send> {
@@ -80,12 +80,12 @@ fn inert(
     })
 }
 
-/// The next connection, once there is room for it. Beyond the bound clients wait in the listener's backlog.
+/// The next connection, once the limit allows it. Until then, clients wait in the listener's backlog.
 async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     let permit = room.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _)) => {
-            // Answers are small and waited for.
+            // Responses are small, and clients wait for them.
             let _ = stream.set_nodelay(true);
             Some((stream, permit))
         }

@@ -1,4 +1,4 @@
-//! The S3 requests that this store knows. Everything else is answered `NotImplemented`.
+//! The S3 requests that this store supports. All others fail with `NotImplemented`.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::ingest::blocking;
 use super::listing::{Page, Query, Start};
 use super::{objects, uploads};
 
-/// S3's bound on one page.
+/// S3's limit on one page.
 const PAGE_MAX: i32 = 1000;
 
-/// What `encoding-type=url` leaves as it is.
+/// The characters that `encoding-type=url` encodes.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// The store, as s3s calls it.
+/// The implementation of the trait that s3s calls.
 pub(super) struct Service {
     pub(super) disk: Arc<Disk>,
 }
@@ -117,7 +117,7 @@ impl S3 for Service {
     async fn list_objects(&self, request: S3Request<ListObjectsInput>) -> Answer<ListObjectsOutput> {
         let input = request.input;
         let start = match (&input.marker, &input.delimiter) {
-            // A marker is a key or, where this store ended a page with one, a common prefix.
+            // A marker is a key or, if a page of this store ended with one, a common prefix.
             (Some(marker), Some(delimiter)) if marker.ends_with(delimiter.as_str()) => Start::Beyond(marker.clone()),
             (Some(marker), _) => Start::After(marker.clone()),
             (None, _) => Start::Beginning,
@@ -206,7 +206,7 @@ fn query(prefix: Option<&String>, delimiter: Option<&String>, start: Start, max:
     }
 }
 
-/// How keys are written: as they are, or percent-encoded for clients that asked for what XML can always hold.
+/// The encoding of keys: unchanged, or percent-encoded for clients that requested keys which XML can always represent.
 #[derive(Clone, Copy)]
 struct Encode {
     url: bool,

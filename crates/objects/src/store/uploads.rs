@@ -1,4 +1,4 @@
-//! What each S3 request of a multipart upload means; `multipart` does it.
+//! Requests of multipart uploads. `multipart` implements them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::ingest::{Incoming, blocking};
 use super::multipart::{self, Manifest, Named, Upload};
 use super::objects::{append, source, source_is};
 
-/// S3's bound on one page of parts or uploads.
+/// S3's limit on one page of parts or uploads.
 const PAGE_MAX: usize = 1000;
 
 pub(super) async fn create(
@@ -41,7 +41,7 @@ pub(super) async fn create(
 pub(super) async fn put_part(disk: &Arc<Disk>, request: S3Request<UploadPartInput>) -> S3Result<UploadPartOutput> {
     let input = request.input;
     require_absent(&[("x-amz-server-side-encryption-customer-algorithm", input.sse_customer_algorithm.is_some())])?;
-    // Before the body comes, to spare sending one for nothing.
+    // Checked before the body is received, so that a client does not send it in vain.
     let (bucket, key, id) = (input.bucket, input.key, input.upload_id);
     let (bucket, key, id) = {
         let disk = disk.clone();
@@ -87,7 +87,7 @@ pub(super) async fn copy_part(disk: &Arc<Disk>, input: UploadPartCopyInput) -> S
         };
         let mut temp = disk.temp()?;
         append(file, bytes.start, bytes.end - bytes.start, &mut temp.file)?;
-        // A part's ETag goes into that of the whole, so the copy is read once more.
+        // The ETag of a part becomes part of the whole object's ETag, so the copy is read once more.
         let digests = Hasher::of_file(&temp.file)?;
         upload.put_part(input.part_number, temp, digests)
     };
@@ -170,7 +170,8 @@ pub(super) async fn list(disk: &Arc<Disk>, input: ListMultipartUploadsInput) -> 
     })
 }
 
-/// `whole` are checksums announced for the joined object, which would have to be computed again to be checked.
+/// Completes an upload. `whole` contains checksums of the joined object, which are rejected because the object would
+/// have to be read again to check them.
 pub(super) async fn complete(
     disk: &Arc<Disk>,
     input: CompleteMultipartUploadInput,
