@@ -1,4 +1,4 @@
-//! The client: the few things Stokehold asks of S3, each with a deadline, bounded retries and a stated outcome.
+//! The S3 client: the operations that Stokehold needs, each with a timeout, bounded retries and a documented outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,108 +22,110 @@ use crate::{Error, ObjectsConfig};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// From the last byte sent to the first byte of the answer. A store that syncs to a busy disk may need seconds.
+/// Timeout from the last byte sent to the first byte of the response. A store that syncs to a busy disk can take
+/// seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One try, body included. Bodies of the client are what fits in memory; the large ones go through presigned URLs.
+/// Timeout of one attempt, including the body. Bodies fit in memory; large ones go through presigned URLs.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// All tries of one call.
+/// Timeout of all attempts of one call together.
 const CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Tries per call, with the SDK's exponential backoff and full jitter between them.
+/// Number of attempts per call, with the SDK's exponential backoff and full jitter in between.
 pub(crate) const ATTEMPTS: u32 = 3;
 
-/// A probe that takes longer has its answer: not ready.
+/// Timeout of the readiness check. A slower answer means not ready.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// S3's bound on the keys of one page and of one batch delete.
+/// S3's limit on the keys of one page and of one batch delete.
 const KEYS_MAX: usize = 1000;
 
-/// Pages of one listing of folders.
+/// Maximum number of pages in one listing of folders.
 const FOLDER_PAGES_MAX: usize = 10;
 
-/// S3's bound on a key, bytes.
+/// S3's limit on the length of a key, bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
-/// What a key in `x-amz-copy-source` does not hold as it is.
+/// The characters that are percent-encoded in a key in `x-amz-copy-source`.
 const COPY_SOURCE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// S3's bound on one PUT.
+/// S3's limit on one PUT, bytes.
 const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// Objects of one bucket. Cheap to clone; clones share their connections.
+/// The objects of one bucket. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Objects {
     pub(crate) client: Client,
-    /// Signs for the public endpoint; sends nothing.
+    /// Signs for the public endpoint; sends no requests.
     signer: Client,
     pub(crate) bucket: String,
     /// The bucket's region for AWS, which every region except the first requires.
     location: Option<BucketLocationConstraint>,
 }
 
-/// An object to be uploaded.
+/// An object to upload.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced<'a> {
-    /// Its size.
+    /// Its size, bytes.
     pub size_bytes: u64,
-    /// Of its bytes, 64 hexadecimal digits.
+    /// SHA-256 of its content, 64 hexadecimal digits.
     pub sha256_hex: &'a str,
-    /// MIME type.
+    /// Its MIME type.
     pub content_type: &'a str,
     /// The file name of the download.
     pub name: Option<&'a str>,
 }
 
-/// A request that a client without credentials may send exactly as it is.
+/// A request that a client without credentials can send exactly as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presigned {
-    /// Where to.
+    /// The URL.
     pub url: String,
     /// Headers that the request must carry, because they are signed too.
     pub headers: BTreeMap<String, String>,
 }
 
-/// What is known of an object without reading it.
+/// The metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// Length of the body.
+    /// Length of the body, bytes.
     pub size_bytes: u64,
-    /// As it was uploaded.
+    /// MIME type given at upload.
     pub content_type: Option<String>,
     /// User metadata (`x-amz-meta-*`), names in lower case.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// One line of a listing.
+/// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectSummary {
-    /// The whole key, prefix included.
+    /// The whole key, including the prefix.
     pub key: String,
-    /// Length of the body.
+    /// Length of the body, bytes.
     pub size_bytes: u64,
 }
 
-/// One page of a listing, in the order of the keys' bytes.
+/// One page of a listing, ordered by the bytes of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectPage {
     /// The objects of this page.
     pub objects: Vec<ObjectSummary>,
-    /// What to pass for the next page; `None` on the last.
+    /// The cursor of the next page; `None` on the last.
     pub next_cursor: Option<String>,
 }
 
-/// RFC 6266, with the name as RFC 8187 has it. Shown rather than saved by a browser that can.
+/// A `Content-Disposition` of RFC 6266, with the name encoded like in RFC 8187. Browsers show the file if they can.
 fn disposition(name: &str) -> String {
     format!("inline; filename*=UTF-8''{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
 impl Objects {
-    /// Prepares a client. Asks nothing of the server; where the configuration names no credentials, finds those of the environment.
+    /// Creates a client without contacting the server. If the configuration contains no credentials, those of the
+    /// environment are used.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the configuration contradicts itself.
+    /// [`Error::Invalid`] if the configuration contradicts itself.
     pub async fn connect(config: ObjectsConfig) -> Result<Self, Error> {
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(config.region.clone()))
@@ -153,7 +155,8 @@ impl Objects {
         let client = |endpoint: Option<&String>| {
             let mut builder = aws_sdk_s3::config::Builder::from(&shared).force_path_style(config.path_style);
             if let Some(url) = endpoint {
-                // Servers other than AWS stumble over checksums they were not told of in advance: Garage fails multipart uploads.
+                // Some servers other than AWS fail on checksums that are not announced in advance: Garage fails
+                // multipart uploads.
                 builder = builder
                     .endpoint_url(url)
                     .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
@@ -187,16 +190,16 @@ impl Objects {
         let create = self.client.create_bucket().bucket(&self.bucket).set_create_bucket_configuration(configuration);
         match create.send().await {
             Ok(_) => Ok(()),
-            // Another process was as quick as this one.
+            // Another process created the bucket at the same time.
             Err(error) if error.as_service_error().is_some_and(|e| e.is_bucket_already_owned_by_you()) => Ok(()),
             Err(error) => Err(Error::sdk("create the bucket")(error)),
         }
     }
 
-    /// Whether the bucket answers now: one try, two seconds.
+    /// Checks whether the bucket is available: one attempt, two seconds.
     ///
     /// # Errors
-    /// [`Error::Refused`] when there is no such bucket or no right to it; [`Error::Unavailable`].
+    /// [`Error::Refused`] if the bucket does not exist or access is denied; [`Error::Unavailable`].
     pub async fn ping(&self) -> Result<(), Error> {
         let impatient = aws_sdk_s3::config::Builder::new()
             .retry_config(RetryConfig::disabled())
@@ -247,10 +250,10 @@ impl Objects {
         self.presign_get_of(&self.bucket, key, ttl).await
     }
 
-    /// The same of another bucket, which these credentials may read.
+    /// Allows the download of one object from another bucket, which these credentials may read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a key or time that S3 does not know.
+    /// [`Error::Invalid`] for a key or time that S3 does not allow.
     pub async fn presign_get_of(&self, bucket: &str, key: &str, ttl: Duration) -> Result<String, Error> {
         check_key(key)?;
         let get = self.signer.get_object().bucket(bucket).key(key);
@@ -258,7 +261,7 @@ impl Objects {
         Ok(request.uri().to_owned())
     }
 
-    /// Writes an object, replacing what was there. Once this returns, the object is durable.
+    /// Writes an object, replacing an existing one. When this returns, the object is durable.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Refused`], [`Error::Unavailable`].
@@ -268,7 +271,7 @@ impl Objects {
         put.send().await.map(drop).map_err(Error::sdk("write an object"))
     }
 
-    /// Reads an object of at most `max_bytes`; `None` when there is none.
+    /// Reads an object of at most `max_bytes`; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Refused`], [`Error::Unavailable`].
@@ -281,7 +284,7 @@ impl Objects {
                 Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => return Ok(None),
                 Err(error) => return Err(Error::sdk("read an object")(error)),
             };
-            // The SDK retries up to the first byte of the body. A connection lost after it is ours to retry.
+            // The SDK retries up to the first byte of the body. A connection that is lost later has to be retried here.
             match tokio::time::timeout(ATTEMPT_TIMEOUT, collect(answer, key, max_bytes)).await {
                 Ok(Err(Error::Unavailable { .. })) | Err(_) if attempt < ATTEMPTS => {}
                 Ok(done) => return done.map(Some),
@@ -292,7 +295,7 @@ impl Objects {
         }
     }
 
-    /// Copies an object inside the bucket, replacing what was there. `false` when there is nothing to copy.
+    /// Copies an object within the bucket, replacing an existing one. `false` if the source does not exist.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Refused`], [`Error::Unavailable`].
@@ -307,7 +310,7 @@ impl Objects {
         }
     }
 
-    /// Looks at an object; `None` when there is none.
+    /// Reads the metadata of an object; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unavailable`].
@@ -324,10 +327,10 @@ impl Objects {
         }
     }
 
-    /// One page of the objects whose keys start with `prefix`; `cursor` is the page before's. At most 1,000 a page.
+    /// One page of the objects whose keys start with `prefix`, at most 1,000; `cursor` comes from the previous page.
     ///
     /// # Errors
-    /// [`Error::Refused`], also for a cursor that is none; [`Error::Unavailable`].
+    /// [`Error::Refused`], also for an invalid cursor; [`Error::Unavailable`].
     pub async fn list(&self, prefix: &str, cursor: Option<&str>, limit: u32) -> Result<ObjectPage, Error> {
         let limit = i32::try_from(limit.clamp(1, KEYS_MAX as u32)).unwrap_or(1);
         let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix).max_keys(limit);
@@ -342,8 +345,8 @@ impl Objects {
         })
     }
 
-    /// The names that follow `prefix` up to the next slash, in the order of their bytes; `prefix` is empty or ends with a slash. At
-    /// most 10,000: for trees that are known to be narrow.
+    /// The names that follow `prefix` up to the next slash, ordered by their bytes; `prefix` is empty or ends with a
+    /// slash. At most 10,000, because this is for trees that are known to be narrow.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unavailable`].
@@ -362,10 +365,10 @@ impl Objects {
         Ok(names)
     }
 
-    /// Deletes objects. A key without an object is no error.
+    /// Deletes objects. A key without an object is not an error.
     ///
     /// # Errors
-    /// [`Error::Refused`] or [`Error::Unavailable`]; some objects may be gone by then. Safe to repeat.
+    /// [`Error::Refused`] or [`Error::Unavailable`]; some objects may have been deleted. Safe to retry.
     pub async fn delete(&self, keys: &[String]) -> Result<(), Error> {
         let step = "delete objects";
         for keys in keys.chunks(KEYS_MAX) {
@@ -406,7 +409,7 @@ fn unsigned(number: Option<i64>) -> u64 {
     number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }
 
-/// The body, or the reason why not; never more than `max_bytes` in memory, whatever the length that the server announced.
+/// Reads the body into memory. At most `max_bytes` are held, whatever length the server announced.
 pub(crate) async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u64) -> Result<Bytes, Error> {
     let too_large = || Error::TooLarge { key: key.to_owned(), max_bytes };
     let announced = unsigned(answer.content_length);
@@ -424,7 +427,7 @@ pub(crate) async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u
     Ok(body.freeze())
 }
 
-/// Between tries of a read: up to 200 ms, 400 ms, ..., drawn evenly so that many readers do not come back together.
+/// Delay between attempts of a read: up to 200 ms, 400 ms, ..., drawn uniformly so that concurrent readers spread out.
 pub(crate) fn pause(attempt: u32) -> Duration {
     Duration::from_millis(rand::random_range(0..=100 << attempt.min(6)))
 }

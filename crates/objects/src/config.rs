@@ -1,32 +1,35 @@
-//! What the client needs to know, and a secret that does not print.
+//! Configuration of the client, and a secret that is never printed.
 
 use std::fmt;
 
-/// Where objects lie and who asks for them.
+/// Location of the objects, and the credentials.
 #[derive(Debug, Clone)]
 pub struct ObjectsConfig {
     /// The S3 endpoint; `None` is AWS.
     pub endpoint_url: Option<String>,
-    /// The endpoint that presigned URLs name, where workers and users reach it under another name. Default: `endpoint_url`.
+    /// The endpoint in presigned URLs, if workers and users reach the store under another name. Default:
+    /// `endpoint_url`.
     pub public_url: Option<String>,
     /// The region that requests are signed for.
     pub region: String,
-    /// The one bucket everything lies in.
+    /// The bucket that holds all objects.
     pub bucket: String,
-    /// With the secret: these credentials. Both absent: those of the environment, as every AWS tool finds them.
+    /// Access key; set together with the secret. If both are absent, the environment's credentials are used, like in
+    /// other AWS tools.
     pub access_key_id: Option<String>,
     /// See `access_key_id`.
     pub secret_access_key: Option<Secret>,
-    /// Address the bucket in the path (`host/bucket/key`) and not in the host name. Nearly every server but AWS wants it.
+    /// Whether the bucket is in the path (`host/bucket/key`) rather than in the host name. Nearly every server but AWS
+    /// needs it.
     pub path_style: bool,
 }
 
-/// Text that must not be read by accident: printing it shows nothing.
+/// Text that must not be revealed by accident: printing it shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself.
+    /// The text.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! What can go wrong with objects, one variant per thing a caller would do differently.
+//! The errors of the crate: one variant for each distinct reaction of a caller.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,46 +12,47 @@ use crate::metrics;
 /// The error of the client and of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A wrong argument or setting: nothing was asked of the server, and asking again will not help.
+    /// An argument or setting is invalid. No request was sent, and a retry does not help.
     #[error("{0}")]
     Invalid(String),
-    /// The server refused the call, and would refuse it again: credentials, rights, a missing bucket. An operator has
-    /// to act.
+    /// The server rejected the request and would reject it again: credentials, permissions, a missing bucket. An
+    /// operator has to act.
     #[error("the object store refused to {step}: {code}")]
     Refused {
-        /// What was being done.
+        /// What was attempted; completes "refused to ...".
         step: &'static str,
-        /// The server's S3 error code, or its HTTP status where it gave none.
+        /// The server's S3 error code, or the HTTP status if there is none.
         code: String,
-        /// Its whole answer.
+        /// The whole response.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No useful answer, after retries. Whether a write happened is unknown; every call of the client is safe to repeat.
+    /// There was no usable response after all attempts. The outcome of a write is unknown; every call of the client is
+    /// safe to retry.
     #[error("the object store is unavailable: failed to {step}")]
     Unavailable {
-        /// What was being done.
+        /// What was attempted; completes "failed to ...".
         step: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The object is bigger than the caller is ready to hold.
+    /// The object is larger than the caller accepts.
     #[error("object {key:?} has more than {max_bytes} bytes")]
     TooLarge {
-        /// Which.
+        /// Key of the object.
         key: String,
-        /// The caller's bound.
+        /// The caller's limit, bytes.
         max_bytes: u64,
     },
     /// The store cannot use its folder.
     #[error("failed to {step} {}", path.display())]
     Folder {
-        /// What was being done.
+        /// What was attempted; completes "failed to ...".
         step: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -64,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// How an answer of the server reads here. `step` completes "failed to ...".
+    /// Converts an error of the SDK. `step` completes "failed to ...".
     pub(crate) fn sdk<E>(step: &'static str) -> impl Fn(SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
@@ -81,14 +82,14 @@ impl Error {
         }
     }
 
-    /// How trouble with the store's folder reads here. `step` completes "failed to ...".
+    /// Converts an I/O error in the store's folder. `step` completes "failed to ...".
     pub(crate) fn folder(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Folder { step, path, source }
     }
 }
 
-/// The code of an answer that will not change by asking again: any 4xx, but for those that only mean "not now".
+/// The code of a permanent error: any 4xx, except those that only mean "not now".
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     /// Request timeout and too many requests.
     const NOT_NOW: [u16; 2] = [408, 429];
@@ -109,7 +110,8 @@ fn now_s() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A store accepts signatures that are some minutes old or early, and reports others only as invalid.
+/// A hint about a wrong clock. A store accepts signatures that are a few minutes early or late, and reports others only
+/// as invalid.
 fn clock_hint(store_s: i64, here_s: i64) -> Option<String> {
     const NOTICED_S: i64 = 4 * 60;
     let ahead_s = here_s - store_s;

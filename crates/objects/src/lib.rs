@@ -1,11 +1,11 @@
 //! Objects in S3.
 //!
-//! [`Objects`] is the client that every part of Stokehold uses, with any S3 server: AWS, MinIO, Garage, or our own
-//! [`store`], a small durable S3 server for one machine. Workers and SDKs never hold S3 credentials; they get one
-//! [`Presigned`] URL per object, scoped to its key, length, checksum and type.
+//! [`Objects`] is the client that every part of Stokehold uses, with any S3 server: AWS, MinIO, Garage, or Stokehold's
+//! own [`store`], a small durable S3 server for one host. Workers and SDKs never have S3 credentials; they get one
+//! [`Presigned`] URL per object, limited to its key, length, checksum and type.
 //!
-//! No result's correctness rests on conditional writes, which some servers ignore: keys are unique per attempt, and Redis picks
-//! the winner.
+//! No result depends on conditional writes, which some servers ignore: keys are unique per attempt, and Redis decides
+//! which attempt produced the result.
 
 mod client;
 mod config;

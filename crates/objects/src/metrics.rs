@@ -1,10 +1,10 @@
-//! Every metric of the object store's client.
+//! The metrics of the S3 client.
 
 use metrics::counter;
 use stokehold_metrics::catalogue;
 
 catalogue! {
-    /// Every metric of the client's.
+    /// All metrics of this crate.
     pub const METRICS;
     counter S3_ERRORS = "stokehold_s3_errors_total" by ["kind", "step"], "Object store calls that failed after all retries, by operation: `refused` by the store, or `unavailable`.";
 }

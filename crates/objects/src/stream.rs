@@ -1,4 +1,4 @@
-//! Objects that are too large for memory: read piece by piece, written part by part.
+//! Objects that are too large for memory: read in ranges, written in parts.
 
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::{Bytes, BytesMut};
@@ -6,14 +6,15 @@ use bytes::{Bytes, BytesMut};
 use crate::client::{ATTEMPT_TIMEOUT, ATTEMPTS, check_key, collect, pause, status};
 use crate::{Error, Objects};
 
-/// The first parts are this large, well above S3's least of 5 MiB. One part and what is next to it are all that is held.
+/// Size of the first parts, well above S3's minimum of 5 MiB. Memory holds one part and the data that follows it.
 const PART_BYTES: usize = 8 << 20;
 
-/// S3 accepts 10,000 parts: after each run of this many parts the part size doubles, so that 300 GB fit.
+/// Number of parts after which the part size doubles. S3 accepts 10,000 parts; in this way 300 GB fit.
 const PARTS_PER_SIZE: usize = 2_500;
 
 impl Objects {
-    /// Reads at most `max_bytes` of an object from the byte `from` on; empty at its end, `None` when there is no object.
+    /// Reads at most `max_bytes` of an object from byte `from` on; empty at its end, `None` if the object does not
+    /// exist.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unavailable`].
@@ -29,7 +30,7 @@ impl Objects {
             let answer = match get.send().await {
                 Ok(answer) => answer,
                 Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => return Ok(None),
-                // The range starts at the end or behind it.
+                // The range starts at or after the end.
                 Err(error) if status(&error) == Some(416) => return Ok(Some(Bytes::new())),
                 Err(error) => return Err(Error::sdk("read a part of an object")(error)),
             };
@@ -45,7 +46,7 @@ impl Objects {
         }
     }
 
-    /// Begins to write an object whose length is not known yet. Nothing is there before [`Upload::finish`].
+    /// Starts to write an object whose length is not known yet. The object does not exist before [`Upload::finish`].
     #[must_use]
     pub fn upload(&self, key: &str, content_type: &str) -> Upload {
         Upload {
@@ -58,8 +59,8 @@ impl Objects {
     }
 }
 
-/// An object being written. What is dropped unfinished is given up, as far as this process still can; the bucket's rule for
-/// abandoned uploads sweeps the rest.
+/// An object that is being written. Dropping it unfinished aborts the upload if this process still can; otherwise the
+/// bucket's rule for abandoned uploads deletes it.
 #[derive(Debug)]
 pub struct Upload {
     objects: Objects,
@@ -79,7 +80,7 @@ impl Upload {
     /// Adds bytes. Waits for S3 whenever a part is full.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Unavailable`]: give the upload up.
+    /// [`Error::Refused`], [`Error::Unavailable`]: abort the upload.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let mut rest = bytes;
         loop {
@@ -95,10 +96,10 @@ impl Upload {
         }
     }
 
-    /// Makes the object appear. Once this returns, it is durable.
+    /// Creates the object. When this returns, the object is durable.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Unavailable`]: whether it appeared is unknown.
+    /// [`Error::Refused`], [`Error::Unavailable`]: whether the object exists is unknown.
     pub async fn finish(mut self) -> Result<(), Error> {
         if self.begun.is_none() {
             let body = self.pending.split().freeze();
@@ -107,7 +108,7 @@ impl Upload {
         if !self.pending.is_empty() {
             self.send_part().await?;
         }
-        // Taken last, so that an upload that could not be completed is given up on the way out.
+        // Taken last, so that an upload that could not be completed is aborted on drop.
         let Some(begun) = &self.begun else { return Ok(()) };
         let parts = CompletedMultipartUpload::builder().set_parts(Some(begun.parts.clone())).build();
         let client = &self.objects.client;
