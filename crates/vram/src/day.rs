@@ -1,5 +1,5 @@
-//! A day of many models on few GPUs, in virtual time: the real queue and the real ledger, with models and GPUs as
-//! numbers. Measures the value of warm-first scheduling and of packing.
+//! Simulates a day of many models on few GPUs in virtual time, with the real queue and the real ledger, and models and
+//! GPUs as numbers. Measures the value of warm-first scheduling and of packing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -74,7 +74,7 @@ impl Machine {
         self.models.values().map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
     }
 
-    /// Time until the model is loaded.
+    /// Loads a model and returns the time until it is loaded.
     fn get_ready(&mut self, policy: Policy, lane: String, endpoint: &str, vram_mib: u64, now_ms: u64) -> u64 {
         if let Some(model) = self.models.get_mut(endpoint) {
             model.used_ms = now_ms;
@@ -110,7 +110,7 @@ struct Day {
     events: Events,
 }
 
-/// Load time: from the network the first time, then from the machine's disk.
+/// Load time: from the network the first time, then from the host's disk.
 pub(super) fn load_ms(on_disk: &mut Vec<String>, endpoint: &str, vram_mib: u64) -> u64 {
     let vram_gib = vram_mib as f64 / 1_024.0;
     let is_here = on_disk.iter().any(|known| known == endpoint);
@@ -206,7 +206,7 @@ impl Day {
         now(self.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)])).unwrap();
     }
 
-    /// Every idle GPU asks for a lease; first those that have a model with waiting jobs loaded, as in a wake.
+    /// Every idle GPU requests a lease. Those with a loaded model that has waiting jobs go first, like in a wakeup.
     fn lease(&mut self) {
         let now_ms = self.now_ms();
         for gpu in 0..GPUS {

@@ -22,7 +22,7 @@ pub(super) struct GpuAccount {
     pub(super) index: u32,
     /// Whether the GPU accepts work.
     pub(super) is_open: bool,
-    /// Whether a model has claimed it for itself.
+    /// Whether a model has claimed the GPU for itself.
     pub(super) is_claimed: bool,
     gpu: Gpu,
     is_looked_at: bool,

@@ -329,7 +329,7 @@ impl Accounts {
     }
 }
 
-/// What a reading of a GPU means for the ledger.
+/// The effect of a reading of a GPU on the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// MiB by which reserved and used memory exceed the GPU's memory.

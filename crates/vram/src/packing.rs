@@ -1,6 +1,5 @@
-//! Compares policies for choosing a GPU where several have room, on a machine of several GPUs, in virtual time. The
-//! queue and the ledger are the real ones; only the choice among the GPUs that fit differs. docs/adr/0016 has the
-//! results.
+//! Compares policies for choosing a GPU if several have room, on a host with several GPUs, in virtual time. The queue
+//! and the ledger are the real ones; only the choice among the GPUs that fit differs. docs/adr/0016 has the results.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,7 +18,7 @@ use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// The GPU with the least memory left over, as in [`Ledger::reserve`].
+    /// The GPU with the least memory left over, like in [`Ledger::reserve`].
     BestFit,
     /// The GPU with the most memory left over.
     WorstFit,

@@ -21,7 +21,7 @@ fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
     ledger.reserve(&Need::part(mib), &ALL)
 }
 
-/// All GPUs of a ledger here.
+/// All GPUs of a ledger in these tests.
 pub(super) const ALL: [u32; 4] = [0, 1, 2, 3];
 
 fn reach_gib(ledger: &Ledger, idle: &[Ticket]) -> u32 {
