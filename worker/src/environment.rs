@@ -106,7 +106,7 @@ struct Inner {
 struct Wanted<'a> {
     requirements: &'a str,
     interpreter: &'a Interpreter,
-    /// The environment that contains only the runner, unless it is this one.
+    /// The environment that contains only the runner; `None` if it is this one.
     ours: Option<&'a Environment>,
     plan: Plan,
     hash: String,
@@ -227,7 +227,7 @@ impl Environments {
             match built {
                 Ok(built) => self.publish(built, hash.clone(), lock).await?,
                 Err(error) => {
-                    // The lock file guards nothing any more, and no eviction would remove it.
+                    // The lock file protects nothing any more, and no eviction would remove it.
                     let _ = std::fs::remove_file(lock_file);
                     self.forget_downloads().await;
                     return Err(error);
@@ -255,11 +255,11 @@ impl Environments {
             let inner = &*this.0;
             let Built { partial, bytecode, fresh, room } = built;
             inner.store.publish(&partial, &hash)?;
-            // Only after publishing: bytecode that was half-written at a power cut must not be shared.
+            // Only after publishing: bytecode that was half-written at a power failure must not be shared.
             if let Err(error) = bytecode.keep(&inner.store.environment(&hash), fresh) {
                 tracing::warn!(%error, "cannot keep compiled modules for other environments");
             }
-            // The room must be held until the build folder is deleted.
+            // The room must stay locked until the build folder is deleted.
             drop((partial, room));
             // From here on it may be used but not evicted.
             lock.lock_shared()?;

@@ -100,7 +100,7 @@ impl Bytecode {
             let cache = folder.join("__pycache__");
             let compiled = cache.join(format!("{stem}.{tag}.pyc"));
             let kept = self.place(&measure(&mut File::open(source)?)?.1, tag);
-            // A package may contain bytecode. Nothing proves that it matches the source, so it is not used.
+            // A package may contain bytecode. It need not match the source, so it is not used.
             match fs::create_dir(&cache) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => removed(&compiled)?,
                 made => made.and_then(|()| owner.map_or(Ok(()), |uid| lchown(&cache, Some(uid), Some(uid))))?,
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
     }
 
-    /// Otherwise, a package that contains bytecode beside a copy of another package's source could have it run wherever
-    /// that other package is used.
+    /// A package could contain bytecode next to a copy of another package's source. Used from the store, the bytecode
+    /// would run wherever that other package is installed.
     #[tokio::test]
     async fn bytecode_that_a_package_brings_is_not_believed() {
         let room = Room::new().await;

@@ -31,7 +31,7 @@ pub enum Error {
     Wheel {
         /// Path of the wheel.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -85,7 +85,7 @@ pub enum Error {
     Io {
         /// The operation.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },

@@ -21,7 +21,7 @@ pub(crate) async fn to_make(path: &Path, limit: Duration, is_made: impl Fn() -> 
     let waiting = async {
         while !is_made() {
             if let Some(file) = try_exclusive(path).map_err(Error::io(format!("lock {}", path.display())))? {
-                // It may have been created in the meantime.
+                // Another process may have created it in the meantime.
                 return Ok((!is_made()).then_some(file));
             }
             tokio::time::sleep(RETRY_EVERY).await;

@@ -88,7 +88,7 @@ fn is_in_bin(path: &Path) -> bool {
     path.parent().and_then(Path::file_name).is_some_and(|name| name == "bin")
 }
 
-/// Makes the worker the owner of a built environment. Files that uv's cache contains too stay the builder's: with
+/// Makes the worker the owner of a built environment. Files that are also in uv's cache stay the builder's: with
 /// another owner, the next environment could not hard-link them. Only builds of the same scope run as that user. Blocks
 /// on the disk.
 pub(super) fn take(environment: &Path) -> io::Result<()> {

@@ -236,7 +236,7 @@ pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) ->
     Ok(bytes)
 }
 
-/// Flushes the environment to disk, so that a published environment is complete after a power cut.
+/// Flushes the environment to disk, so that a published environment is complete after a power failure.
 fn flush(folder: &Path) -> io::Result<()> {
     let folder = File::open(folder)?;
     // One call instead of one per file; most data was already written back during the download.

@@ -102,7 +102,7 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // The lock file guards nothing any more, and no eviction would remove it.
+        // The lock file protects nothing any more, and no eviction would remove it.
         if !self.place.exists() {
             let _ = fs::remove_file(&self.lock_file);
         }
@@ -172,7 +172,7 @@ impl Store {
         lock.set_len(0)?;
         lock.rewind()?;
         lock.write_all(bytes.to_string().as_bytes())?;
-        // After a power cut, no package may exist under its name with missing files or without its size.
+        // After a power failure, no package may exist under its name with missing files or without its size.
         #[cfg(target_os = "linux")]
         nix::unistd::syncfs(File::open(making.content())?).map_err(io::Error::from)?;
         fs::rename(making.content(), &making.place)?;

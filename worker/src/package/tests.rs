@@ -331,7 +331,7 @@ async fn the_longest_unused_make_room_and_those_in_use_stay() {
     let folder = tempfile::tempdir().unwrap();
     let packages = open_with(&folder, 1 << 20, 16 * 4_096);
     let all: Vec<_> = (0..4).map(|turn| sized(3, turn)).collect();
-    // One tenant has eight blocks.
+    // One tenant may use eight blocks.
     drop(get(&packages, "one", &all[0]).await.unwrap());
     drop(get(&packages, "one", &all[1]).await.unwrap());
     used(&packages, "one", &all[0].1, 20);

@@ -81,7 +81,7 @@ impl Downloads {
             if !is_resumed {
                 return Err(Error::Differs { path: file.path.clone(), expected: file.sha256.clone(), got });
             }
-            // After a power cut, the journal may be ahead of the data; or the server's file changed between two
+            // After a power failure, the journal may be ahead of the data; or the server's file changed between two
             // processes.
             tracing::warn!(
                 weights.path = file.path,

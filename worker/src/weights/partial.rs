@@ -1,8 +1,8 @@
 //! A file during its download: its bytes, a journal of the written ranges, and the hash of its beginning.
 //!
 //! The journal consists of lines of text: `size <bytes>`, `etag <hex>`, and `<start> <end>` for each written range. An
-//! incomplete last line is ignored. After a power cut, the journal may be ahead of the file: then the hash differs and
-//! the download restarts.
+//! incomplete last line is ignored. After a power failure, the journal may be ahead of the file: then the hash differs
+//! and the download restarts.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

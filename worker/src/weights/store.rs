@@ -1,8 +1,8 @@
 //! Storage of weights, their use, and their eviction.
 //!
 //! ```text
-//! weights/<name>                 verified blob, created by one rename. Name: its SHA-256 and, unless it is the machine's,
-//!                                its owner; equal blobs of several owners are hard links to one file
+//! weights/<name>                 verified blob, created by one rename. Name: its SHA-256 and, unless it belongs to the
+//!                                machine, its owner; equal blobs of several owners are hard links to one file
 //! weights/<name>.lock            locked by its users (shared) or its downloader or remover (exclusive); mtime: last
 //!                                use; content: a note with the verified metadata and the sources
 //! weights/.partial-<name>        being downloaded under the exclusive lock, or kept to be resumed

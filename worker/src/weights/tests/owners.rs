@@ -36,7 +36,7 @@ async fn weights_of_another_tenant_are_not_had_by_their_hash() {
     // The same address without its token.
     let error = weights.get(&[of("thief", &gated.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: reqwest::StatusCode::NOT_FOUND, .. }), "{error}");
-    // Another URL, which has the size in common and nothing else.
+    // Another URL, whose file has only the size in common.
     let own = serve(&content(9, SIZE), false).await;
     let error = weights.get(&[of("thief", &own.origin, &body)], &quiet).await.unwrap_err();
     assert!(matches!(error, Error::Differs { .. }), "{error}");
@@ -64,7 +64,7 @@ async fn half_a_download_of_one_tenant_is_not_gone_on_with_by_another() {
         outcome = weights.get(&files, &quiet) => panic!("{outcome:?}"),
         _ = reach.recv() => {}
     }
-    // It has the end of the file, which is the only part left to download.
+    // Its file ends with the same bytes, which are the only part left to download.
     let mut forged = content(9, SIZE);
     forged[SIZE - PIECE..].copy_from_slice(&body[SIZE - PIECE..]);
     let own = serve(&forged, false).await;
