@@ -106,7 +106,7 @@ impl Gateway {
     }
 
     /// Joins and stores the worker's token. Concurrent calls never carry a join token. Retried if the outcome is
-    /// unknown, because after a lost reply the worker would never ask for jobs.
+    /// unknown, because after a lost reply the worker would never request jobs.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
         let mut outcome = Err(Error::Unauthorized);
         let request = JoinRequest { resume: self.resume.lock().clone(), ..self.join.clone() };
@@ -150,18 +150,19 @@ impl Gateway {
         self.token.replaced(number).await;
     }
 
-    /// Not retried: an unknown outcome costs at most a lease period, and the caller asks again anyway.
+    /// Requests leases. Not retried: an unknown outcome costs at most a lease period, and the caller requests again
+    /// anyway.
     pub(crate) async fn lease(&self, request: &LeaseRequest) -> Result<LeaseReply, Error> {
         let timeout = Duration::from_millis(request.wait_ms) + LEASE_MARGIN;
         self.call(Call { timeout, tries: 1, ..Call::post("lease", request) }).await
     }
 
-    /// Retried: the gateway answers a report that it has already accepted with `already_ended`.
+    /// Reports ended attempts. Retried: the gateway answers a report that it has already accepted with `already_ended`.
     pub(crate) async fn finish(&self, request: &FinishRequest) -> Result<FinishReply, Error> {
         self.call(Call::post("finish", request)).await
     }
 
-    /// Not retried, and does not wait for a new token: the next heartbeat follows soon.
+    /// Sends a heartbeat. Not retried, and does not wait for a new token: the next heartbeat follows soon.
     pub(crate) async fn extend(&self, request: &ExtendRequest, timeout: Duration) -> Result<ExtendReply, Error> {
         let (number, token) = self.token.current();
         let call = Call { timeout, tries: 1, ..Call::post("extend", request) };
@@ -174,28 +175,28 @@ impl Gateway {
         outcome
     }
 
-    /// Retried: a lease that is already released is answered as stale.
+    /// Releases leases. Retried: the gateway answers a lease that is already released as stale.
     pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, Error> {
         self.call(Call::post("release", request)).await
     }
 
-    /// Tried at most twice: a duplicate event is worse than a lost one.
+    /// Sends events of jobs. Tried at most twice: a duplicate event is worse than a lost one.
     pub(crate) async fn events(&self, request: &EventsRequest) -> Result<(), Error> {
         self.call(Call { tries: 2, ..Call::post("events", request) }).await
     }
 
-    /// Retried: requesting URLs has no side effects.
+    /// Requests upload URLs. Retried: the request has no side effects.
     pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsReply, Error> {
         self.call(Call::post("uploads", request)).await
     }
 
-    /// Repeated: a read.
+    /// Reads what is needed to start a runner. Retried.
     pub(crate) async fn runner_spec(&self, tenant: &str, name: &str, version: u32) -> Result<RunnerSpec, Error> {
         let path = format!("endpoints/{tenant}/{name}/{version}");
         self.call(Call::<()> { method: Method::GET, body: None, ..Call::post(&path, &()) }).await
     }
 
-    /// Repeated: a read.
+    /// Reads the secrets of a model. Retried.
     pub(crate) async fn secrets(&self, request: &SecretsRequest) -> Result<Secrets, Error> {
         let reply: SecretsReply = self.call(Call::post("secrets", request)).await?;
         Ok(reply.secrets)

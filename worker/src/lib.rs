@@ -1,7 +1,7 @@
-//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how
-//! they ended.
+//! Stokehold's worker: leases the jobs that fit on its GPUs, runs them in Python runners, stores their results and
+//! reports how they ended.
 //!
-//! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
+//! It communicates only with the gateway and with presigned URLs: it has no access to Redis and no S3 credentials.
 
 mod attempt;
 mod backoff;

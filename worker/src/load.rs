@@ -1,4 +1,4 @@
-//! Decides how many leases to hold. A round trip per job is expensive, so a worker with short jobs leases ahead; one
+//! Decides how many leases to have. A round trip per job is expensive, so a worker with short jobs leases ahead; one
 //! with long jobs leases only what it can run, since waiting jobs could run elsewhere. Jobs that share a process or a
 //! batched call share a slot: each counts as a part of one.
 
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// Maximum amount of work leased ahead: a round trip to a distant gateway.
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// Maximum number of leases held ahead.
+/// Maximum number of leases ahead.
 const AHEAD_MAX: f64 = 100.0;
 
 /// Number of runs to lease ahead, if runs take `run_s`: those that the slots finish within [`AHEAD`].
@@ -37,7 +37,7 @@ pub(crate) struct Load {
 struct State {
     /// Moving average of a run, seconds.
     run_s: f64,
-    /// Number of runs in the average, which limits the leases held ahead: the first jobs may differ from later ones.
+    /// Number of runs in the average, which limits the leases ahead: the first jobs may differ from later ones.
     runs: u32,
     /// Slot parts in use.
     taken: u64,
@@ -71,7 +71,7 @@ impl Load {
         state.runs = state.runs.saturating_add(1);
     }
 
-    /// Maximum number of leases to hold.
+    /// Maximum number of leases.
     pub(crate) fn capacity(&self) -> u32 {
         self.slots + self.ahead(&self.state.lock())
     }
@@ -80,7 +80,7 @@ impl Load {
         ahead(state.run_s, self.slots).min(state.runs)
     }
 
-    /// Whether another result is expected soon: leases are held and jobs are short.
+    /// Whether another result is expected soon: there are leases and jobs are short.
     pub(crate) fn is_more_to_come(&self) -> bool {
         self.count() > 0 && self.capacity() > self.slots
     }
@@ -90,8 +90,8 @@ impl Load {
         u32::try_from(self.state.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
     }
 
-    /// Maximum number of leases to request now. 0 until half of the leases held ahead are free, so that reports and
-    /// leases travel in batches while each finished slot finds its next job here. With batched calls, 0 until half of
+    /// Maximum number of leases to request now. 0 until half of the leases ahead are free, so that reports and leases
+    /// travel in batches while each finished slot finds its next job here. With batched calls, 0 until half of
     /// everything is free, so that the first job to end is not replaced alone.
     pub(crate) fn want(&self) -> u32 {
         let state = self.state.lock();

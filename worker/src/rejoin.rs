@@ -37,7 +37,7 @@ impl Rejoin {
         self.0.token.lock().clone()
     }
 
-    /// Stores the next token. If writing fails, only the next process cannot rejoin, not this one.
+    /// Stores the next token. If writing fails, this process can still join again, but the next one cannot.
     pub(crate) async fn keep(&self, token: Secret) {
         *self.0.token.lock() = Some(token.clone());
         let folder = self.0.folder.clone();

@@ -154,8 +154,8 @@ impl Turns {
             }
             tokio::select! {
                 free = self.slots.acquire() => slot = Some(free?),
-                // Otherwise two runners that each wait for another slot could keep the slots of their ended runs from
-                // each other forever.
+                // Otherwise two runners that each wait for another slot could withhold the slots of their ended runs
+                // from each other forever.
                 () = given_back => {}
             }
         }

@@ -41,10 +41,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     run_supervised(config, Supervisor::default(), shutdown).await
 }
 
-/// [`run`] with the supervisor of the worker's background duties.
+/// Like [`run`], with the supervisor of the worker's background duties.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub async fn run_supervised(config: Config, supervisor: Supervisor, shutdown: CancellationToken) -> anyhow::Result<()> {
     let Some(rental) = config.rental.clone() else { return Box::pin(work(config, supervisor, None, shutdown)).await };
     let (reached, stop) = (Arc::new(Reached::new(&config.data_dir)), shutdown.child_token());

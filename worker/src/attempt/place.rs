@@ -63,7 +63,7 @@ impl Attempt<'_> {
                     if self.slot.is_too_many() || !model.may_begin() {
                         return Err(Error::Released);
                     }
-                    // A notification may have woken a job that did not move.
+                    // The notification may have woken another job, which did not move.
                     if model.is_better_elsewhere() {
                         return Ok(None);
                     }

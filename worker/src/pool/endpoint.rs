@@ -37,7 +37,7 @@ pub(crate) struct Endpoint {
     /// All GPUs of this worker.
     pub(super) gpus: Gpus,
     pub(super) slots: Arc<Slots>,
-    /// Whether the gateway wants it to stay loaded even without jobs.
+    /// Whether the gateway requests that it stay loaded even without jobs.
     pub(super) kept: AtomicBool,
     /// Whether its environment and package were fetched ahead.
     pub(super) is_fetched: AtomicBool,
@@ -46,7 +46,7 @@ pub(crate) struct Endpoint {
     pub(super) learned_mib: Mutex<BTreeMap<String, u64>>,
     /// The part of it that the gateway has.
     pub(super) reported_mib: Mutex<BTreeMap<String, u64>>,
-    /// When the gateway last reset the measured needs, in unix milliseconds.
+    /// When the gateway last reset the measured needs, in Unix milliseconds.
     forgotten_ms: AtomicU64,
     pub(super) models: Mutex<Vec<Arc<Model>>>,
     /// The last load time.

@@ -128,7 +128,7 @@ impl Pool {
         };
         loop {
             let room = self.make_room(model, claim.take()).await;
-            // An additional model must not keep jobs of other versions away.
+            // An additional model must not displace jobs of other versions.
             let reservation = room.inspect_err(|_| {
                 if !model.is_growing() {
                     self.crowd(model.endpoint.named())
@@ -205,7 +205,7 @@ impl Pool {
             loaded.runner.stop().await;
         }
         match self.ready(model, Some(lease), None).await {
-            // Other models are in the way; they may be gone after a backoff.
+            // Other models occupy the memory; they may be gone after a backoff.
             Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
             ready => ready,
         }

@@ -26,7 +26,7 @@ impl Pool {
         names
     }
 
-    /// The capacity to offer now.
+    /// The capability to offer now.
     pub(crate) fn offer(&self) -> Offer {
         let gpus = self.reach();
         let reach_gib = gpus.iter().map(|gpu| gpu.reach_gib).max().unwrap_or(0);

@@ -48,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// Loads the models that the gateway wants to stay loaded, even without jobs.
+    /// Loads the models that the gateway requests to stay loaded, even without jobs.
     async fn keep_warm(self: Arc<Self>) {
         let mut kept = self.kept.subscribe();
         let mut failed: HashMap<ModelRef, Instant> = HashMap::new();

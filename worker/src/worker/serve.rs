@@ -62,7 +62,8 @@ impl Worker {
         service.drain().await;
     }
 
-    /// Leases up to `want` jobs in a call that carries reports. If the call fails or is cancelled, the reports are sent separately.
+    /// Leases up to `want` jobs in a call that carries reports. If the call fails or is cancelled, the reports are sent
+    /// separately.
     pub(super) fn ask(
         self: &Arc<Self>,
         want: u32,

@@ -37,7 +37,7 @@ use crate::weights::{Weights, WeightsConfig};
 /// Pause of a rented instance after the gateway has rejected its join.
 const REFUSED_PAUSE: Policy = Policy { min: Duration::from_secs(20), max: Duration::from_secs(20), jitter: 0.5..1.5 };
 
-/// What the worker uses of this machine. The scratch space is locked while this value exists.
+/// The resources of this machine that the worker uses. The scratch space is locked while this value exists.
 struct Resources {
     scratch: Scratch,
     sandbox: Arc<Sandbox>,

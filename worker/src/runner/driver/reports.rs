@@ -102,7 +102,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles output outside any run.
+    /// Forwards output outside any run.
     fn take_stray_output(&mut self, stream: LogStream, bytes: &[u8]) {
         if stream == LogStream::Stdout && self.output_to.is_none() {
             return;
