@@ -223,7 +223,7 @@ impl Objects {
         let digest = hex::decode(sha256_hex).ok().filter(|digest| digest.len() == 32);
         let digest = digest.ok_or_else(|| Error::Invalid("a SHA-256 has 64 hexadecimal digits".to_owned()))?;
         let length = i64::try_from(size_bytes).ok().filter(|_| size_bytes <= PUT_BYTES_MAX);
-        let length = length.ok_or_else(|| Error::Invalid(format!("one PUT takes at most {PUT_BYTES_MAX} bytes")))?;
+        let length = length.ok_or_else(|| Error::Invalid(format!("one PUT may have at most {PUT_BYTES_MAX} bytes")))?;
         let request = self
             .signer
             .put_object()

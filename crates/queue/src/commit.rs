@@ -139,7 +139,7 @@ impl Lane {
         };
         let short = match waited {
             Ok(there) if there >= replicas => None,
-            Ok(there) => Some(format!("only {there} of {replicas} replicas have it")),
+            Ok(there) => Some(format!("only {there} of {replicas} replicas acknowledged the write")),
             Err(error) => Some(error.to_string()),
         };
         replies.truncate(group.len());

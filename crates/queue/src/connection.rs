@@ -202,7 +202,7 @@ impl Connection {
                 Some(connection) => Ok((link.number, connection.clone())),
                 None => Err(refused("there is no connection to Redis")),
             },
-            Ok(Err(_)) => Err(refused("the connection to Redis was given up")),
+            Ok(Err(_)) => Err(refused("the connection to Redis is closed")),
             Err(_) => Err(refused("there is no connection to Redis")),
         }
     }

@@ -46,7 +46,7 @@ pub struct Version {
 
 /// Error for a text that is not a [`Version`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a version; write one such as 8.9")]
+#[error("{0:?} is not a version; write two numbers, e.g. 8.9")]
 pub struct NoVersion(String);
 
 impl FromStr for Version {

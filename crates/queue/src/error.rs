@@ -16,7 +16,7 @@ pub enum Error {
     #[error("the queue is full")]
     Full,
     /// Nothing happened: the queue accepts no new work at present.
-    #[error("the queue takes no new work: {0}")]
+    #[error("the queue accepts no new work: {0}")]
     Closed(String),
     /// The idempotency key was used with another request.
     #[error("idempotency key {key:?} was used with another request")]
@@ -25,7 +25,7 @@ pub enum Error {
         key: String,
     },
     /// Nothing happened: another replica has fed this part of the batch, or the batch no longer exists.
-    #[error("another replica has fed the batch")]
+    #[error("another replica has already fed this part of the batch")]
     StaleGuard,
     /// Nothing happened: the job depends on one that is not in the queue.
     #[error("job {job} is not in the queue")]
@@ -36,7 +36,7 @@ pub enum Error {
         job: String,
     },
     /// Nothing happened: the limit of open jobs is reached.
-    #[error("{open} of {most} jobs are open")]
+    #[error("{gate} has {open} open jobs, and its limit is {most}")]
     Quota {
         /// The limit scope: `t:<tenant>` or `e:<tenant>:<endpoint>`.
         gate: String,
@@ -46,7 +46,7 @@ pub enum Error {
         open: u64,
     },
     /// Nothing happened: the records of the tenant's jobs use up its share of Redis memory.
-    #[error("the jobs of tenant {tenant:?} take {held_bytes} of {most_bytes} bytes")]
+    #[error("the records of tenant {tenant:?} use {held_bytes} bytes of Redis memory, and its limit is {most_bytes}")]
     Memory {
         /// The tenant.
         tenant: String,
@@ -91,7 +91,7 @@ impl Error {
 
     /// The error if no shard has a connection.
     pub(crate) fn away() -> Self {
-        Self::Unavailable { step: "no shard has a connection", source: "none has a connection".into() }
+        Self::Unavailable { step: "reach a shard", source: "no shard has a connection".into() }
     }
 
     /// Converts an error of Redis. `step` completes "failed to ...".

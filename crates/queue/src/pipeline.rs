@@ -185,7 +185,7 @@ fn replace(value: &mut Value, outcomes: &BTreeMap<JobId, Outcome>) -> Result<(),
                     return Err(failed(format!("job {id} has no result for the input's reference")));
                 };
                 let Some(part) = result.pointer(pointer) else {
-                    return Err(failed(format!("the result of job {id} has nothing at {pointer:?}")));
+                    return Err(failed(format!("the result of job {id} has no value at {pointer:?}")));
                 };
                 // The replacement is data: references in it are not resolved.
                 *value = part.clone();
@@ -358,7 +358,7 @@ mod tests {
         let (_, next) = on(&job, input.clone(), &[(other, ended(result.clone()))], None);
         assert_eq!(next, Next::Queue(Some(json!({"a": [result["x"]], "b": result}))));
         let (_, next) = on(&job, input, &[(other, ended(json!([])))], None);
-        assert!(matches!(next, Next::Fail(error) if error.message.contains("nothing at \"/x\"")));
+        assert!(matches!(next, Next::Fail(error) if error.message.contains("no value at \"/x\"")));
     }
 
     #[test]

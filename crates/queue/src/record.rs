@@ -138,7 +138,7 @@ pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Opti
     }
     if WHOLE.iter().any(|field| !fields.contains_key(*field)) {
         if !fields.is_empty() {
-            tracing::warn!(job.id = %id, "a power cut lost part of this job's record");
+            tracing::warn!(job.id = %id, "a power failure lost part of this job's record");
         }
         return Ok(None);
     }

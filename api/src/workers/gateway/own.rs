@@ -37,7 +37,7 @@ impl Ownership {
 
     /// Who holds these leases; `None` of one that is not held now.
     pub(super) async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Problem> {
-        self.db.ask("read who holds leases", self.db.queue.holdings(leases)).await
+        self.db.ask("read the workers of leases", self.db.queue.holdings(leases)).await
     }
 
     /// Refuses a lease that was given to another worker.

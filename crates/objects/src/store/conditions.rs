@@ -22,12 +22,15 @@ impl Conditions {
             && !matches(condition)
         {
             return Err(match current {
-                None => s3_error!(NoSuchKey, "If-Match requires an object, and there is none"),
+                None => s3_error!(NoSuchKey, "If-Match requires an existing object, and there is none"),
                 Some(_) => s3_error!(PreconditionFailed, "If-Match does not match the existing object"),
             });
         }
         if self.if_none_match.as_ref().is_some_and(matches) {
-            return Err(s3_error!(PreconditionFailed, "If-None-Match requires that no object exists, and one does"));
+            return Err(s3_error!(
+                PreconditionFailed,
+                "If-None-Match requires that the object does not exist, but it does"
+            ));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ pub async fn serve(
     let StoreConfig { dir, access_key_id, secret_access_key } = config;
     let opened = tokio::task::spawn_blocking(move || {
         let disk = Disk::open(&dir)?;
-        multipart::sweep(&disk).map_err(Error::folder("sweep abandoned uploads in", &dir))?;
+        multipart::sweep(&disk).map_err(Error::folder("delete abandoned uploads in", &dir))?;
         Ok::<_, Error>(disk)
     });
     let disk = opened.await.map_err(|error| Error::Unavailable { step: "open the store", source: error.into() })??;

@@ -81,7 +81,7 @@ impl Locator {
             let role: Vec<Value> = within(redis::cmd("ROLE").query_async(&mut connection)).await?;
             let role: String = redis::from_redis_value_ref(role.first().unwrap_or(&Value::Nil))?;
             if role != "master" {
-                return Err(refused("it is a replica"));
+                return Err(refused("the server is a replica"));
             }
             // A server that is still loading its data replies with an error here.
             let _: String = within(redis::cmd("PING").query_async(&mut connection)).await?;
@@ -208,7 +208,7 @@ async fn ask_sentinels(sentinels: &mut [Guide], service: &str) -> RedisResult<(S
     let answers =
         join_all(sentinels.iter_mut().map(|sentinel| sentinel.ask::<(Option<(String, u16)>,)>(&question))).await;
     let mut votes: Vec<((String, u16), usize)> = Vec::new();
-    let mut failure = refused("no Sentinel has a service of this name");
+    let mut failure = refused("no Sentinel monitors a service of this name");
     for answer in answers {
         match answer {
             Ok((Some(address),)) => match votes.iter_mut().find(|(voted, _)| *voted == address) {
@@ -229,7 +229,7 @@ async fn open(info: &ConnectionInfo, response: Duration) -> RedisResult<Multiple
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("it did not answer in time")))
+    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(refused("the server did not answer in time")))
 }
 
 pub(super) fn refused(why: &'static str) -> RedisError {

@@ -50,7 +50,7 @@ impl RedisQueue {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let step = "read who holds leases";
+        let step = "read the workers of leases";
         let mut jobs = redis::pipe();
         for lease in leases {
             jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);

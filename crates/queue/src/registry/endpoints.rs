@@ -298,7 +298,8 @@ impl Registry {
 }
 
 pub(super) fn parsed(pointer: &str) -> Result<Traffic, Error> {
-    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} names no version") };
+    let corrupt =
+        || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} does not name a version") };
     pointer.parse().map_err(|_| corrupt())
 }
 
