@@ -25,7 +25,7 @@ const DAY_MS: u64 = 86_400_000;
 /// Until when a limit scope with a budget of 0 is paused, Unix milliseconds: the end of the year 9999.
 pub const FOREVER_MS: u64 = 253_402_300_799_000;
 
-/// What happens when a budget is exhausted.
+/// The action when a budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtBudget {
@@ -58,7 +58,7 @@ impl AtBudget {
 pub struct Budget {
     /// The limit, micro-dollars.
     pub usd_micros_per_day: u64,
-    /// What happens at the limit.
+    /// Action at the limit.
     pub at: AtBudget,
 }
 

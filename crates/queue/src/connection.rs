@@ -42,7 +42,7 @@ const SEEK_MAX: Duration = Duration::from_secs(1);
 /// Interval of the check whether the primary has moved.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a call waits for a connection, or while Redis refuses commands for now, before it fails.
+/// Timeout of a call that waits for a connection, or while Redis refuses commands for now.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -291,7 +291,7 @@ impl Primary {
     }
 }
 
-/// How to react to an error.
+/// The reaction to an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Advice {
     /// Nothing ran: the primary is, or will be, at another address.

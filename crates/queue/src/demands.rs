@@ -11,7 +11,7 @@ use crate::gpus::{Gpu, is_model};
 /// Maximum number of names in one list.
 pub const NAMES_MAX: usize = 16;
 
-/// Who owns the host that a job runs on, in ascending order of trust.
+/// The owner of the host that a job runs on, in ascending order of trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
@@ -148,7 +148,7 @@ pub struct Offer<'a> {
     pub cuda: Option<Version>,
     /// Its region.
     pub region: &'a str,
-    /// Who owns its host.
+    /// The owner of its host.
     pub trust: Trust,
     /// Its sandbox level.
     pub sandbox: SandboxLevel,
@@ -244,7 +244,7 @@ impl Demands {
     }
 }
 
-/// How strictly a worker confines its handlers. `docs/sandbox.md` describes the levels.
+/// Sandbox levels: how strictly a worker confines its handlers. `docs/sandbox.md` describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum SandboxLevel {
     /// Not confined.

@@ -151,10 +151,10 @@ pub struct EndpointSpec {
     /// Maximum number of jobs in one call of the handler; more than 1 only for handlers written for batches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub max_batch_size: u32,
-    /// How long the first job of a call waits for further ones, milliseconds.
+    /// Maximum time that the first job of a call waits for further ones, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_wait_ms: f64,
-    /// How long it stays loaded after its last job even if others need the memory, seconds.
+    /// Time that it stays loaded after its last job even if others need the memory, seconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub keep_warm_s: u64,
     /// Number of workers that keep it loaded without jobs.

@@ -60,7 +60,7 @@ pub enum Error {
     Corrupt {
         /// The key that holds the value.
         key: String,
-        /// What is wrong with the value.
+        /// Description of the error.
         why: String,
     },
     /// Redis or the configuration does not allow correct operation.

@@ -42,7 +42,7 @@ pub struct Flow {
     pub ended: u64,
     /// Number of these that failed or expired.
     pub failed: u64,
-    /// How many more jobs the limits of the endpoint and its tenant allow to run; `None` without limits.
+    /// Number of further jobs that the limits of the endpoint and its tenant allow to run; `None` without limits.
     pub may_start: Option<u64>,
     /// Its lanes by priority and class, in order.
     pub lanes: Vec<LaneFlow>,
@@ -65,7 +65,7 @@ pub struct LaneFlow {
     pub late: u64,
     /// Number of jobs that need nothing but a worker. It excludes jobs that wait for their concurrency key.
     pub waiting: u64,
-    /// How long the oldest of these has waited, milliseconds.
+    /// Waiting time of the oldest of these, milliseconds.
     pub oldest_ms: u64,
 }
 

@@ -35,7 +35,7 @@ pub struct Kind {
     pub sold_gib: u32,
     /// The memory that it reports, MiB. ECC and firmware take up to 7.5 % of the memory in the data sheet.
     pub reported_mib: u64,
-    /// Where `reported_mib` was read: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`.
+    /// The source of `reported_mib`: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`.
     pub source: &'static str,
 }
 

@@ -3,7 +3,7 @@
 
 use super::entry::Root;
 
-/// How a backup treats a family.
+/// The treatment of a family in a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Kept and counted: the restored queue has the same number.

@@ -20,7 +20,7 @@ pub enum Created {
     Repeat(String),
 }
 
-/// How long a job's record stays once its line is collected, milliseconds: clients that watch the job can read its end.
+/// Retention of a job's record once its line is collected, milliseconds: clients that watch the job can read its end.
 const WRITTEN_KEEP_MS: u64 = 2_000;
 
 /// The outcome of a stop.

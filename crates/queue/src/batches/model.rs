@@ -23,7 +23,7 @@ pub struct BatchSpec {
     pub created_ms: u64,
     /// The priority of its jobs.
     pub priority: Priority,
-    /// What happens if lines are invalid.
+    /// Treatment of invalid lines.
     pub on_invalid: OnInvalid,
     /// The format of its lines.
     pub format: LineFormat,
@@ -57,7 +57,7 @@ pub struct BatchSpec {
 pub struct BatchBudget {
     /// The limit, micro-dollars.
     pub usd_micros: u64,
-    /// What happens at the limit: lines that have not started are cancelled, and with `stop` also those that run.
+    /// Action at the limit: lines that have not started are cancelled, and with `stop` also those that run.
     #[serde(default)]
     pub at: AtBudget,
 }
@@ -191,7 +191,7 @@ impl Stop {
 pub struct LineError {
     /// Number of the line, from 1.
     pub line: u64,
-    /// What is wrong with the line.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -326,7 +326,7 @@ pub struct EndedLine {
     pub result: Option<JobResult>,
     /// Why it failed.
     pub error: Option<JobError>,
-    /// How long its last attempt ran, without loading; `None` if no attempt started.
+    /// Duration of its last attempt without loading, milliseconds; `None` if no attempt started.
     pub run_ms: Option<u64>,
 }
 

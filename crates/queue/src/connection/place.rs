@@ -14,7 +14,7 @@ const HOSTS_MAX: usize = 64;
 /// TCP user timeout: if data is not acknowledged for this long, the host is considered down.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
-/// Where Redis runs.
+/// The location of Redis.
 #[derive(Clone)]
 pub(crate) enum Place {
     /// A server with a fixed address.

@@ -11,7 +11,7 @@ use super::split::{split, weights};
 const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u128 = 3_600_000;
 
-/// What an instance is currently billed for.
+/// The state of an instance for billing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BillState {
@@ -52,7 +52,7 @@ pub struct MachineBill {
     /// End of the billed time, Unix milliseconds; `None` while the instance is billed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// What is billed now.
+    /// The current state.
     pub state: BillState,
     /// End of the time that is in `days`, Unix milliseconds.
     pub since_ms: u64,

@@ -27,7 +27,7 @@ const MS_MAX: u64 = 1 << 40;
 /// Number of fields per read, so that Redis serves other clients in between.
 const PAGE: usize = 2_000;
 
-/// What the attempts that ended on one day used of one instance, for one endpoint, or for one of its batches.
+/// The use of one instance by the attempts that ended on one day, for one endpoint or one of its batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spent {
     /// Day, in days since 1970, UTC.

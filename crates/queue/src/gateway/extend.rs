@@ -19,7 +19,7 @@ pub struct LeaseRef {
 pub struct ExtendRequest {
     /// The leases of the worker; at most 1,000.
     pub leases: Vec<LeaseRef>,
-    /// What each of its GPUs can take now.
+    /// The current capability of each of its GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<CardReach>,
     /// The worker's status.
@@ -68,7 +68,7 @@ pub struct HoldCard {
     pub class: u32,
     /// The memory that it needs on a GPU, GiB.
     pub gib: u32,
-    /// How many GPUs it needs; more than one must be empty.
+    /// Number of GPUs that it needs; more than one must be empty.
     pub gpus: u32,
     /// The GPUs that qualify, by index.
     pub cards: Vec<u32>,

@@ -116,7 +116,7 @@ pub enum FinishAnswer {
 pub struct FinishRequest {
     /// Attempts that ended; at most 100.
     pub finish: Vec<FinishReport>,
-    /// What the worker can take now, if its pending lease poll was sent with a smaller offer.
+    /// The worker's current capability, if its pending lease poll was sent with a smaller offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
 }

@@ -44,9 +44,9 @@ pub struct JoinReply {
     pub token: String,
     /// The token's lifetime; `extend` returns a fresh one once half of it has passed.
     pub token_ttl_ms: u64,
-    /// How long a lease lasts unless extended.
+    /// Duration of a lease unless it is extended, milliseconds.
     pub lease_ms: u64,
-    /// How often to call `extend`.
+    /// Interval of heartbeats (`extend`), milliseconds.
     pub extend_every_ms: u64,
     /// For a rented instance: the join token of its next process. Valid once; each join returns the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

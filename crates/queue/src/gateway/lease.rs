@@ -14,13 +14,13 @@ use crate::id::{Fence, JobId};
 pub struct LeaseRequest {
     /// Maximum number of jobs; 0 only reports.
     pub want: u32,
-    /// What the worker can take.
+    /// The worker's capability.
     #[serde(flatten)]
     pub offer: Offer,
     /// The class that the worker has reserved room for (see [`HoldCard`](super::HoldCard)): only its jobs are leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// How long to wait for the first lease; the gateway waits at most half a lease.
+    /// Maximum wait for the first lease, milliseconds; the gateway waits at most half a lease.
     pub wait_ms: u64,
     /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway includes
     /// them.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker can take now.
+/// The current capability of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// The largest VRAM class that it can take, GiB; 0 means CPU jobs only.
@@ -50,14 +50,14 @@ pub struct WarmModel {
     /// The model.
     #[serde(flatten)]
     pub model: ModelRef,
-    /// How many more jobs it can take now.
+    /// Number of further jobs that it can take now.
     pub takes: u32,
     /// The VRAM class of the GPU that it is on, GiB; 0 is the CPU. It does not take jobs that have outgrown this class.
     #[serde(default)]
     pub card_gib: u32,
 }
 
-/// What one GPU of a worker can take now.
+/// The current capability of one GPU of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardReach {
     /// The NVML index.
