@@ -147,7 +147,7 @@ pub struct Job {
     /// The latest progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// How often an attempt ran out of GPU or host memory.
+    /// Number of attempts that ran out of GPU or host memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_events: u32,
     /// When a `scheduled` job becomes ready, Unix milliseconds.

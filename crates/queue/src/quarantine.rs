@@ -25,7 +25,7 @@ pub struct Quarantined {
     pub id: JobId,
     /// Since when it is there, Unix milliseconds.
     pub since_ms: u64,
-    /// What could not be read, or the error message; at most 300 bytes.
+    /// Description of the unreadable part, or the error message; at most 300 bytes.
     pub why: String,
     /// The state before, if the record has it.
     pub state: Option<JobState>,
@@ -80,7 +80,7 @@ impl Quarantine {
         jobs.map_err(Error::redis("count quarantined jobs"))
     }
 
-    /// How often each part of a script that belongs to no single job has failed, by its name.
+    /// Number of failures of each part of a script that belongs to no single job, by its name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

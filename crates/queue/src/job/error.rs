@@ -183,7 +183,7 @@ impl ErrorCode {
     }
 }
 
-/// Who is responsible for the end of an attempt.
+/// The party responsible for the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The model, and a retry would fail again: the job fails now.

@@ -57,7 +57,7 @@ pub struct JobSpec {
     /// The number of its endpoint's requirement set, i.e. all requirements but memory (see [`crate::demands`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// How many jobs of its endpoint's version run at once in one slot; 0 if each has its own slot, or if that is
+    /// Number of jobs of its endpoint's version that run at once in one slot; 0 if each has its own slot, or if
     /// unknown.
     #[serde(default, skip_serializing_if = "is_unshared")]
     pub share: u32,
@@ -77,7 +77,7 @@ pub struct JobSpec {
     /// Time by which it must have ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// How long it stays in the queue after its end, milliseconds; the queue's default if absent.
+    /// Retention in the queue after its end, milliseconds; the queue's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_ms: Option<u64>,
     /// Limit on concurrent jobs of the tenant with the same key.
@@ -110,7 +110,7 @@ pub struct JobSpec {
     /// The caller's trace context; the job starts its own trace if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
-    /// How long the caller had been submitting it when the API received it, milliseconds; absent if not sent.
+    /// Time from the start of the caller's submit to its receipt by the API, milliseconds; absent if not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdk_ms: Option<u64>,
 }

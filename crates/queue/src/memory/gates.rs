@@ -69,7 +69,7 @@ impl Inner {
         self.limits_of(&tenant_gate(tenant)).weight.filter(|weight| *weight > 0.0).unwrap_or(1.0)
     }
 
-    /// How many jobs may start now, and when to check again if only time can let the next one start.
+    /// The number of jobs that may start now, and when to check again if only time can let the next one start.
     pub(super) fn room(&self, gate: &str) -> (f64, Option<f64>) {
         let (limits, now) = (self.limits_of(gate), self.now as f64);
         if self.disabled.contains(gate) {

@@ -24,7 +24,8 @@ struct Pull<'a> {
     leases: Vec<Lease>,
     /// The lane of each lease.
     lanes: Vec<String>,
-    /// How many more jobs each loaded model takes, by its lane without the priority, in the order of the query.
+    /// Number of further jobs that each loaded model takes, by its lane without the priority, in the order of the
+    /// query.
     takes: Vec<(String, usize)>,
     /// Size of the specs and inputs of the leases, bytes.
     bytes: usize,

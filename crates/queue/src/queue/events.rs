@@ -21,7 +21,7 @@ pub const OUTPUTS_KEPT: usize = 1_000;
 /// Size of a job's stored outputs, bytes.
 pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
 
-/// How long outputs are stored after the last one, milliseconds.
+/// Retention of outputs after the last one, milliseconds.
 pub const OUTPUTS_LIFE_MS: u64 = 60 * 60 * 1000;
 
 /// Consecutive outputs of a job, stored for its readers.

@@ -21,7 +21,7 @@ pub const LEASE_BYTES: usize = 8 << 20;
 /// a GPU.
 pub const HOLD_AFTER_MS: u64 = 20 * 1000;
 
-/// How long only one worker is asked to reserve a GPU for a class: about as long as its running jobs need to end.
+/// Time for which only one worker is asked to reserve a GPU for a class: about as long as its running jobs need to end.
 pub const HOLD_MS: u64 = 60 * 1000;
 
 /// A request for leases.
@@ -75,7 +75,7 @@ pub(crate) fn ahead(slots: u32, expected_ms: f64) -> u32 {
 pub struct WarmLane {
     /// The lane without its priority: `<class>:<tenant>:<endpoint>`.
     pub place: String,
-    /// How many more jobs the model takes there.
+    /// Number of further jobs that the model takes there.
     pub takes: u32,
 }
 
@@ -85,8 +85,8 @@ impl fmt::Display for WarmLane {
     }
 }
 
-/// How long another job waits for jobs of loaded models if loading its model takes `cold_ms`: three times that, at most
-/// 20 seconds (docs/adr/0015 has the effect of other values).
+/// Maximum time that another job waits for jobs of loaded models if loading its model takes `cold_ms`: three times
+/// that, at most 20 seconds (docs/adr/0015 has the effect of other values).
 #[must_use]
 pub fn patience_ms(cold_ms: u64) -> u64 {
     cold_ms.saturating_mul(3).min(20_000)
@@ -148,7 +148,7 @@ pub struct Lease {
     pub attempt: u32,
     /// The fence: the lease token, which gives the right to end the attempt.
     pub fence: Fence,
-    /// How long the job was ready before the lease, milliseconds.
+    /// Time that the job was ready before the lease, milliseconds.
     pub queued_ms: u64,
     /// Number of jobs left in its lane after this call that the limits of tenant and endpoint allow to start.
     pub behind: u64,

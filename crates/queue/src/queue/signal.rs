@@ -5,7 +5,8 @@ use crate::id::JobId;
 /// The replica name of the autoscaler, which listens for [`Signal::Unmet`].
 pub const AUTOSCALER: &str = "autoscaler";
 
-/// How long a replica receives the changes of a job that it watches, milliseconds; reading the job again extends it.
+/// Time for which a replica receives the changes of a job that it watches, milliseconds; reading the job again extends
+/// it.
 pub(crate) const WATCH_MS: u64 = 60_000;
 
 /// A signal that a replica receives.

@@ -6,7 +6,7 @@ use crate::memory::shelves::{ShelfName, parts_of};
 use crate::queue::AGE_AFTER_MS;
 
 impl Inner {
-    /// What to serve to this worker next; `None` if nothing is left for it.
+    /// Chooses what to serve to this worker next; `None` if nothing is left for it.
     pub(super) fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
         let class_of = |priority| self.class_of(priority, pull);
         for priority in [1, 2] {
@@ -91,7 +91,7 @@ impl Inner {
         lane.front.front().or(lane.queue.front()).copied()
     }
 
-    /// How long the next job has been ready, milliseconds; 0 if there is none.
+    /// The time that the next job has been ready, milliseconds; 0 if there is none.
     fn waited_ms(&self, shelf: ShelfName) -> u64 {
         let head = self.head(shelf).and_then(|id| self.jobs.get(&id));
         head.map_or(0, |record| self.now.saturating_sub(record.ready_ms))

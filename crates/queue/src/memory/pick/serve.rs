@@ -11,7 +11,7 @@ use crate::queue::Lease;
 use crate::state::JobEvent;
 use crate::stored_spec;
 
-/// How long a job is set aside for an earlier one with the same key, milliseconds.
+/// Time that a job is set aside for an earlier one with the same key, milliseconds.
 const KEY_WAIT_MS: u64 = 2_000;
 
 impl Inner {
