@@ -20,7 +20,8 @@ pub fn parts_of(class: u32) -> (u32, u32) {
     (class / DEMANDS, class % DEMANDS)
 }
 
-/// What a worker can take now: the largest VRAM class in GiB, by the number of each requirement set that it meets.
+/// The current capability of a worker: the largest VRAM class in GiB, by the number of each requirement set that it
+/// meets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach(BTreeMap<u32, u32>);
 

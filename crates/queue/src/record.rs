@@ -116,7 +116,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     })
 }
 
-/// How long a closed attempt ran; `None` if it reported no times.
+/// The run time of a closed attempt, milliseconds; `None` if it reported no times.
 pub(crate) fn run_ms(closed: &str) -> Option<u64> {
     let times = closed.split(' ').nth(6).filter(|times| !times.is_empty())?;
     times.split(',').nth(3)?.parse().ok()

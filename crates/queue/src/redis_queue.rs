@@ -142,7 +142,7 @@ impl RedisQueue {
         FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
-    /// How long an ended job stays if it does not set its own retention, milliseconds.
+    /// Retention of ended jobs that set none, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.config.retention_ms
@@ -155,7 +155,7 @@ impl RedisQueue {
         Quarantine::new(self.connection.clone(), self.keys.clone(), clock.clone(), *retention_ms)
     }
 
-    /// How long a lease lasts unless it is extended, milliseconds.
+    /// Duration of a lease unless it is extended, milliseconds.
     #[must_use]
     pub fn lease_ms(&self) -> u64 {
         self.config.lease_ms

@@ -39,7 +39,7 @@ pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 /// Maximum number of versions, endpoints, tokens or workers in one list.
 pub const LIST_MAX: usize = 10_000;
 
-/// How long heartbeats ask workers to reset an endpoint's learned memory, milliseconds.
+/// Time for which heartbeats ask workers to reset an endpoint's learned memory, milliseconds.
 const FORGOTTEN_FOR_MS: u64 = 600_000;
 
 /// Number of learned memory needs that are stored for one endpoint, over all versions and GPU models.
@@ -74,7 +74,7 @@ pub struct WorkerRecord {
     /// The sandbox level that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// Who owns the host, from its join token.
+    /// The owner of the host, from its join token.
     #[serde(default = "owned")]
     pub trust: Trust,
     /// Its region, from its join token.
@@ -97,7 +97,7 @@ pub struct WorkerRecord {
 /// The current generation of a tenant's webhook secret. The secrets themselves are derived from it and stored nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WebhookGeneration {
-    /// How often the secret was rotated: 0, 1, ...
+    /// Number of rotations of the secret: 0, 1, ...
     pub generation: u32,
     /// When it was last rotated, Unix milliseconds.
     pub rotated_ms: Option<u64>,

@@ -70,7 +70,7 @@ pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
 pub struct LockError {
     /// The line, from 1; 0 if the error is about the whole lock.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// Description of the error, and what to do.
     pub why: String,
 }
 

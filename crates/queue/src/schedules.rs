@@ -31,7 +31,7 @@ pub const SCHEDULES_MAX: usize = 10_000;
 const DUE_MAX: usize = 100;
 const DUE_BYTES_MAX: usize = 8 << 20;
 
-/// How long the time of the first poll of a tick is used, milliseconds: as long as a round of polling can take.
+/// Time for which the time of the first poll of a tick is used, milliseconds: as long as a round of polling can take.
 const SEEN_MS: u64 = 10_000;
 
 /// The treatment of missed ticks.
@@ -57,7 +57,7 @@ pub struct ScheduleSpec {
     pub cron: String,
     /// The IANA name of the time zone of the cron expression.
     pub time_zone: String,
-    /// What happens to missed ticks.
+    /// Treatment of missed ticks.
     pub missed: Missed,
     /// Delay after which a tick counts as missed, milliseconds.
     pub grace_ms: u64,

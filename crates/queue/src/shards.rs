@@ -127,13 +127,13 @@ impl Shards {
         self.0.shards[0].feedback()
     }
 
-    /// How long an ended job stays if it does not set its own retention, milliseconds.
+    /// Retention of ended jobs that set none, milliseconds.
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.0.shards[0].retention_ms()
     }
 
-    /// How long a lease lasts unless it is extended, milliseconds.
+    /// Duration of a lease unless it is extended, milliseconds.
     #[must_use]
     pub fn lease_ms(&self) -> u64 {
         self.0.shards[0].lease_ms()

@@ -18,7 +18,7 @@ pub enum JobEvent {
     Fail,
     /// Its worker returns it without running it to its end.
     Release,
-    /// It needs a larger GPU: it is requeued in that class.
+    /// The job needs a larger GPU: it is requeued in that class.
     Reshelve,
     /// Its lease expired.
     Reap,

@@ -17,7 +17,7 @@ pub const CLAIM_MAX: usize = 100;
 /// Maximum number of traces that wait on a shard: a minute of a busy queue. About 1 MB of Redis.
 const WAITING_MAX: usize = 10_000;
 
-/// How long scripts record ended jobs after the last claim: longer than a replica needs to restart.
+/// Time for which scripts record ended jobs after the last claim: longer than a replica needs to restart.
 const EXPORTED_MS: u64 = 60_000;
 
 /// The result of a claim.

@@ -15,10 +15,9 @@ pub struct RedisConfig {
     pub prefix: String,
     /// Number of shards over which the tenants are spread, 1 to 64. Default 1.
     pub shards: u8,
-    /// How long a lease lasts unless it is extended, milliseconds. Default 30 s.
+    /// Duration of a lease unless it is extended, milliseconds. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job stays before it moves to history, unless the job sets its own retention, milliseconds.
-    /// Default 24 h.
+    /// Retention of ended jobs that set none before they move to history, milliseconds. Default 24 h.
     pub retention_ms: u64,
     /// Time after which waiting work may go ahead of more urgent work, milliseconds. Default 5 minutes.
     pub age_after_ms: u64,

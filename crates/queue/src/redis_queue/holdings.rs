@@ -18,7 +18,7 @@ const PAGE: usize = 500;
 pub struct Holding {
     /// The worker that was given it.
     pub worker_id: String,
-    /// How long it has had the lease, milliseconds by the queue's own clock.
+    /// Age of the lease, milliseconds by the queue's own clock.
     pub held_ms: u64,
     /// Jobs that share a slot with it, including itself, from its spec; `None` if unknown.
     pub share: Option<u32>,

@@ -32,7 +32,7 @@ pub struct Change {
     pub tenant: String,
     /// When the change began, Unix milliseconds.
     pub at_ms: u64,
-    /// Who makes the change.
+    /// The caller that makes the change.
     pub actor: Actor,
     /// The request's method and route, e.g. `PUT /v1/secrets/{name}`.
     pub action: String,
@@ -46,7 +46,7 @@ pub struct Change {
     pub end: Option<ChangeEnd>,
 }
 
-/// Who makes a change.
+/// The caller that makes a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Actor {
     /// The tenant that owns the token.

@@ -9,7 +9,7 @@ use super::{LIST_MAX, Registry};
 use crate::clock::now_ms;
 use crate::error::Error;
 
-/// How long announced uploads are stored, seconds.
+/// Retention of announced uploads, seconds.
 const ANNOUNCED_FOR_S: i64 = 3600;
 
 /// The limits of a tenant that the API enforces. `None` is no limit.

@@ -14,7 +14,7 @@ use crate::scripts;
 /// Number of records per round trip.
 const RECORDS_AT_ONCE: usize = 1_000;
 
-/// How long the last use of a token is stored, seconds.
+/// Retention of the last use of a token, seconds.
 const USED_FOR_S: u64 = 400 * 24 * 3600;
 
 /// A token, as it is stored: with a keyed hash of its secret instead of the secret.

@@ -3,7 +3,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::Verdict;
 
-/// How long a counted verdict is stored, so that it can be replaced without the caller's help: 90 days.
+/// Retention of a counted verdict, so that it can be replaced without the caller's help: 90 days.
 const JUDGED_TTL_MS: u64 = 90 * 24 * 60 * 60 * 1000;
 
 /// Call of `feedback.lua`.

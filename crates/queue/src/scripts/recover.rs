@@ -14,10 +14,10 @@ pub struct Cursor {
     pub(crate) entry: String,
 }
 
-/// What one step of a recovery sweep did.
+/// The result of one step of a recovery sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// Where to continue; `None` once every record has been checked.
+    /// The position at which to continue; `None` once every record has been checked.
     pub next: Option<Cursor>,
     /// Number of records checked.
     pub looked: u32,
