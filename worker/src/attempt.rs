@@ -43,7 +43,7 @@ use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
 use crate::turns::Turn;
 
-/// How long a job that was leased ahead waits for a free slot, or in its runner's inbox, before the lease is released.
+/// Maximum time that a job that was leased ahead waits for a free slot, or in its runner's inbox, before its release.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of results that are stored concurrently. Each is at most 64 MiB plus its files.
@@ -105,7 +105,7 @@ impl From<NotReady> for Error {
     }
 }
 
-/// What can stop an attempt at any time.
+/// Signals that can stop an attempt at any time.
 #[derive(Clone, Copy)]
 struct Signals<'a> {
     /// Cancelled when the lease is lost.

@@ -163,7 +163,7 @@ pub struct RawConfig {
     pub price_usd_per_hour: f64,
     /// Address for the worker's own metrics; empty disables them.
     pub metrics_listen: String,
-    /// How long a rented instance may be out of contact with the gateway before it destroys itself; 0 is never.
+    /// Time without contact with the gateway after which a rented instance destroys itself; 0 is never.
     pub dead_man_ms: u64,
     /// URL of the provider's API.
     pub vast_url: String,

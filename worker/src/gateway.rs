@@ -35,8 +35,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(10);
 const TRIES: u32 = 6;
 const RETRY: Policy = Policy { min: Duration::from_millis(100), max: Duration::from_secs(3), jitter: 0.5..1.0 };
 
-/// How long a call whose token was rejected waits for the next token. A gateway that rejects a token is reachable, so
-/// the following join rarely takes longer than a round trip or a restart of the gateway.
+/// Maximum time that a call whose token was rejected waits for the next token. A gateway that rejects a token is
+/// reachable, so the following join rarely takes longer than a round trip or a restart of the gateway.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pauses after a join that failed.

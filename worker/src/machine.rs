@@ -37,7 +37,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// Description of the result.
     pub found: String,
-    /// What to do about it, if anything.
+    /// Remedy, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Cow<'static, str>>,
 }

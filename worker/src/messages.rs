@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_millis(50);
 const MERGED_BYTES: usize = 16 << 10;
 const MERGED_OUTPUTS: usize = 500;
 
-/// How long a finished run waits for its last messages to be sent: after its end they would be rejected.
+/// Maximum time that a finished run waits for its last messages to be sent: after its end they would be rejected.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
 /// The message queue of one run. It starts with the first message, because most runs send none.

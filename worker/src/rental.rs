@@ -32,7 +32,7 @@ pub(crate) struct Rental {
     pub(crate) instance: String,
     /// Key that can only start, stop and destroy the instance.
     pub(crate) key: Secret,
-    /// How long the gateway may be unreachable before the instance destroys itself.
+    /// Time without contact with the gateway after which the instance destroys itself.
     pub(crate) limit: Duration,
 }
 

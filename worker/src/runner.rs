@@ -72,7 +72,7 @@ pub(crate) enum StartError {
     Spawn(String),
     /// The import or `setup()` raised.
     Setup(Failure, String),
-    /// It took too long.
+    /// The load took too long.
     TooSlow(Duration),
     /// The process exited, or broke the protocol, before it was ready.
     Ended(RunEnd),
@@ -136,7 +136,7 @@ impl Begun {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
     /// The handler returned a result.

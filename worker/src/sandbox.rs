@@ -185,7 +185,7 @@ impl Sandbox {
         Self { enclosure, rights, lacks: missing.trim().to_owned(), next_uid }
     }
 
-    /// What handlers can still do despite the sandbox.
+    /// Description of what handlers can still do despite the sandbox.
     pub(crate) fn remains(&self) -> &'static str {
         remains(self.level(), self.rights)
     }
@@ -230,7 +230,7 @@ impl Sandbox {
     }
 }
 
-/// What handlers can still do despite the sandbox.
+/// Description of what handlers can still do despite the sandbox.
 fn remains(level: Level, rights: Rights) -> &'static str {
     match (level, rights) {
         (Level::L0, Rights::OwnUser) => "handlers can access everything that a separate user can, and the network",

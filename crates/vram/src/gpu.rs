@@ -14,7 +14,7 @@ const MARGIN_MIB: u64 = 64;
 /// Normal fluctuation of the memory that belongs to no process.
 const DRIFT_MIB: u64 = 256;
 
-/// How long the driver may take to free memory of exited processes; after this time, the memory is stuck.
+/// Time for the driver to free memory of exited processes; after this time, the memory is stuck.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub(super) struct Run<'a> {
 enum Stopped {
     /// Its attempt ends early.
     Attempt(Error),
-    /// It exceeded the job's timeout.
+    /// The run exceeded the job's timeout.
     TimedOut,
 }
 

@@ -21,7 +21,7 @@ const STDERR_LINES_SHOWN: usize = 20;
 /// Shown in place of an empty standard error.
 pub(super) const NOTHING: &str = "(no output)";
 
-/// How long to wait for remaining output after the program has exited: a grandchild may keep the pipe open forever.
+/// Timeout of remaining output after the program has exited: a grandchild may keep the pipe open forever.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `command` and returns its standard output. `what` names the step in errors.

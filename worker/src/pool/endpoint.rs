@@ -23,7 +23,7 @@ const GROW_AGAIN: Duration = Duration::from_secs(5);
 const LOAD_PRIOR: Duration = Duration::from_secs(10);
 const RUN_PRIOR: Duration = Duration::from_secs(1);
 
-/// How long the number of queued jobs, which leases report, is used.
+/// Time for which the number of queued jobs, which leases report, is used.
 const BEHIND_FOR: Duration = Duration::from_secs(60);
 
 /// One endpoint version.

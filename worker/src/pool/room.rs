@@ -15,7 +15,7 @@ use crate::failure::{failed, infra};
 /// Timeout of a claim that waits for runs on its GPU to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
-/// How long a model without room keeps jobs of its other versions away.
+/// Time for which a model without room keeps jobs of its other versions away.
 const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {

@@ -65,8 +65,8 @@ impl Pool {
         gpus.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
     }
 
-    /// How many more jobs a loaded model can take. 0 while there was recently no room for another version of it: its
-    /// jobs come from the same lane and would be leased in vain.
+    /// Number of further jobs that a loaded model can take. 0 while there was recently no room for another version of
+    /// it: its jobs come from the same lane and would be leased in vain.
     fn takes(&self, model: &Model) -> u32 {
         if self.is_crowded(&model.endpoint.named()) {
             return 0;

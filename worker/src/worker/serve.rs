@@ -22,10 +22,10 @@ use crate::gateway::Error;
 /// Maximum time that the gateway holds a lease call when there are no jobs.
 const LEASE_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a report waits for others, while others are certain to follow.
+/// Maximum time that a report waits for others, while others are certain to follow.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// At shutdown, how long to wait for a lease call that may already have been granted jobs.
+/// Timeout, at shutdown, of a lease call that may already have been granted jobs.
 const LAST_ANSWER: Duration = Duration::from_millis(200);
 
 /// Interval of checks whether there is more room than the waiting lease call offers.

@@ -7,7 +7,7 @@ use stokehold_queue::gateway::LogStream;
 use super::{Driver, Fatal};
 use crate::runner::{RunEnd, STOP_GRACE, StartError, process};
 
-/// How long to read remaining output of an exited process: a grandchild may keep the pipes open forever.
+/// Timeout of remaining output of an exited process: a grandchild may keep the pipes open forever.
 const FINAL_READ_MAX: Duration = Duration::from_secs(1);
 
 impl Driver {
