@@ -26,7 +26,7 @@ use tenant_shards::TenantShards;
 /// Maximum number of shards: a lease call queries them in turn, and parks on each.
 pub const SHARDS_MAX: u8 = 64;
 
-/// The value of `woken` if no shard has woken a waiter recently.
+/// The value of `woken` if no shard has woken a waiter since the last lease call.
 const NOBODY: usize = usize::MAX;
 
 /// All shards. Clones share their connections.

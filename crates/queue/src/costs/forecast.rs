@@ -100,7 +100,7 @@ pub fn forecast(spent: &[Spent], lines: &BTreeMap<String, u64>) -> Forecast {
     Forecast::Known(whole)
 }
 
-/// Number of jobs of an endpoint, and the low, mean and high cost of one.
+/// Number of jobs of an endpoint, and the mean, low and high cost of one.
 #[expect(clippy::cast_precision_loss, reason = "means")]
 fn per_line(spent: &[Spent], endpoint: &str) -> Result<(u64, [f64; 3]), Unknown> {
     let mut days: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -49,8 +49,7 @@ pub struct TokenRecord {
     /// See `trust`; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
-    /// For the tokens of a rented instance: the id of the instance. The token is valid while the target state of the
-    /// instance is `running`.
+    /// For the tokens of a rented instance: the id of the instance. The token is valid until the instance is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// The previous token, while both are valid.
