@@ -395,7 +395,7 @@ mod tests {
         let own = json!({"tenant": "acme", "limits": {"budget_usd_micros_per_day": 5_000_000, "at_budget": "stop"}, "budget": budget});
         let shown = table(&decode(&own).unwrap()).trim_fmt();
         assert!(shown.contains("$5.00, then stop") && shown.contains("$4.10 (warned)"), "{shown}");
-        let reached = json!({"state": "reached", "resumes_at": "2026-11-23T00:00:00.000Z"});
+        let reached = json!({"state": "reached", "limit_usd_micros": 1, "resumes_at": "2026-11-23T00:00:00.000Z"});
         assert!(spent(&decode(&reached).unwrap()).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
         assert_eq!(spent(&decode(&json!({"state": "within"})).unwrap()), None);
         let nothing = json!({"state": "reached", "limit_usd_micros": 0, "resumes_at": null});

@@ -5,12 +5,12 @@ use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use reqwest::Method;
 use serde_json::{Value, json};
-use stokehold_client::models::{Missed, Schedule, ScheduleRequest, SubmitRequest};
+use stokehold_client::models::{Schedule, ScheduleRequest, SubmitRequest};
 
 use crate::client::{Client, decode, pages, segment};
-use crate::submit::flags::JobFlags;
+use crate::submit::flags::{JobFlags, ScheduleFlags};
 use crate::submit::input;
-use crate::submit::options::{self, words};
+use crate::submit::options;
 use crate::{Global, output};
 
 /// Run jobs on a cron schedule
@@ -59,25 +59,8 @@ enum Verb {
 struct CreateArgs {
     /// Endpoint, or one version of it as NAME@VERSION
     endpoint: String,
-    /// Cron expression: minute, hour, day of month, month, day of week; an optional sixth field in front is the second
-    #[arg(long, value_name = "EXPR")]
-    cron: String,
-    /// IANA time zone, e.g. Europe/Berlin [default: UTC]
-    #[arg(long, value_name = "ZONE")]
-    time_zone: Option<String>,
-    /// What to do about runs that were missed, e.g. while the API was down: skip them, run once for all of them, or run
-    /// each of them [default: run_once]
-    #[arg(long, value_parser = words::<Missed>())]
-    missed: Option<Missed>,
-    /// Delay in seconds after which a run counts as missed [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    grace_s: Option<u64>,
-    /// Name of the schedule
-    #[arg(long)]
-    name: Option<String>,
-    /// Create the schedule paused
-    #[arg(long)]
-    paused: bool,
+    #[command(flatten)]
+    schedule: ScheduleFlags,
     /// Input as JSON, @FILE, or - for standard input [default: {}]
     #[arg(long, short)]
     input: Option<String>,
@@ -133,15 +116,9 @@ fn request(args: &CreateArgs) -> Result<ScheduleRequest> {
     let mut job = SubmitRequest { endpoint, version, ..SubmitRequest::default() };
     args.job.set(&mut job)?;
     job.input = input::read(args.input.as_deref())?;
-    Ok(ScheduleRequest {
-        cron: args.cron.clone(),
-        name: args.name.clone(),
-        time_zone: args.time_zone.clone(),
-        missed: args.missed.clone(),
-        grace_s: args.grace_s,
-        paused: args.paused.then_some(true),
-        job,
-    })
+    let mut request = ScheduleRequest { job, ..ScheduleRequest::default() };
+    args.schedule.set(&mut request)?;
+    Ok(request)
 }
 
 async fn turn(global: &Global, client: &Client, id: &str, verb: &str) -> Result<()> {

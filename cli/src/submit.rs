@@ -162,7 +162,11 @@ mod tests {
     fn every_member_of_a_request_has_a_flag() {
         let document: Value = serde_json::from_str(include_str!("../../api/openapi.json")).unwrap();
         let command = <crate::Cli as clap::CommandFactory>::command();
-        for (request, words) in [("SubmitRequest", &["submit"][..]), ("BatchRequest", &["batch", "submit"])] {
+        for (request, words) in [
+            ("SubmitRequest", &["submit"][..]),
+            ("BatchRequest", &["batch", "submit"]),
+            ("ScheduleRequest", &["schedule", "create"]),
+        ] {
             let named = words.iter().fold(&command, |command, word| command.find_subcommand(word).unwrap());
             let flags: Vec<&str> = named.get_arguments().filter_map(clap::Arg::get_long).collect();
             let members = document["components"]["schemas"][request]["properties"].as_object().unwrap();

@@ -21,15 +21,15 @@ WIDTH = 120
 # What the programs of this repository decode and send. Schemas that these name are generated too.
 RESPONSES = [
     "Batch", "BatchEstimate", "CancelledMany", "ChangeList", "Costs", "DeletedVersions", "DeliveryList",
-    "EndpointList", "Evicted",
-    "Feedback", "FeedbackSummary", "Fleet", "ForgottenNeeds", "Health", "Job", "LimitsShown", "Needs", "OwnLimits",
-    "Quarantine", "QuarantineOutcomes", "QueueView", "Ready", "RetriedMany", "Rewrapped", "Schedule", "SecretList",
-    "Session", "Tenant", "TenantList", "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret", "WorkerList",
+    "EndpointList", "Evicted", "Feedback", "FeedbackSummary", "FileUpload", "Fleet", "ForgottenNeeds", "Health",
+    "Job", "LimitsShown", "Needs", "OwnLimits", "Quarantine", "QuarantineOutcomes", "QueueView", "Ready",
+    "RetriedMany", "Rewrapped", "Schedule", "SecretList", "Session", "Tenant", "TenantList", "Traffic",
+    "VersionList", "WebhookDelivery", "WebhookSecret", "WeightsReply", "WeightsUrl", "WorkerList",
 ]  # fmt: skip
 REQUESTS = [
-    "BatchRequest", "EstimateRequest", "Eviction", "FeedbackRequest", "JobFilter", "ManyRequest", "QuarantineRequest",
-    "RetryRequest", "RotateRequest", "ScheduleRequest", "SubmitRequest", "TenantRequest", "TokenRequest",
-    "TrafficRequest",
+    "BatchRequest", "EstimateRequest", "Eviction", "FeedbackRequest", "FileRequest", "JobFilter", "ManyRequest",
+    "QuarantineRequest", "RetryRequest", "RotateRequest", "ScheduleRequest", "SubmitRequest", "TenantRequest",
+    "TokenRequest", "TrafficRequest", "WeightsRequest",
 ]  # fmt: skip
 
 NUMBERS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "int32": "i32", "int64": "i64"}
@@ -54,6 +54,7 @@ ELSEWHERE = {
         "lines": "the lines are sent as the body",
         "webhook_events": "there is one event",
     },
+    "ScheduleRequest": {"job": "the flags of jobs"},
 }
 # Members that a schedule's job does not have.
 SUBMIT_ONLY = ["depends_on", "run_after"]
@@ -73,12 +74,14 @@ SHORT_FORMS = {
         "set": "(request.concurrency_key, request.concurrency_max) =\n"
         "            parse::concurrency(self.concurrency_key.as_deref())?;",
     },
+    "cron": {"value": "EXPR"},
     "depends_on": {
         "help": "Run after this job succeeds (ID) or ends in any state (ID:completion); may be repeated",
         "value": "ID[:completion]",
         "set": "request.depends_on = parse::dependencies(&self.depends_on)?;",
     },
     "run_after": {"value": "TIME"},
+    "time_zone": {"value": "ZONE"},
     "version": {"more": ['requires = "endpoint"']},
     "webhook": {"value": "URL"},
     "webhook_events": {
@@ -161,7 +164,7 @@ def rust_type(schemas: Schemas, schema: dict) -> str:
 
 def doc(text: str, indent: str = "") -> list[str]:
     """A doc comment."""
-    text = " ".join(text.split()) or "As in the document."
+    text = " ".join(text.split())
     return [f"{indent}/// {line}" for line in textwrap.wrap(text, WIDTH - len(indent) - 4, break_on_hyphens=False)]
 
 
@@ -188,27 +191,20 @@ def struct(schemas: Schemas, name: str, *, is_response: bool, is_request: bool) 
         is_optional = is_nullable or member not in required
         field = f"r#{member}" if member in KEYWORDS else member
         # The first member that a response requires, e.g. its id or its list, is what makes it this kind of response.
-        is_first = bool(required) and member == required[0]
-        is_identity = is_first and (name in RESPONSES or is_text_or_list(schemas, inner))
+        is_identity = name in RESPONSES and required[:1] == [member]
         serde = []
         if is_response and not is_optional and not is_identity:
             serde += ["default", 'deserialize_with = "or_empty"']
         if is_request and is_optional:
             serde += ["default"] if is_response else []
             serde += ['skip_serializing_if = "Option::is_none"']
-        lines += doc(inner.get("description", ""), "    ")
+        lines += doc(inner.get("description") or f"The {member.replace('_', ' ')}.", "    ")
         lines += [f"    #[serde({', '.join(serde)})]"] if serde else []
         lines.append(f"    pub {field}: {f'Option<{kind}>' if is_optional else kind},")
     lines.append("}")
     if is_response:
         lines += ["", f"impl Response for {name} {{", f'    const NAME: &\'static str = "{name}";', "}"]
     return [*lines, ""]
-
-
-def is_text_or_list(schemas: Schemas, schema: dict) -> bool:
-    if reference := schema.get("$ref"):
-        return "enum" in schemas.all[reference.rsplit("/", 1)[1]]
-    return schema.get("type") in ("string", "array")
 
 
 def models(schemas: Schemas) -> str:
@@ -241,14 +237,17 @@ def models(schemas: Schemas) -> str:
 def help_of(description: str, *, is_list: bool) -> str:
     """The help text of a flag: the description, with its default in brackets."""
     text = " ".join(description.split())
-    default = re.search(r"[.;] [Dd]efault:? (.+?)\.?$", text)
+    default = re.search(r"[.,;] [Dd]efault:? (.+?)\.?$", text)
     if default:
         text = text[: default.start()]
     text = text.rstrip(".") + ("; may be repeated" if is_list else "")
-    return f"{text} [default: {default[1]}]" if default else text
+    if not default:
+        return text
+    word = re.fullmatch("`([^`]+)`", default[1])
+    return f"{text} [default: {word[1] if word else default[1]}]"
 
 
-def flag(schemas: Schemas, member: str, whole: dict) -> tuple[list[str], str]:
+def flag(schemas: Schemas, member: str, whole: dict, *, is_required: bool) -> tuple[list[str], str]:
     """The field of a flag, and the statement that sets the member."""
     schema, _ = without_null(whole)
     kind = rust_type(schemas, schema)
@@ -268,6 +267,8 @@ def flag(schemas: Schemas, member: str, whole: dict) -> tuple[list[str], str]:
         value, field, given = None, "bool", f"self.{name}.then_some(true)"
     if "set" in special:
         field = "Vec<String>" if is_list else "Option<String>"
+    if is_required:
+        field = field.removeprefix("Option<").removesuffix(">") if field.startswith("Option<") else field
     value = special.get("value", value)
     arguments = ["long", *([f'value_name = "{value}"'] if value else []), *special.get("more", [])]
     if not any("value_parser" in argument for argument in arguments):
@@ -290,8 +291,8 @@ def bounds(kind: str, schema: dict) -> list[str]:
 
 def flag_struct(schemas: Schemas, request: str, name: str, about: str, members: list[str]) -> list[str]:
     """A struct of flags, and the function that sets the members of a request."""
-    properties = schemas.all[request]["properties"]
-    flags = [flag(schemas, member, properties[member]) for member in members]
+    properties, required = schemas.all[request]["properties"], schemas.all[request].get("required", [])
+    flags = [flag(schemas, member, properties[member], is_required=member in required) for member in members]
     return [
         *doc(about),
         "#[derive(Args, Clone, Debug, Default)]",
@@ -312,15 +313,16 @@ def flag_struct(schemas: Schemas, request: str, name: str, about: str, members: 
 
 def flags(schemas: Schemas) -> str:
     """The source of the flags of `stoke submit`, `stoke schedule create` and `stoke batch submit`."""
-    of_job, of_batch = (
-        [name for name in schemas.all[request]["properties"] if name not in ELSEWHERE[request]]
-        for request in ("SubmitRequest", "BatchRequest")
+    of_job, of_batch, of_schedule = (
+        [name for name in schemas.all[request]["properties"] if name not in elsewhere]
+        for request, elsewhere in ELSEWHERE.items()
     )
     shared = [name for name in of_job if name not in SUBMIT_ONLY]
     body = [
         *flag_struct(schemas, "SubmitRequest", "JobFlags", "Flags of jobs, submitted now or by a schedule.", shared),
         *flag_struct(schemas, "SubmitRequest", "StartFlags", "Flags of jobs that are submitted now.", SUBMIT_ONLY),
         *flag_struct(schemas, "BatchRequest", "BatchFlags", "Flags of batches.", of_batch),
+        *flag_struct(schemas, "ScheduleRequest", "ScheduleFlags", "Flags of schedules.", of_schedule),
     ]
     used = {name for name in schemas.all if re.search(rf"\b{name}\b", "\n".join(body))}
     elsewhere = [

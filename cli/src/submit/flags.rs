@@ -3,14 +3,16 @@
 
 use anyhow::Result;
 use clap::Args;
-use stokehold_client::models::{AtBudget, BatchRequest, LineFormat, OnInvalid, Priority, SubmitRequest};
+use stokehold_client::models::{
+    AtBudget, BatchRequest, LineFormat, Missed, OnInvalid, Priority, ScheduleRequest, SubmitRequest,
+};
 
 use super::options as parse;
 use crate::money;
 
 /// Request, member, and how it is given: members without a flag of their own.
 #[cfg(test)]
-pub(super) const ELSEWHERE: [(&str, &str, &str); 11] = [
+pub(super) const ELSEWHERE: [(&str, &str, &str); 12] = [
     ("SubmitRequest", "concurrency_max", "--concurrency-key KEY:MAX"),
     ("SubmitRequest", "endpoint", "ENDPOINT"),
     ("SubmitRequest", "idempotency_key", "--idempotency-key, sent as a header"),
@@ -22,6 +24,7 @@ pub(super) const ELSEWHERE: [(&str, &str, &str); 11] = [
     ("BatchRequest", "input_key", "the lines are sent as the body"),
     ("BatchRequest", "lines", "the lines are sent as the body"),
     ("BatchRequest", "webhook_events", "there is one event"),
+    ("ScheduleRequest", "job", "the flags of jobs"),
 ];
 
 /// Flags of jobs, submitted now or by a schedule.
@@ -55,7 +58,7 @@ pub(crate) struct JobFlags {
     /// An https URL that receives events of the job
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
-    /// The events to send; may be repeated [default: `["job.completed"]`]
+    /// The events to send; may be repeated [default: ["job.completed"]]
     #[arg(long, value_name = "EVENT", requires = "webhook",
         value_parser = ["job.started", "job.output", "job.progress", "job.completed"])]
     webhook_event: Vec<String>,
@@ -123,7 +126,7 @@ pub(crate) struct BatchFlags {
     /// What to do with invalid lines: run nothing (`fail`, the default) or run the others (`skip`)
     #[arg(long, value_parser = parse::words::<OnInvalid>())]
     on_invalid: Option<OnInvalid>,
-    /// The priority of the jobs [default: `batch`]
+    /// The priority of the jobs [default: batch]
     #[arg(long, value_parser = parse::words::<Priority>())]
     priority: Option<Priority>,
     /// The longest that one attempt of a line may run, seconds [default: the endpoint's]
@@ -151,6 +154,42 @@ impl BatchFlags {
         request.timeout_s = self.timeout_s;
         request.version = self.version;
         request.webhook = self.webhook.clone();
+        Ok(())
+    }
+}
+
+/// Flags of schedules.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ScheduleFlags {
+    /// Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second
+    #[arg(long, value_name = "EXPR")]
+    cron: String,
+    /// Seconds after which a tick counts as missed; 1 to 604800 [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    grace_s: Option<u64>,
+    /// What to do with missed ticks: those later than `grace_s` [default: run_once]
+    #[arg(long, value_parser = parse::words::<Missed>())]
+    missed: Option<Missed>,
+    /// Your own name for the schedule, up to 255 characters. Names need not be unique
+    #[arg(long)]
+    name: Option<String>,
+    /// Create the schedule paused
+    #[arg(long)]
+    paused: bool,
+    /// The IANA time zone, e.g. `Europe/Berlin` [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+}
+
+impl ScheduleFlags {
+    /// Sets the members whose flags were given.
+    pub(crate) fn set(&self, request: &mut ScheduleRequest) -> Result<()> {
+        request.cron = self.cron.clone();
+        request.grace_s = self.grace_s;
+        request.missed = self.missed.clone();
+        request.name = self.name.clone();
+        request.paused = self.paused.then_some(true);
+        request.time_zone = self.time_zone.clone();
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ pub struct Actor {
     /// The token's id; null for operators.
     pub token_id: Option<String>,
     /// The token's name; `operator` for operators.
+    #[serde(default, deserialize_with = "or_empty")]
     pub token_name: String,
     /// The user that the token names, if any.
     pub user: Option<String>,
@@ -319,7 +320,7 @@ words! {
 /// A daily budget and its use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct BudgetOfDay {
-    /// As in the document.
+    /// The limit usd micros.
     #[serde(default, deserialize_with = "or_empty")]
     pub limit_usd_micros: u64,
     /// When jobs start again, RFC 3339; null while they do, and if the budget is 0.
@@ -327,7 +328,7 @@ pub struct BudgetOfDay {
     /// The cost of attempts that ended today, and of running ones as of a few seconds ago.
     #[serde(default, deserialize_with = "or_empty")]
     pub spent_today_usd_micros: u64,
-    /// As in the document.
+    /// The state.
     #[serde(default, deserialize_with = "or_empty")]
     pub state: BudgetState,
 }
@@ -348,7 +349,7 @@ words! {
 /// The cancelled jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct CancelledMany {
-    /// As in the document.
+    /// The cancelled.
     pub cancelled: u64,
     /// Whether there may be more jobs: repeat the request.
     #[serde(default, deserialize_with = "or_empty")]
@@ -366,7 +367,7 @@ pub struct Change {
     /// Redis.
     #[serde(default, deserialize_with = "or_empty")]
     pub action: String,
-    /// As in the document.
+    /// The actor.
     #[serde(default, deserialize_with = "or_empty")]
     pub actor: Actor,
     /// The client's address as reported by trusted proxies; null if it is not known or the caller may not see it.
@@ -375,11 +376,12 @@ pub struct Change {
     #[serde(default, deserialize_with = "or_empty")]
     pub at: String,
     /// The entry's unique id.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// The changed resource, e.g. `HF_TOKEN`; empty if the route has only one or it is not known.
     #[serde(default, deserialize_with = "or_empty")]
     pub object: String,
-    /// As in the document.
+    /// The outcome.
     #[serde(default, deserialize_with = "or_empty")]
     pub outcome: ChangeOutcome,
     /// The `x-request-id` of the response.
@@ -396,7 +398,7 @@ impl Response for Change {
 /// One page of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct ChangeList {
-    /// As in the document.
+    /// The changes.
     pub changes: Vec<Change>,
     /// Pass this as `after` to read later entries; null if the page is empty.
     pub newest: Option<String>,
@@ -421,7 +423,7 @@ words! {
 /// The cost of a row and its parts. The parts add up to the total.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct CostRow {
-    /// As in the document.
+    /// The batch id.
     pub batch_id: Option<String>,
     /// Instances while they started; absent by job.
     pub boot_usd_micros: Option<u64>,
@@ -436,7 +438,7 @@ pub struct CostRow {
     /// Whether a provider has not yet billed the final amount.
     #[serde(default, deserialize_with = "or_empty")]
     pub is_estimate: bool,
-    /// As in the document.
+    /// The job id.
     pub job_id: Option<String>,
     /// Ended attempts.
     #[serde(default, deserialize_with = "or_empty")]
@@ -444,9 +446,10 @@ pub struct CostRow {
     /// Instances while models were loaded for jobs.
     #[serde(default, deserialize_with = "or_empty")]
     pub load_usd_micros: u64,
-    /// As in the document.
+    /// The machine.
     pub machine: Option<String>,
     /// The row's display name.
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
     /// Everything except running and loading.
     #[serde(default, deserialize_with = "or_empty")]
@@ -463,9 +466,9 @@ pub struct CostRow {
     pub run_usd_micros: u64,
     /// Disks of stopped instances; absent by job.
     pub stopped_usd_micros: Option<u64>,
-    /// As in the document.
+    /// The tenant.
     pub tenant: Option<String>,
-    /// As in the document.
+    /// The total usd micros.
     #[serde(default, deserialize_with = "or_empty")]
     pub total_usd_micros: u64,
     /// Traffic in both directions; absent by job.
@@ -479,7 +482,7 @@ impl Response for CostRow {
 /// The costs of a range of days and their parts.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Costs {
-    /// As in the document.
+    /// The by.
     pub by: CostsBy,
     /// The first day, UTC.
     #[serde(default, deserialize_with = "or_empty")]
@@ -493,7 +496,7 @@ pub struct Costs {
     /// The most expensive row first; days and jobs by time.
     #[serde(default, deserialize_with = "or_empty")]
     pub rows: Vec<CostRow>,
-    /// As in the document.
+    /// The savings.
     #[serde(default, deserialize_with = "or_empty")]
     pub savings: Savings,
     /// The last day.
@@ -527,6 +530,7 @@ pub struct Decision {
     #[serde(default, deserialize_with = "or_empty")]
     pub action: String,
     /// When it was made, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
     pub at: String,
     /// Why the action failed; null if it did not.
     pub failure: Option<String>,
@@ -555,7 +559,7 @@ impl Response for DeletedVersions {
 /// One page of deliveries, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct DeliveryList {
-    /// As in the document.
+    /// The deliveries.
     pub deliveries: Vec<WebhookDelivery>,
     /// The cursor of the next page; null at the end. A page may be short or even empty and still have a next one.
     pub next_cursor: Option<String>,
@@ -594,6 +598,7 @@ impl Response for Demands {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Dependency {
     /// The job's id.
+    #[serde(default, deserialize_with = "or_empty")]
     pub job: String,
     /// `success`, or `completion` if any end will do.
     #[serde(default, deserialize_with = "or_empty")]
@@ -607,7 +612,7 @@ impl Response for Dependency {
 /// Endpoints by name, each with its current version.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct EndpointList {
-    /// As in the document.
+    /// The endpoints.
     pub endpoints: Vec<EndpointVersion>,
 }
 
@@ -618,81 +623,82 @@ impl Response for EndpointList {
 /// A version of an endpoint. Versions never change.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct EndpointVersion {
-    /// As in the document.
+    /// The after.
     pub after: Option<Vec<Step>>,
-    /// As in the document.
+    /// The allow pickle.
     pub allow_pickle: Option<bool>,
-    /// As in the document.
+    /// The before.
     pub before: Option<Vec<Step>>,
     /// When it was deployed, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
-    /// As in the document.
+    /// The demands.
     pub demands: Option<Demands>,
-    /// As in the document.
+    /// The entry.
     #[serde(default, deserialize_with = "or_empty")]
     pub entry: String,
-    /// As in the document.
+    /// The env.
     pub env: Option<BTreeMap<String, String>>,
-    /// As in the document.
+    /// The input schema.
     #[serde(default, deserialize_with = "or_empty")]
     pub input_schema: Value,
-    /// As in the document.
+    /// The keep warm s.
     pub keep_warm_s: Option<u64>,
-    /// As in the document.
+    /// The max attempts.
     #[serde(default, deserialize_with = "or_empty")]
     pub max_attempts: u32,
-    /// As in the document.
+    /// The max batch size.
     pub max_batch_size: Option<u32>,
-    /// As in the document.
+    /// The max concurrency.
     #[serde(default, deserialize_with = "or_empty")]
     pub max_concurrency: u32,
-    /// As in the document.
+    /// The max wait ms.
     pub max_wait_ms: Option<f64>,
-    /// As in the document.
+    /// The min warm.
     pub min_warm: Option<u32>,
-    /// As in the document.
+    /// The name.
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// As in the document.
+    /// The network.
     #[serde(default, deserialize_with = "or_empty")]
     pub network: bool,
-    /// As in the document.
+    /// The output schema.
     #[serde(default, deserialize_with = "or_empty")]
     pub output_schema: Value,
-    /// As in the document.
+    /// The package sha256.
     #[serde(default, deserialize_with = "or_empty")]
     pub package_sha256: String,
-    /// As in the document.
+    /// The package size bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub package_size_bytes: u64,
-    /// As in the document.
+    /// The priority.
     pub priority: Option<Priority>,
-    /// As in the document.
+    /// The python.
     #[serde(default, deserialize_with = "or_empty")]
     pub python: String,
-    /// As in the document.
+    /// The requirements lock.
     #[serde(default, deserialize_with = "or_empty")]
     pub requirements_lock: String,
-    /// As in the document.
+    /// The retry.
     pub retry: Option<RetryPolicy>,
-    /// As in the document.
+    /// The runner.
     pub runner: Option<Value>,
-    /// As in the document.
+    /// The secrets.
     pub secrets: Option<Vec<String>>,
-    /// As in the document.
+    /// The timeout s.
     #[serde(default, deserialize_with = "or_empty")]
     pub timeout_s: u64,
     /// 1, 2, 3, ...
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
-    /// As in the document.
+    /// The vram fraction.
     pub vram_fraction: Option<f64>,
-    /// As in the document.
+    /// The vram gib.
     #[serde(default, deserialize_with = "or_empty")]
     pub vram_gib: f64,
-    /// As in the document.
+    /// The warmup.
     pub warmup: Option<Vec<Value>>,
-    /// As in the document.
+    /// The weights.
     pub weights: Option<Vec<Weight>>,
 }
 
@@ -752,7 +758,7 @@ words! {
 /// An evicted worker.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Evicted {
-    /// As in the document.
+    /// The id.
     pub id: String,
     /// The id of the token that it joined with; null if it is not known.
     pub join_token: Option<String>,
@@ -837,6 +843,43 @@ impl Response for FeedbackSummary {
     const NAME: &'static str = "FeedbackSummary";
 }
 
+/// A file to upload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct FileRequest {
+    /// The MIME type. Default `application/octet-stream`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Your name for the file.
+    pub name: String,
+    /// The SHA-256 of the file, lower-case hex.
+    pub sha256: String,
+    /// The file's size.
+    pub size_bytes: u64,
+}
+
+/// Where to upload the file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct FileUpload {
+    /// When the URL expires, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub expires_at: String,
+    /// Send exactly these headers.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The id, which an input references as `{"$file": "<id>"}`.
+    pub id: String,
+    /// The name.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// PUT the bytes here.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub upload_url: String,
+}
+
+impl Response for FileUpload {
+    const NAME: &'static str = "FileUpload";
+}
+
 /// Every instance, by id.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Fleet {
@@ -845,7 +888,7 @@ pub struct Fleet {
     /// The latest decisions and their reasons, newest first.
     #[serde(default, deserialize_with = "or_empty")]
     pub decisions: Vec<Decision>,
-    /// As in the document.
+    /// The machines.
     #[serde(default, deserialize_with = "or_empty")]
     pub machines: Vec<Machine>,
     /// Notices for the operator: what the autoscaler cannot see, or holds back.
@@ -877,22 +920,22 @@ pub struct Gpu {
     pub compute_capability: Option<String>,
     /// Uncorrected ECC errors since the driver was loaded.
     pub ecc_uncorrected: Option<u64>,
-    /// As in the document.
+    /// The health.
     #[serde(default, deserialize_with = "or_empty")]
     pub health: GpuHealth,
-    /// As in the document.
+    /// The index.
     #[serde(default, deserialize_with = "or_empty")]
     pub index: u32,
-    /// As in the document.
+    /// The name.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// As in the document.
+    /// The power w.
     pub power_w: Option<u32>,
-    /// As in the document.
+    /// The temperature c.
     pub temperature_c: Option<u32>,
-    /// As in the document.
+    /// The utilisation pct.
     pub utilisation_pct: Option<u32>,
-    /// As in the document.
+    /// The uuid.
     #[serde(default, deserialize_with = "or_empty")]
     pub uuid: String,
     /// Memory in use by processes that do not belong to the worker.
@@ -953,25 +996,25 @@ impl Response for Health {
 /// A worker's machine; zeros before the first reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Host {
-    /// As in the document.
+    /// The disk free bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub disk_free_bytes: u64,
-    /// As in the document.
+    /// The disk total bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub disk_total_bytes: u64,
     /// Bytes of cached environments.
     #[serde(default, deserialize_with = "or_empty")]
     pub environments_bytes: u64,
-    /// As in the document.
+    /// The memory free bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub memory_free_bytes: u64,
-    /// As in the document.
+    /// The memory total bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub memory_total_bytes: u64,
     /// Bytes since the machine started, over all interfaces except loopback.
     #[serde(default, deserialize_with = "or_empty")]
     pub received_bytes: u64,
-    /// As in the document.
+    /// The sent bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub sent_bytes: u64,
     /// Bytes of cached weights.
@@ -989,9 +1032,10 @@ pub struct HostedCost {
     /// The cost here of the work for which the list has a price.
     #[serde(default, deserialize_with = "or_empty")]
     pub ours_usd_micros: u64,
-    /// As in the document.
+    /// The service.
+    #[serde(default, deserialize_with = "or_empty")]
     pub service: String,
-    /// As in the document.
+    /// The usd micros.
     #[serde(default, deserialize_with = "or_empty")]
     pub usd_micros: u64,
 }
@@ -1117,6 +1161,7 @@ pub struct JobError {
     #[serde(default, deserialize_with = "or_empty")]
     pub class: String,
     /// The kind of failure; stable.
+    #[serde(default, deserialize_with = "or_empty")]
     pub code: JobErrorCode,
     /// One sentence.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1201,7 +1246,7 @@ pub struct Lane {
     /// The endpoint's other requirements for workers; empty if it has none.
     #[serde(default, deserialize_with = "or_empty")]
     pub demands: Demands,
-    /// As in the document.
+    /// The endpoint.
     #[serde(default, deserialize_with = "or_empty")]
     pub endpoint: String,
     /// When they are expected to be done, as estimated by the autoscaler from current and coming instances. Null if no
@@ -1212,15 +1257,16 @@ pub struct Lane {
     pub jobs: u64,
     /// Since when the first of them is ready, RFC 3339; null if all wait for their concurrency key.
     pub oldest_at: Option<String>,
-    /// As in the document.
+    /// The priority.
     #[serde(default, deserialize_with = "or_empty")]
     pub priority: Priority,
-    /// As in the document.
+    /// The tenant.
+    #[serde(default, deserialize_with = "or_empty")]
     pub tenant: String,
     /// The GPU memory class; 0 is the CPU.
     #[serde(default, deserialize_with = "or_empty")]
     pub vram_class_gib: u32,
-    /// As in the document.
+    /// The waiting.
     #[serde(default, deserialize_with = "or_empty")]
     pub waiting: Waiting,
 }
@@ -1267,10 +1313,10 @@ impl Response for Limits {
 pub struct LimitsOf {
     /// The daily budget, if set.
     pub budget: Option<BudgetOfDay>,
-    /// As in the document.
+    /// The limits.
     #[serde(default, deserialize_with = "or_empty")]
     pub limits: Limits,
-    /// As in the document.
+    /// The usage.
     #[serde(default, deserialize_with = "or_empty")]
     pub usage: Usage,
 }
@@ -1327,6 +1373,7 @@ pub struct Machine {
     #[serde(default, deserialize_with = "or_empty")]
     pub host: String,
     /// The autoscaler's id of the instance; for a worker that it did not start, the worker's name.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// Since when it runs no attempt, RFC 3339; null while it does and before it is ready.
     pub idle_since: Option<String>,
@@ -1357,7 +1404,7 @@ pub struct Machine {
     /// Attempts that it runs concurrently.
     #[serde(default, deserialize_with = "or_empty")]
     pub slots: u32,
-    /// As in the document.
+    /// The state.
     #[serde(default, deserialize_with = "or_empty")]
     pub state: MachineState,
     /// The cost per hour in its current state; 0 for an owned machine.
@@ -1390,7 +1437,7 @@ words! {
 /// The jobs to select, and how many at most.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ManyRequest {
-    /// As in the document.
+    /// The filter.
     pub filter: JobFilter,
     /// 1 to 1,000; default 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1437,12 +1484,13 @@ pub struct Model {
     pub name: String,
     /// The 95th percentile of its last runs, at most a hundred.
     pub p95_ms: Option<u64>,
-    /// As in the document.
+    /// The state.
     #[serde(default, deserialize_with = "or_empty")]
     pub state: ModelState,
     /// When a run of it last succeeded, RFC 3339.
     pub succeeded_at: Option<String>,
-    /// As in the document.
+    /// The tenant.
+    #[serde(default, deserialize_with = "or_empty")]
     pub tenant: String,
 }
 
@@ -1485,7 +1533,7 @@ pub struct Need {
     /// The memory, MiB.
     #[serde(default, deserialize_with = "or_empty")]
     pub need_mib: u64,
-    /// As in the document.
+    /// The version.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
 }
@@ -1497,7 +1545,7 @@ impl Response for Need {
 /// The GPU memory that the versions of an endpoint were seen to need.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Needs {
-    /// As in the document.
+    /// The needs.
     pub needs: Vec<Need>,
 }
 
@@ -1509,6 +1557,7 @@ impl Response for Needs {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Notice {
     /// The subject, e.g. `max_usd_per_hour` or `provider_unreachable vast`.
+    #[serde(default, deserialize_with = "or_empty")]
     pub kind: String,
     /// Since when it applies, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1538,12 +1587,12 @@ pub struct OwnLimits {
     /// Deployed endpoints, by name.
     #[serde(default, deserialize_with = "or_empty")]
     pub endpoints: BTreeMap<String, LimitsOf>,
-    /// As in the document.
+    /// The limits.
     #[serde(default, deserialize_with = "or_empty")]
     pub limits: Limits,
-    /// As in the document.
+    /// The tenant.
     pub tenant: String,
-    /// As in the document.
+    /// The usage.
     #[serde(default, deserialize_with = "or_empty")]
     pub usage: Usage,
 }
@@ -1579,7 +1628,7 @@ impl Response for Progress {
 /// The quarantined jobs, oldest first; at most 1,000 per shard.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Quarantine {
-    /// As in the document.
+    /// The jobs.
     pub jobs: Vec<QuarantinedJob>,
     /// The number of quarantined jobs.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1593,7 +1642,8 @@ impl Response for Quarantine {
 /// The outcome of one job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct QuarantineOutcome {
-    /// As in the document.
+    /// The id.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// The new state, e.g. `queued` or `failed`; `deleted`; `unreadable`: the job stays quarantined; or `not_found`: it
     /// is not quarantined.
@@ -1610,7 +1660,7 @@ impl Response for QuarantineOutcome {
 /// The outcomes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct QuarantineOutcomes {
-    /// As in the document.
+    /// The jobs.
     pub jobs: Vec<QuarantineOutcome>,
 }
 
@@ -1630,7 +1680,8 @@ pub struct QuarantineRequest {
 pub struct QuarantinedJob {
     /// The endpoint; null if the record does not name it.
     pub endpoint: Option<String>,
-    /// As in the document.
+    /// The id.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// Since when the job is quarantined, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1651,7 +1702,7 @@ impl Response for QuarantinedJob {
 /// Lanes with ready jobs, longest first; at most 1,000.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct QueueView {
-    /// As in the document.
+    /// The lanes.
     pub lanes: Vec<Lane>,
 }
 
@@ -1685,6 +1736,7 @@ impl Response for Ready {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Retried {
     /// The job that had ended.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// The job that retries it.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1701,7 +1753,7 @@ pub struct RetriedMany {
     /// Whether there may be more jobs: repeat the request.
     #[serde(default, deserialize_with = "or_empty")]
     pub more: bool,
-    /// As in the document.
+    /// The retried.
     pub retried: Vec<Retried>,
 }
 
@@ -1729,7 +1781,7 @@ impl Response for RetryPolicy {
 /// The jobs to retry, how many at most, and on which version.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct RetryRequest {
-    /// As in the document.
+    /// The filter.
     pub filter: JobFilter,
     /// 1 to 1,000; default 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1883,7 +1935,8 @@ pub struct Secret {
     /// The id of the API key that seals it.
     #[serde(default, deserialize_with = "or_empty")]
     pub key_id: String,
-    /// As in the document.
+    /// The name.
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
     /// When it was set, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
@@ -1900,7 +1953,7 @@ impl Response for Secret {
 /// A tenant's secrets, by name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct SecretList {
-    /// As in the document.
+    /// The secrets.
     pub secrets: Vec<Secret>,
 }
 
@@ -1929,6 +1982,7 @@ impl Response for Session {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Step {
     /// The endpoint that decides.
+    #[serde(default, deserialize_with = "or_empty")]
     pub endpoint: String,
     /// The step's name in the job's record. Default: its endpoint's name.
     pub name: Option<String>,
@@ -1957,6 +2011,7 @@ pub struct StepRun {
     /// The job that runs the step; null before its turn.
     pub job_id: Option<String>,
     /// The step's name.
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
     /// Why it rejected.
     pub reason: Option<String>,
@@ -2039,7 +2094,7 @@ pub struct Tenant {
     pub created_at: Option<String>,
     /// When it was disabled, RFC 3339: its requests are refused and none of its jobs start. Null: it is not disabled.
     pub disabled_at: Option<String>,
-    /// As in the document.
+    /// The name.
     pub name: String,
     /// Jobs that have not ended; those of a disabled tenant wait.
     #[serde(default, deserialize_with = "or_empty")]
@@ -2053,7 +2108,7 @@ impl Response for Tenant {
 /// Tenants, by name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct TenantList {
-    /// As in the document.
+    /// The tenants.
     pub tenants: Vec<Tenant>,
 }
 
@@ -2151,7 +2206,7 @@ words! {
 /// The versions that receive new jobs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Traffic {
-    /// As in the document.
+    /// The name.
     pub name: String,
     /// The version that was current before and that `stoke endpoints rollback` returns to; absent after a rollback.
     pub previous: Option<u32>,
@@ -2167,10 +2222,10 @@ impl Response for Traffic {
 /// A version's share of new jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct TrafficPart {
-    /// As in the document.
+    /// The percent.
     #[serde(default, deserialize_with = "or_empty")]
     pub percent: u32,
-    /// As in the document.
+    /// The version.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
 }
@@ -2224,7 +2279,8 @@ pub struct VersionFeedback {
     /// Jobs whose result was accepted.
     #[serde(default, deserialize_with = "or_empty")]
     pub accepted: u64,
-    /// As in the document.
+    /// The endpoint.
+    #[serde(default, deserialize_with = "or_empty")]
     pub endpoint: String,
     /// 1 to 5; null if no feedback has a score.
     pub mean_score: Option<f64>,
@@ -2233,7 +2289,7 @@ pub struct VersionFeedback {
     pub rated: u64,
     /// The share of accepted results among feedback with `accepted`, 0 to 1; null without any.
     pub success_rate: Option<f64>,
-    /// As in the document.
+    /// The version.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
 }
@@ -2245,7 +2301,7 @@ impl Response for VersionFeedback {
 /// The versions of an endpoint, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct VersionList {
-    /// As in the document.
+    /// The versions.
     pub versions: Vec<EndpointVersion>,
 }
 
@@ -2259,7 +2315,8 @@ pub struct Waiting {
     /// The reason in words.
     #[serde(default, deserialize_with = "or_empty")]
     pub message: String,
-    /// As in the document.
+    /// The reason.
+    #[serde(default, deserialize_with = "or_empty")]
     pub reason: WaitingReason,
 }
 
@@ -2297,13 +2354,13 @@ pub struct WebhookDelivery {
     pub job_id: Option<String>,
     /// When the next try is due, RFC 3339; null once the delivery has ended.
     pub next_try_at: Option<String>,
-    /// As in the document.
+    /// The state.
     #[serde(default, deserialize_with = "or_empty")]
     pub state: WebhookDeliveryState,
     /// The latest tries, oldest first.
     #[serde(default, deserialize_with = "or_empty")]
     pub tries: Vec<WebhookTry>,
-    /// As in the document.
+    /// The url.
     #[serde(default, deserialize_with = "or_empty")]
     pub url: String,
 }
@@ -2341,8 +2398,9 @@ impl Response for WebhookSecret {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct WebhookTry {
     /// When it started, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
     pub at: String,
-    /// As in the document.
+    /// The duration ms.
     #[serde(default, deserialize_with = "or_empty")]
     pub duration_ms: u64,
     /// Why there is no response, or why it counts as failed.
@@ -2359,11 +2417,12 @@ impl Response for WebhookTry {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Weight {
     /// The file's path in the folder `STOKE_WEIGHTS`, e.g. `unet/model.safetensors`.
+    #[serde(default, deserialize_with = "or_empty")]
     pub path: String,
     /// The SHA-256 of the file, lower-case hex; workers reject other content.
     #[serde(default, deserialize_with = "or_empty")]
     pub sha256: String,
-    /// As in the document.
+    /// The size bytes.
     #[serde(default, deserialize_with = "or_empty")]
     pub size_bytes: u64,
     /// The origin of the file, for people to read, e.g. `hf://org/model@<commit>/model.safetensors`.
@@ -2378,6 +2437,42 @@ impl Response for Weight {
     const NAME: &'static str = "Weight";
 }
 
+/// What to do with the weights.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct WeightsReply {
+    /// Whether the weights exist, so that no upload is needed.
+    pub exists: bool,
+    /// Send exactly these headers.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// PUT the file here.
+    pub upload_url: Option<String>,
+}
+
+impl Response for WeightsReply {
+    const NAME: &'static str = "WeightsReply";
+}
+
+/// Weights to upload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct WeightsRequest {
+    /// The SHA-256 of the file, lower-case hex.
+    pub sha256: String,
+    /// The size of the file: 1 byte to 5 GiB. Reference larger files by URL.
+    pub size_bytes: u64,
+}
+
+/// The address of a file in an operator's bucket.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct WeightsUrl {
+    /// GET it within six hours.
+    pub url: String,
+}
+
+impl Response for WeightsUrl {
+    const NAME: &'static str = "WeightsUrl";
+}
+
 /// A worker.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Worker {
@@ -2388,10 +2483,11 @@ pub struct Worker {
     /// Its GPUs; none on a CPU worker.
     #[serde(default, deserialize_with = "or_empty")]
     pub gpus: Vec<Gpu>,
-    /// As in the document.
+    /// The host.
     #[serde(default, deserialize_with = "or_empty")]
     pub host: Host,
     /// Its id.
+    #[serde(default, deserialize_with = "or_empty")]
     pub id: String,
     /// When it joined, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
@@ -2437,7 +2533,7 @@ impl Response for Worker {
 /// The workers that sent a heartbeat in the last 15 minutes, by name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct WorkerList {
-    /// As in the document.
+    /// The workers.
     pub workers: Vec<Worker>,
 }
 
