@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use futures::TryStreamExt;
 use reqwest::header::CONTENT_LENGTH;
 use serde::Deserialize;
-use serde_json::json;
 use sha2::{Digest, Sha256};
+use stokehold_client::models::{FileRequest, FileUpload};
 use tokio_util::io::ReaderStream;
 
-use crate::client::{Client, retry};
+use crate::client::{Client, decode, retry};
 use crate::progress;
 
 /// Minimum upload timeout. Large files get more time, at [`BYTES_PER_S_MIN`].
@@ -58,9 +58,14 @@ pub(crate) async fn measure(path: &Path) -> Result<Measured> {
 pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
     let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?.to_string_lossy();
     let measured = measure(path).await?;
-    let body = json!({"name": name, "size_bytes": measured.size_bytes, "sha256": measured.sha256});
-    let (_, answer) = client.post("/v1/files", Some(&body)).await?;
-    let id = answer["id"].as_str().context("the API's response has no file id")?.to_owned();
+    let request = FileRequest {
+        name: name.clone().into_owned(),
+        size_bytes: measured.size_bytes,
+        sha256: measured.sha256,
+        ..FileRequest::default()
+    };
+    let (_, answer) = client.post("/v1/files", Some(&serde_json::to_value(request)?)).await?;
+    let FileUpload { id, .. } = decode(&answer)?;
     put(client, &name, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
     Ok(id)
 }

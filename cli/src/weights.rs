@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::json;
+use stokehold_client::models::{WeightsReply, WeightsRequest, WeightsUrl};
 use stokehold_package::{BoxError, Host, Method, Overlay, Package, Pinned, Request, Response, forget_pins};
 use tokio::runtime::Handle;
 
-use crate::client::{Client, query};
+use crate::client::{Client, decode, query};
 use crate::upload::{self, Place};
 use crate::{Global, output, progress};
 
@@ -160,17 +161,17 @@ impl Read for Body {
 
 /// Gets a presigned URL for a file in a bucket that the API can read.
 pub(crate) async fn signed(client: &Client, source: &str) -> Result<String> {
-    let signed = client.get(&query("/v1/weights/url", &[("source", Some(source))])).await?;
-    Ok(signed["url"].as_str().context("the API's response has no URL for the weights")?.to_owned())
+    let signed: WeightsUrl = decode(&client.get(&query("/v1/weights/url", &[("source", Some(source))])).await?)?;
+    Ok(signed.url)
 }
 
 /// Uploads local files for workers to download.
 pub(crate) async fn upload(client: &Client, pinned: &[Pinned]) -> Result<()> {
     for one in pinned {
         let Some(file) = &one.file else { continue };
-        let wanted = json!({"sha256": one.sha256, "size_bytes": one.size_bytes});
-        let (_, place) = client.post("/v1/weights", Some(&wanted)).await?;
-        if place["exists"] != true {
+        let wanted = WeightsRequest { sha256: one.sha256.clone(), size_bytes: one.size_bytes };
+        let (_, place) = client.post("/v1/weights", Some(&serde_json::to_value(wanted)?)).await?;
+        if !decode::<WeightsReply>(&place)?.exists {
             let place: Place =
                 serde_json::from_value(place).context("the API's response has no upload URL for the weights")?;
             upload::put(client, &one.path, file, one.size_bytes, &place).await?;

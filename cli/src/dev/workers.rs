@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use serde_json::Value;
 use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::{Autoscaler, Settings};
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
 use stokehold_autoscaler::providers::vast;
+use stokehold_client::models::WorkerList;
 use stokehold_metrics::Exposition;
 use stokehold_queue::{RedisConfig, Registry, Shards};
 use stokehold_worker::uv::ensure_uv;
@@ -26,7 +26,7 @@ use super::secrets::Secrets;
 use super::stack::{ChildLog, StackOptions};
 use crate::autoscaler::invites::Invitations;
 use crate::autoscaler::local::{LocalOptions, provider};
-use crate::client::Client;
+use crate::client::{Client, decode};
 use crate::paths;
 
 /// Join timeout; the first worker on a machine installs its tools first.
@@ -181,7 +181,7 @@ fn why(done: Result<()>) -> anyhow::Error {
 }
 
 /// Waits until `least` workers besides those in `before` have joined.
-async fn until_here(client: &Client, before: &[Value], least: usize) -> Result<()> {
+async fn until_here(client: &Client, before: &[String], least: usize) -> Result<()> {
     let deadline = Instant::now() + JOIN_LIMIT;
     loop {
         let joined = worker_ids(client).await?.iter().filter(|id| !before.contains(id)).count();
@@ -197,8 +197,7 @@ async fn until_here(client: &Client, before: &[Value], least: usize) -> Result<(
     }
 }
 
-async fn worker_ids(client: &Client) -> Result<Vec<Value>> {
-    let mut workers = client.get("/v1/workers").await?;
-    let workers = workers["workers"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    Ok(workers.into_iter().map(|mut worker| worker["id"].take()).collect())
+async fn worker_ids(client: &Client) -> Result<Vec<String>> {
+    let WorkerList { workers } = decode(&client.get("/v1/workers").await?)?;
+    Ok(workers.into_iter().map(|worker| worker.id).collect())
 }

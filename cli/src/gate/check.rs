@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use futures::TryStreamExt;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use stokehold_client::models::FeedbackRequest;
 use stokehold_queue::json_in_words;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -189,14 +190,14 @@ async fn rate(client: &Client, judged: &HashMap<u64, Judged>, jobs: &HashMap<u64
     let ratings = judged.values().filter_map(|said| Some((jobs.get(&said.line)?, said)));
     futures::stream::iter(ratings.map(Ok::<_, anyhow::Error>))
         .try_for_each_concurrent(RATINGS_AT_ONCE, |(job, said)| async move {
-            let mut body = json!({"accepted": said.accepted});
-            if let Some(score) = said.score {
-                body["score"] = score.into();
-            }
-            if let Some(comment) = &said.comment {
-                body["comment"] = comment.as_str().into();
-            }
-            client.post(&format!("/v1/jobs/{}/feedback", segment(job)), Some(&body)).await?;
+            let request = FeedbackRequest {
+                accepted: Some(said.accepted),
+                score: said.score,
+                comment: said.comment.clone(),
+                labels: None,
+            };
+            let path = format!("/v1/jobs/{}/feedback", segment(job));
+            client.post(&path, Some(&serde_json::to_value(request)?)).await?;
             Ok(())
         })
         .await?;
