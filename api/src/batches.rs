@@ -39,8 +39,10 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use budget::forecast;
 
-use crate::error::Problem;
+use crate::endpoints::catalog;
+use crate::jobs::large_inputs;
 use crate::state::App;
+use crate::{database, history};
 
 /// The longest sleep between two looks.
 const ROUND: Duration = Duration::from_secs(1);
@@ -75,22 +77,28 @@ const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a step did not work. The batch stays as it is, and the step is tried again.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    /// The queue's.
+pub(crate) enum Error {
+    /// The queue failed.
     #[error(transparent)]
-    Queue(#[from] QueueError),
-    /// The object store's.
+    Database(#[from] database::Error),
+    /// The object store failed.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// What should be in the object store is not.
+    /// An object that the batch needs is missing.
     #[error("the object {key:?} no longer exists")]
     Missing {
-        /// Which.
+        /// The object's key.
         key: String,
     },
     /// An endpoint cannot be looked up.
     #[error("an endpoint could not be looked up: {0}")]
-    Endpoint(String),
+    Endpoint(#[from] catalog::Error),
+    /// The inputs of its jobs were not stored.
+    #[error(transparent)]
+    Input(#[from] large_inputs::Error),
+    /// A job's record cannot be read.
+    #[error(transparent)]
+    History(#[from] history::Error),
     /// Another replica has taken over.
     #[error("another replica has taken over")]
     Overtaken,
@@ -99,9 +107,9 @@ pub(crate) enum Trouble {
     Broken(String),
 }
 
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
-        Self::Endpoint(problem.detail().to_owned())
+impl From<QueueError> for Error {
+    fn from(error: QueueError) -> Self {
+        Self::Database(error.into())
     }
 }
 
@@ -141,7 +149,7 @@ impl Runner {
     }
 
     /// One round: starts work on every open batch that this replica does not work on yet.
-    pub(crate) async fn run_once(&self) -> Result<(), Trouble> {
+    pub(crate) async fn run_once(&self) -> Result<(), Error> {
         let until = Instant::now() + TURNS_MAX;
         // What is old may stay a while longer; what is open may not.
         if let Err(error) = self.tidy().await {
@@ -159,7 +167,7 @@ impl Runner {
                 let (runner, id) = (&working.runner, &working.id);
                 let work = Box::pin(runner.work(id));
                 match guard_beside(Self::NAME, runner.app.shutdown.run_until_cancelled(work)).await {
-                    Ok(None | Some(Ok(()) | Err(Trouble::Overtaken))) => {}
+                    Ok(None | Some(Ok(()) | Err(Error::Overtaken))) => {}
                     Ok(Some(Err(error))) => {
                         report(id, &error);
                         sleep(PAUSE).await;
@@ -176,7 +184,7 @@ impl Runner {
     }
 
     /// Moves one batch on until there is nothing to do at present.
-    async fn work(&self, id: &str) -> Result<(), Trouble> {
+    async fn work(&self, id: &str) -> Result<(), Error> {
         loop {
             if !self.hold(id).await? {
                 return Ok(());
@@ -199,7 +207,7 @@ impl Runner {
     }
 
     /// One step of a running batch; whether there may be more to do at once.
-    async fn step(&self, batch: &Batch) -> Result<bool, Trouble> {
+    async fn step(&self, batch: &Batch) -> Result<bool, Error> {
         let now = now_ms();
         if batch.stop.is_none() && batch.spec.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now) {
             self.batches.stop(&batch.spec.tenant, &batch.id, Stop::Expired).await?;
@@ -232,7 +240,7 @@ impl Runner {
     }
 
     /// The wrong lines of a batch.
-    async fn wrong_lines(&self, batch: &Batch) -> Result<Arc<bits::Lines>, Trouble> {
+    async fn wrong_lines(&self, batch: &Batch) -> Result<Arc<bits::Lines>, Error> {
         match &batch.skip {
             Some(key) => self.bitmap(key).await,
             None => Ok(Arc::default()),
@@ -240,12 +248,12 @@ impl Runner {
     }
 
     /// A set of lines that lies in S3.
-    async fn bitmap(&self, key: &str) -> Result<Arc<bits::Lines>, Trouble> {
+    async fn bitmap(&self, key: &str) -> Result<Arc<bits::Lines>, Error> {
         if let Some(known) = self.bitmaps.get(key) {
             return Ok(known);
         }
         let bytes = self.app.objects.get(key, lines::LINES_MAX / 8 + 1).await?;
-        let bytes = bytes.ok_or_else(|| Trouble::Missing { key: key.to_owned() })?;
+        let bytes = bytes.ok_or_else(|| Error::Missing { key: key.to_owned() })?;
         let lines = Arc::new(bits::Lines::from_bytes(&bytes));
         self.bitmaps.insert(key.to_owned(), lines.clone());
         Ok(lines)
@@ -278,7 +286,7 @@ impl Duty for Runner {
     }
 }
 
-fn report(id: &str, error: &Trouble) {
+fn report(id: &str, error: &Error) {
     let error = error as &dyn std::error::Error;
     tracing::warn!(batch.id = id, error, "a step of a batch failed, trying again");
 }

@@ -13,8 +13,7 @@ use stokehold_queue::costs::{Factors, JobCost, Line, MachineBill, day_of, reckon
 use stokehold_queue::job::Job;
 use tokio::sync::Mutex;
 
-use crate::database::Database;
-use crate::error::Problem;
+use crate::database::{Database, Error};
 
 /// How long what was reckoned is believed.
 const CACHE_TTL: Duration = Duration::from_secs(5);
@@ -47,7 +46,7 @@ impl Costs {
     }
 
     /// The cost of each instance on these days, and for which work; see [`reckon`] for `apart`.
-    pub(crate) async fn lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Problem> {
+    pub(crate) async fn lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Error> {
         let span = (*days.start(), *days.end(), apart);
         if let Some(lines) = self.lines.get(&span) {
             return Ok(lines);
@@ -67,11 +66,11 @@ impl Costs {
     }
 
     /// The same, computed now and not cached: for rare callers.
-    pub(crate) async fn lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Problem> {
+    pub(crate) async fn lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Error> {
         self.reckoned(&self.read_bills().await?, days, false).await
     }
 
-    async fn read_bills(&self) -> Result<Bills, Problem> {
+    async fn read_bills(&self) -> Result<Bills, Error> {
         Ok(Arc::new(
             self.db.ask("read the bills of the instances", self.db.registry.bills()).await?.into_values().collect(),
         ))
@@ -82,13 +81,13 @@ impl Costs {
         bills: &[MachineBill],
         days: RangeInclusive<u32>,
         apart: bool,
-    ) -> Result<Vec<Line>, Problem> {
+    ) -> Result<Vec<Line>, Error> {
         let spent = self.db.ask("read the spending", self.db.queue.spent(days.clone(), None)).await?;
         Ok(reckon(&spent, bills, days, self.db.now_ms(), apart))
     }
 
     /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.
-    pub(crate) async fn of_jobs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Problem> {
+    pub(crate) async fn of_jobs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Error> {
         let ends = jobs.iter().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.ended_ms);
         let mut days: Vec<u32> = ends.map(day_of).collect();
         days.sort_unstable();

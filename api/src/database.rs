@@ -4,11 +4,35 @@ use std::time::Duration;
 
 use stokehold_queue::{Clock, Error as QueueError, RedisQueue, Registry, Shards};
 
-use crate::error::Problem;
 use crate::queue_timeout::QueueTimeout;
 
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A call of the queue or the registry that failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// There was no answer in time. The outcome is unknown: repeat the call if that is safe.
+    #[error("failed to {step}: the queue did not answer in time")]
+    Timeout {
+        /// The step that failed.
+        step: &'static str,
+    },
+    /// The queue answered with an error, or could not be reached.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+}
+
+impl Error {
+    /// Whether the same call may succeed in a moment.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Queue(QueueError::Unavailable { .. } | QueueError::Closed(_) | QueueError::Full) => true,
+            Self::Queue(_) => false,
+        }
+    }
+}
 
 /// The queue and the registry.
 pub(crate) struct Database {
@@ -33,13 +57,13 @@ impl Database {
         &self,
         step: &'static str,
         question: impl Future<Output = Result<T, QueueError>>,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, Error> {
         self.timeout.ask(step, question).await
     }
 
     /// Like [`Database::ask`], for calls that are safe to repeat when their outcome is unknown: repeats up to twice
     /// within the same time.
-    pub(crate) async fn ask_again<T, F>(&self, step: &'static str, question: impl Fn() -> F) -> Result<T, Problem>
+    pub(crate) async fn ask_again<T, F>(&self, step: &'static str, question: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, QueueError>>,
     {
@@ -59,7 +83,7 @@ impl Database {
     }
 
     /// The shard of a tenant.
-    pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Problem> {
+    pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Error> {
         self.ask("find a tenant's shard", self.queue.of(tenant)).await
     }
 }

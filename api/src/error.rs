@@ -1,14 +1,15 @@
-//! The only map from errors to HTTP responses: `application/problem+json` with a stable code.
+//! Error responses: `application/problem+json` with a stable code. `problems.rs` makes them of domain errors.
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use stokehold_objects::Error as ObjectsError;
-use stokehold_queue::Error as QueueError;
 use utoipa::ToSchema;
 
 /// The detail of every internal error: it must not expose internals.
@@ -164,6 +165,34 @@ pub struct Problem {
     errors: Vec<FieldError>,
     /// Seconds after which a retry makes sense, if more precise than the code's.
     retry_after_s: Option<u32>,
+    /// The failure behind an error of the server, logged with the response.
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.path.as_str(), self.message.split(' ').next()) {
+            // The whole is wrong: there is no place to name.
+            ("", Some("must" | "has" | "is")) => write!(f, "the JSON {}", self.message),
+            ("", _) => f.write_str(&self.message),
+            (path, _) => write!(f, "{path}: {}", self.message),
+        }
+    }
+}
+
+impl Error for FieldError {}
+
+impl FieldError {
+    /// An error at this place.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        Self::new(Code::InvalidRequest, error.to_string()).with_errors(vec![error])
+    }
 }
 
 /// What went wrong and what to change (RFC 9457).
@@ -189,7 +218,7 @@ pub(crate) struct ProblemBody<'a> {
 impl Problem {
     /// A problem of this kind. `detail` names what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
+        Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None, cause: None }
     }
 
     /// Adds the invalid fields of the body.
@@ -206,16 +235,28 @@ impl Problem {
         self
     }
 
+    /// Adds the failure behind the problem, which the log gets with the response.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Arc::new(cause));
+        self
+    }
+
+    /// Logs the failure behind the problem, if there is one. A response does so itself: only a problem that is not
+    /// answered needs this.
+    pub(crate) fn log(&self) {
+        let Some(error) = self.cause.as_deref() else { return };
+        let error = error as &dyn Error;
+        if self.code == Code::Internal {
+            tracing::error!(error, "a request failed");
+        } else {
+            tracing::warn!(error, "a request failed");
+        }
+    }
+
     /// A problem with one invalid field of the request.
     pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let error = FieldError { path: path.into(), message: message.into() };
-        let detail = match (error.path.as_str(), error.message.split(' ').next()) {
-            // The whole is wrong: there is no place to name.
-            ("", Some("must" | "has" | "is")) => format!("the JSON {}", error.message),
-            ("", _) => error.message.clone(),
-            (path, _) => format!("{path}: {}", error.message),
-        };
-        Self::new(Code::InvalidRequest, detail).with_errors(vec![error])
+        FieldError::new(path, message).into()
     }
 
     /// A problem with one invalid query parameter.
@@ -240,17 +281,12 @@ impl Problem {
     pub fn detail(&self) -> &str {
         &self.detail
     }
-
-    /// The problem of a call that timed out.
-    pub(crate) fn unavailable(step: &str) -> Self {
-        tracing::warn!(step, "a call behind the API timed out");
-        Self::new(Code::Unavailable, "the queue did not answer in time; repeat with the same Idempotency-Key")
-    }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, title) = self.code.meaning();
+        self.log();
         let word = serde_json::to_value(self.code).ok();
         let kind =
             format!("urn:stokehold:problem:{}", word.as_ref().and_then(|word| word.as_str()).unwrap_or("internal"));
@@ -276,86 +312,6 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
-    }
-}
-
-impl From<QueueError> for Problem {
-    fn from(error: QueueError) -> Self {
-        match error {
-            QueueError::Unavailable { step, source } => {
-                tracing::warn!(step, %source, "the queue is unavailable");
-                Self::new(
-                    Code::Unavailable,
-                    "the queue is unavailable, so the outcome is unknown; repeat with the same Idempotency-Key",
-                )
-            }
-            QueueError::Full => Self::new(Code::QueueFull, "the queue is full; nothing was accepted, try again later"),
-            QueueError::Closed(why) => {
-                tracing::warn!(why, "the queue refused new work");
-                Self::new(
-                    Code::Unavailable,
-                    format!("the queue takes no new work at present: {why}; nothing was accepted, try again later"),
-                )
-            }
-            // Only the feeder of batches can meet it, and it never answers a request.
-            QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
-            QueueError::NoDependency { job, .. } => Self::new(
-                Code::DependencyMissing,
-                format!(
-                    "job {job}, which this job waits for, is not in the queue; a job can wait only for jobs that are still in the queue"
-                ),
-            ),
-            QueueError::Quota { gate, most, open } => {
-                let whose = match gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
-                    Some((_, endpoint)) => format!("endpoint {endpoint:?} has"),
-                    None => "you have".to_owned(),
-                };
-                let detail =
-                    format!("{whose} {open} open jobs, and the limit is {most}; nothing was accepted, try again later");
-                Self::new(Code::QuotaExceeded, detail)
-            }
-            QueueError::Memory { most_bytes, held_bytes, .. } => {
-                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-                let detail = format!(
-                    "your jobs and endpoint versions use {:.1} MiB of the queue's memory, and your limit is {:.1} \
-                        MiB; nothing was accepted. Ended jobs free theirs when they move to the archive (sooner with \
-                        a lower retention_s), versions when they are deleted; or ask the operator to raise \
-                        max_memory_bytes",
-                    mib(held_bytes),
-                    mib(most_bytes),
-                );
-                Self::new(Code::QuotaExceeded, detail)
-            }
-            QueueError::IdempotencyConflict { key } => Self::new(
-                Code::IdempotencyConflict,
-                format!("idempotency key {key:?} was used with another request in the last 24 hours; use a new key"),
-            ),
-            QueueError::TooLarge(text) => Self::new(Code::InvalidRequest, text),
-            error @ (QueueError::Corrupt { .. } | QueueError::Unfit(_)) => {
-                tracing::error!(%error, "the queue holds invalid data");
-                Self::new(Code::Internal, INTERNAL)
-            }
-        }
-    }
-}
-
-impl From<ObjectsError> for Problem {
-    fn from(error: ObjectsError) -> Self {
-        let chain = &error as &dyn std::error::Error;
-        match &error {
-            ObjectsError::Unavailable { .. } => {
-                tracing::warn!(error = chain, "the object store is unavailable");
-                Self::new(Code::Unavailable, "the object store is unavailable; try again")
-            }
-            ObjectsError::Invalid(_)
-            | ObjectsError::Refused { .. }
-            | ObjectsError::TooLarge { .. }
-            | ObjectsError::Folder { .. }
-            | ObjectsError::Locked { .. } => {
-                tracing::error!(error = chain, "the object store refused a request");
-                Self::new(Code::Internal, INTERNAL)
-            }
-        }
     }
 }
 

@@ -21,8 +21,8 @@ use time::Date;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
+use crate::database;
 use crate::database::Database;
-use crate::error::{Code, INTERNAL, Problem};
 use segment::Segment;
 use shelf::Listing;
 
@@ -41,7 +41,7 @@ const CACHE_TTL: Duration = Duration::from_secs(5);
 const LOADS_AT_ONCE: usize = 8;
 
 /// How long a client waits for the archive.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why the archive could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -60,27 +60,18 @@ pub(crate) enum Error {
         /// Reason.
         why: String,
     },
+    /// A call of the queue did not answer in time, or failed. Nothing was lost: try again.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// The archive did not answer in time: try again.
+    #[error("failed to {step}: the archive did not answer in time")]
+    Timeout {
+        /// The step that failed.
+        step: &'static str,
+    },
     /// Segments were replaced again and again while they were read: try again.
     #[error("the archive of {0} changes faster than it can be read")]
     Restless(String),
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        let chain = &error as &dyn std::error::Error;
-        match error {
-            Error::Objects(error) => error.into(),
-            Error::Queue(error) => error.into(),
-            Error::Corrupt { .. } => {
-                tracing::error!(error = chain, "the archive holds invalid data");
-                Self::new(Code::Internal, INTERNAL)
-            }
-            Error::Restless(_) => {
-                tracing::warn!(error = chain, "cannot read the archive");
-                Self::new(Code::Unavailable, "the archive is busy; try again")
-            }
-        }
-    }
 }
 
 /// The archive of all tenants. Holds nothing that another replica would miss.
@@ -142,7 +133,7 @@ impl Jobs {
     }
 
     /// A tenant's job, in the queue or in the archive.
-    pub(crate) async fn find(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Problem> {
+    pub(crate) async fn find(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Error> {
         if let Some(job) = self.db.ask("read a job", self.db.queue.get(id)).await? {
             return Ok(Some(job).filter(|job| job.spec.tenant == tenant));
         }
@@ -158,7 +149,7 @@ impl Jobs {
         filter: &ListFilter,
         cursor: Cursor,
         limit: usize,
-    ) -> Result<(Vec<Job>, Option<Cursor>), Problem> {
+    ) -> Result<(Vec<Job>, Option<Cursor>), Error> {
         let (mut jobs, next) =
             self.ask_archive("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
@@ -175,13 +166,10 @@ impl Jobs {
         &self,
         step: &'static str,
         question: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Problem> {
-        match timeout(PATIENCE, question).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => {
-                tracing::warn!(step, "reading the archive timed out");
-                Err(Problem::new(Code::Unavailable, "the archive did not answer in time; try again"))
-            }
+    ) -> Result<T, Error> {
+        match timeout(TIMEOUT, question).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Timeout { step }),
         }
     }
 }

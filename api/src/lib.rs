@@ -22,6 +22,7 @@ mod metrics;
 mod names;
 pub mod openapi;
 mod pipelines;
+mod problems;
 mod queue_timeout;
 mod recovery;
 mod redis_watch;

@@ -16,17 +16,17 @@ use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpec, JobState, NewJob, StepRun};
 use stokehold_queue::pipeline::{self, Blocked, Next};
 use stokehold_queue::queue::{Due, Settlement, Verdict, Work};
-use stokehold_queue::{Error, JobId, Queue};
+use stokehold_queue::{Error as QueueError, JobId, Queue};
 use stokehold_supervise::{BoxError, Duty, Panic, guard_beside};
 use tokio::time::{sleep, timeout};
 
-use crate::error::Problem;
-use crate::jobs::inputs;
-use crate::metrics;
+use crate::endpoints::catalog;
+use crate::jobs::{inputs, large_inputs};
 use crate::server::json;
 use crate::state::App;
 use crate::traces::context;
 use crate::traces::sampler::Sampler;
+use crate::{history, metrics};
 
 /// Work without progress for this long is handed out again. A claim is renewed for as long as its settlement runs,
 /// which copies files and may wait minutes for S3.
@@ -64,8 +64,8 @@ impl Settler {
     /// One round: as much as is due, at most 100. Answers how much that was.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: what was not settled is due again after a while.
-    async fn run_once(&self) -> Result<usize, Error> {
+    /// [`QueueError::Unavailable`]: what was not settled is due again after a while.
+    async fn run_once(&self) -> Result<usize, QueueError> {
         let due = self.app.db.queue.due(CLAIM_MS).await?;
         let claimed = due.len();
         *self.lock() = due.iter().copied().collect();
@@ -101,7 +101,7 @@ impl Settler {
         }
     }
 
-    async fn settle_one(&self, due: Due) -> Result<(), Error> {
+    async fn settle_one(&self, due: Due) -> Result<(), QueueError> {
         match due {
             Due::Ended(id) => {
                 while !self.app.db.queue.unblock(id).await? {}
@@ -115,9 +115,9 @@ impl Settler {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn settle(&self, id: JobId) -> Result<(), Error> {
+    async fn settle(&self, id: JobId) -> Result<(), QueueError> {
         let job = match self.app.db.queue.get(id).await {
-            Err(Error::Corrupt { key, why }) => return self.put_aside(id, &format!("{key}: {why}")).await,
+            Err(QueueError::Corrupt { key, why }) => return self.put_aside(id, &format!("{key}: {why}")).await,
             job => job?,
         };
         let Some(job) = job.filter(|job| job.state == JobState::Blocked) else {
@@ -129,11 +129,12 @@ impl Settler {
         let (steps, verdict) = match self.decide(&job).await {
             Ok(Some(decided)) => decided,
             Ok(None) => return Ok(()),
-            Err(Trouble::Lost(why)) => (job.steps.clone(), fails(&job, ErrorCode::Infra, why)),
-            Err(Trouble::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
-            Err(Trouble::Passing(problem)) => {
+            Err(Error::Lost(why)) => (job.steps.clone(), fails(&job, ErrorCode::Infra, why)),
+            Err(Error::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
+            Err(Error::Passing(error)) => {
                 // It stays claimed, and is due again when the claim has run out.
-                tracing::warn!(job.id = %job.id, ?problem, "cannot settle a waiting job, trying again");
+                let error = &*error as &dyn std::error::Error;
+                tracing::warn!(job.id = %job.id, error, "cannot settle a waiting job, trying again");
                 return Ok(());
             }
         };
@@ -153,7 +154,7 @@ impl Settler {
     }
 
     /// A waiting job whose record cannot be read waits for an operator, and is not looked at again and again.
-    async fn put_aside(&self, id: JobId, why: &str) -> Result<(), Error> {
+    async fn put_aside(&self, id: JobId, why: &str) -> Result<(), QueueError> {
         match self.app.db.queue.all().get(usize::from(id.shard())) {
             Some(shard) => shard.quarantine().put(id, why).await,
             None => Ok(()),
@@ -161,12 +162,11 @@ impl Settler {
     }
 
     /// `None` when something it waits for has not ended.
-    async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
+    async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Error> {
         let input = self.app.large_inputs.whole(&job.spec.tenant, &job.input).await?;
-        let input =
-            input.ok_or_else(|| Trouble::Lost("the job's input is missing from the object store".to_owned()))?;
+        let input = input.ok_or_else(|| Error::Lost("the job's input is missing from the object store".to_owned()))?;
         let input: Value = serde_json::from_str(input.get())
-            .map_err(|error| Trouble::Lost(format!("the job's input cannot be read: {error}")))?;
+            .map_err(|error| Error::Lost(format!("the job's input cannot be read: {error}")))?;
         let output = match &job.held {
             Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
             None => None,
@@ -202,12 +202,12 @@ impl Settler {
     }
 
     /// An input in the form that the job's record stores.
-    async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
+    async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Error> {
         let (input, _file) = self.app.large_inputs.store_one(&job.spec.tenant, json::raw(input)).await?;
         Ok(input)
     }
 
-    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Trouble> {
+    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Error> {
         let mut found = BTreeMap::new();
         if !pipeline::is_untouched(job) || pipeline::has_run(job) {
             return Ok(found);
@@ -228,12 +228,12 @@ impl Settler {
     }
 
     /// A result as another job's input: the files it names are that tenant's files now.
-    async fn portable(&self, job: &Job, result: Value) -> Result<Value, Trouble> {
+    async fn portable(&self, job: &Job, result: Value) -> Result<Value, Error> {
         files::portable(&self.app, job, result).await
     }
 
     /// Why an input that came together from others' results cannot be run, if it cannot.
-    async fn acceptable(&self, job: &Job, input: &Value) -> Result<Option<JobError>, Problem> {
+    async fn acceptable(&self, job: &Job, input: &Value) -> Result<Option<JobError>, Error> {
         let refused = |why: String| Some(JobError::new(ErrorCode::DependencyFailed, why));
         let size = input.to_string().len();
         if size > INPUT_MAX {
@@ -245,10 +245,7 @@ impl Settler {
         let deployed = self.app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?;
         Ok(match inputs::check(&deployed.input, input, "/input") {
             Ok(_) => None,
-            Err(problem) => refused(format!(
-                "the job's input is not valid after its references were filled in: {}",
-                problem.detail()
-            )),
+            Err(error) => refused(format!("the job's input is not valid after its references were filled in: {error}")),
         })
     }
 }
@@ -270,26 +267,30 @@ impl Duty for Settler {
 }
 
 /// Why a waiting job cannot be decided on.
-enum Trouble {
-    /// Something does not answer: it is tried again.
-    Passing(Problem),
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// Something that it needs failed or does not answer: it is tried again.
+    #[error(transparent)]
+    Passing(BoxError),
     /// What it needs is gone for good, in words.
+    #[error("{0}")]
     Lost(String),
     /// A result is larger than what others are shown, in words.
+    #[error("{0}")]
     TooLarge(String),
 }
 
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
-        Self::Passing(problem)
-    }
+macro_rules! passing {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Passing(error.into())
+            }
+        })+
+    };
 }
 
-impl From<ObjectsError> for Trouble {
-    fn from(error: ObjectsError) -> Self {
-        Self::Passing(error.into())
-    }
-}
+passing!(QueueError, ObjectsError, history::Error, catalog::Error, large_inputs::Error);
 
 /// The end of a job that something is wrong with: its own result, which has `code`, or what it waits for.
 fn fails(job: &Job, code: ErrorCode, why: String) -> Verdict {

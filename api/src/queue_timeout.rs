@@ -5,7 +5,7 @@ use std::time::Duration;
 use stokehold_queue::Error as QueueError;
 use tokio::time::timeout;
 
-use crate::error::Problem;
+use crate::database::Error;
 use crate::metrics;
 
 /// Timeout of one call to the queue or the registry.
@@ -18,12 +18,12 @@ impl QueueTimeout {
         self,
         step: &'static str,
         question: impl Future<Output = Result<T, QueueError>>,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, Error> {
         match timeout(self.0, question).await {
             Ok(answer) => Ok(answer?),
             Err(_) => {
                 metrics::queue_late();
-                Err(Problem::unavailable(step))
+                Err(Error::Timeout { step })
             }
         }
     }

@@ -22,6 +22,7 @@ use stokehold_queue::TokenRecord;
 use stokehold_queue::registry::TenantRecord;
 use tokio::time::Instant;
 
+use crate::database;
 use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::server::peer::Address;
@@ -65,7 +66,7 @@ impl Tenants {
     }
 
     /// A tenant, as it was a few seconds ago at the latest.
-    pub(crate) async fn get(&self, name: &str) -> Result<Arc<TenantRecord>, Problem> {
+    pub(crate) async fn get(&self, name: &str) -> Result<Arc<TenantRecord>, database::Error> {
         if let Some(known) = self.known.get(name) {
             return Ok(known);
         }

@@ -17,11 +17,11 @@ mod story_tests;
 use stokehold_queue::job::Job;
 use stokehold_queue::outbox::Delivery;
 
-use crate::error::Problem;
+use crate::database::Error;
 use crate::state::App;
 
 /// The deliveries that belong to a job's trace: those about its starts and its end.
-pub(crate) async fn deliveries(app: &App, job: &Job) -> Result<Vec<Delivery>, Problem> {
+pub(crate) async fn deliveries(app: &App, job: &Job) -> Result<Vec<Delivery>, Error> {
     if job.spec.hook.is_none() {
         return Ok(Vec::new());
     }

@@ -8,7 +8,7 @@ use stokehold_queue::budgets::{Running, Standing, standing};
 use stokehold_queue::costs::{FORECAST_DAYS, Forecast, Unknown, day_of, forecast as thought};
 use stokehold_queue::{Error as QueueError, Queue, now_ms};
 
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 use crate::costs::budgets::costs_of;
 
 /// The forecast cost of these numbers of lines on endpoints of a tenant.
@@ -24,7 +24,7 @@ pub(crate) async fn forecast(
 
 impl Runner {
     /// Writes down what a batch that starts is thought to cost.
-    pub(super) async fn foretell(&self, batch: &Batch) -> Result<(), Trouble> {
+    pub(super) async fn foretell(&self, batch: &Batch) -> Result<(), Error> {
         let mut endpoints = batch.versions.keys();
         let forecast = match (endpoints.next(), endpoints.next()) {
             (Some(only), None) => {
@@ -38,7 +38,7 @@ impl Runner {
     }
 
     /// Stops a batch whose budget is reached; whether it did. What runs is reckoned by the price of its workers until now.
-    pub(super) async fn ends_at_budget(&self, batch: &Batch) -> Result<bool, Trouble> {
+    pub(super) async fn ends_at_budget(&self, batch: &Batch) -> Result<bool, Error> {
         let Some(budget) = batch.spec.budget.filter(|_| batch.stop.is_none() && batch.open() > 0) else {
             return Ok(false);
         };
@@ -64,7 +64,7 @@ impl Runner {
     }
 
     /// What runs on this shard, as of a moment ago.
-    async fn running(&self) -> Result<Arc<Vec<Running>>, Trouble> {
+    async fn running(&self) -> Result<Arc<Vec<Running>>, Error> {
         if let Some(running) = self.running.get(&()) {
             return Ok(running);
         }

@@ -5,7 +5,7 @@ use stokehold_queue::batches::Batch;
 use stokehold_queue::{nonce, now_ms};
 
 use super::results::{Kind, ended_lines, written};
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 
 /// Written down at a time.
 const PIECE: usize = 1_000;
@@ -15,7 +15,7 @@ const PATIENCE_MS: u64 = 10_000;
 
 impl Runner {
     /// Writes down the next ended jobs; whether there were enough of them.
-    pub(super) async fn collect(&self, batch: &Batch) -> Result<bool, Trouble> {
+    pub(super) async fn collect(&self, batch: &Batch) -> Result<bool, Error> {
         let (collected, ids) = self.batches.uncollected(&batch.id, PIECE).await?;
         let since = batch.collected_ms.or(batch.started_ms).unwrap_or(0);
         let waits = batch.open() > 0 && now_ms() < since + PATIENCE_MS;

@@ -6,14 +6,14 @@ use stokehold_queue::batches::Batch;
 
 use super::lines::custom_id_of;
 use super::results::{ErrorLine, Kind, pieces, whole_key};
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 
 /// How long parts stay after their batch has ended, since a client may be reading them.
 const PARTS_KEEP_MS: u64 = 60 * 60 * 1000;
 
 impl Runner {
     /// Puts both files together and ends the batch. Doing it twice writes the same files twice.
-    pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Trouble> {
+    pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Error> {
         let (parts, _) = self.batches.parts(&batch.id, 0).await?;
         for kind in Kind::ALL {
             let mut whole = self.app.objects.upload(&whole_key(batch, kind), "application/jsonl");
@@ -41,7 +41,7 @@ impl Runner {
     }
 
     /// The lines that were called off before they became jobs.
-    async fn write_unfed(&self, batch: &Batch, whole: &mut Upload) -> Result<(), Trouble> {
+    async fn write_unfed(&self, batch: &Batch, whole: &mut Upload) -> Result<(), Error> {
         let Some(handed) = batch.handed.filter(|handed| *handed < batch.accepted()) else { return Ok(()) };
         let wrong = self.wrong_lines(batch).await?;
         let (mut reader, _) = self.reader(batch, &wrong, handed).await?;

@@ -8,7 +8,7 @@ use stokehold_queue::{Error as QueueError, JobId};
 use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 use crate::jobs::inputs;
 use crate::jobs::submit::Target;
 use crate::metrics;
@@ -31,7 +31,7 @@ const ROOM_MIN: u64 = 100;
 
 impl Runner {
     /// Feeds the next lines if there is room; whether it did.
-    pub(super) async fn feed(&self, batch: &Batch) -> Result<bool, Trouble> {
+    pub(super) async fn feed(&self, batch: &Batch) -> Result<bool, Error> {
         let left = batch.accepted().saturating_sub(batch.fed);
         let held = batch.fed.saturating_sub(batch.collected);
         let room = WINDOW.saturating_sub(held);
@@ -55,7 +55,7 @@ impl Runner {
             let text = line.text.unwrap_or_default();
             bytes += text.len();
             let item = lines::parse(&text, batch.spec.format).map_err(|wrong| {
-                Trouble::Broken(format!(
+                Error::Broken(format!(
                     "line {} was valid at validation and no longer is: {}",
                     line.number, wrong.message
                 ))
@@ -64,10 +64,7 @@ impl Runner {
             jobs.push(job(batch, line.number, item, target, retry_of));
         }
         if jobs.is_empty() {
-            return Err(Trouble::Broken(format!(
-                "the input ends before line {}, for which a job is due",
-                batch.fed + 1
-            )));
+            return Err(Error::Broken(format!("the input ends before line {}, for which a job is due", batch.fed + 1)));
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };
@@ -91,8 +88,8 @@ impl Runner {
     }
 
     /// A reader of the batch's lines from behind the first `jobs` good ones on, and that place.
-    pub(super) async fn reader(&self, batch: &Batch, wrong: &Lines, jobs: u64) -> Result<(Reader, Place), Trouble> {
-        let key = batch.input.as_ref().ok_or_else(|| Trouble::Broken("a running batch has no input".to_owned()))?;
+    pub(super) async fn reader(&self, batch: &Batch, wrong: &Lines, jobs: u64) -> Result<(Reader, Place), Error> {
+        let key = batch.input.as_ref().ok_or_else(|| Error::Broken("a running batch has no input".to_owned()))?;
         let mut place = if batch.place.jobs <= jobs { batch.place } else { Place::default() };
         let mut reader = Reader::new(&self.app.objects, key, place.lines, place.bytes).with_piece(PIECE);
         while place.jobs < jobs {
@@ -105,7 +102,7 @@ impl Runner {
     }
 
     /// The endpoint of a line, in the version that it was held against.
-    async fn target(&self, batch: &Batch, item: &Item) -> Result<Target, Trouble> {
+    async fn target(&self, batch: &Batch, item: &Item) -> Result<Target, Error> {
         let name = item.endpoint.as_deref().unwrap_or(&batch.spec.endpoint);
         Ok(Target::resolve(&self.app, &batch.spec.tenant, name, batch.versions.get(name).copied()).await?)
     }

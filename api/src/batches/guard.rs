@@ -6,11 +6,11 @@ use std::time::Duration;
 use stokehold_queue::batches::Batch;
 use tokio::time::sleep;
 
-use super::{HOLD_MS, Runner, Trouble};
+use super::{Error, HOLD_MS, Runner};
 
 impl Runner {
     /// Whether this replica may work on the batch for the next [`HOLD_MS`].
-    pub(super) async fn hold(&self, id: &str) -> Result<bool, Trouble> {
+    pub(super) async fn hold(&self, id: &str) -> Result<bool, Error> {
         Ok(self.shard.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
     }
 
@@ -19,8 +19,8 @@ impl Runner {
     pub(super) async fn holding<T>(
         &self,
         batch: &Batch,
-        step: Pin<Box<impl Future<Output = Result<T, Trouble>>>>,
-    ) -> Result<T, Trouble> {
+        step: Pin<Box<impl Future<Output = Result<T, Error>>>>,
+    ) -> Result<T, Error> {
         let keep = async {
             loop {
                 sleep(Duration::from_millis(HOLD_MS / 3)).await;
@@ -34,7 +34,7 @@ impl Runner {
         };
         tokio::select! {
             done = step => done,
-            () = keep => Err(Trouble::Overtaken),
+            () = keep => Err(Error::Overtaken),
         }
     }
 }

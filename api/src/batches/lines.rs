@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use stokehold_queue::batches::LineFormat;
 
-use crate::error::Problem;
+use crate::error::FieldError;
 use crate::jobs::submit::check_metadata;
 use crate::server::json;
 
@@ -100,7 +100,7 @@ pub(crate) fn parse(text: &[u8], format: LineFormat) -> Result<Item, Wrong> {
             .is_ok_and(|glance| glance.input.is_none() && (glance.url.is_some() || glance.body.is_some())),
     };
     let item = if openai { parse_openai(text) } else { parse_own(text) };
-    item.map_err(|problem| Wrong::new(custom_id_of(text), problem.detail()))
+    item.map_err(|error| Wrong::new(custom_id_of(text), error.to_string()))
 }
 
 /// What a line is called, if that much of it can be read.
@@ -109,7 +109,7 @@ pub(crate) fn custom_id_of(text: &[u8]) -> Option<String> {
     glance.custom_id?.as_str().filter(|id| check_custom_id(id).is_ok()).map(str::to_owned)
 }
 
-fn parse_own(text: &[u8]) -> Result<Item, Problem> {
+fn parse_own(text: &[u8]) -> Result<Item, json::Error> {
     let line: OwnLine = json::parse(text)?;
     if let Some(id) = &line.custom_id {
         check_custom_id(id)?;
@@ -126,14 +126,14 @@ fn parse_own(text: &[u8]) -> Result<Item, Problem> {
     })
 }
 
-fn parse_openai(text: &[u8]) -> Result<Item, Problem> {
+fn parse_openai(text: &[u8]) -> Result<Item, json::Error> {
     let line: OpenaiLine = json::parse(text)?;
     check_custom_id(&line.custom_id)?;
     if line.method != "POST" {
-        return Err(Problem::field("/method", "must be POST"));
+        return Err(FieldError::new("/method", "must be POST").into());
     }
     if !line.url.starts_with("/v1/") {
-        return Err(Problem::field("/url", "must be a path below /v1/"));
+        return Err(FieldError::new("/url", "must be a path below /v1/").into());
     }
     Ok(Item {
         custom_id: Some(line.custom_id),
@@ -145,11 +145,11 @@ fn parse_openai(text: &[u8]) -> Result<Item, Problem> {
     })
 }
 
-fn check_custom_id(id: &str) -> Result<(), Problem> {
+fn check_custom_id(id: &str) -> Result<(), FieldError> {
     if matches!(id.chars().count(), 1..=CUSTOM_ID_MAX) && !id.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(Problem::field("/custom_id", format!("must be 1 to {CUSTOM_ID_MAX} printable characters")))
+    Err(FieldError::new("/custom_id", format!("must be 1 to {CUSTOM_ID_MAX} printable characters")))
 }
 
 #[cfg(test)]

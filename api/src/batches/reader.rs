@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use stokehold_objects::Objects;
 
-use super::Trouble;
+use super::Error;
 use super::lines::LINE_MAX;
 
 /// Read at a time.
@@ -44,7 +44,7 @@ impl Reader {
     }
 
     /// The next line; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Line>, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Line>, Error> {
         loop {
             if let Some(line) = self.splitter.take() {
                 return Ok(Some(line));
@@ -53,7 +53,7 @@ impl Reader {
                 return Ok(None);
             }
             let piece = self.objects.get_range(&self.key, self.next, self.piece).await?;
-            let piece = piece.ok_or_else(|| Trouble::Missing { key: self.key.clone() })?;
+            let piece = piece.ok_or_else(|| Error::Missing { key: self.key.clone() })?;
             self.next += piece.len() as u64;
             self.splitter.ended = (piece.len() as u64) < self.piece;
             self.splitter.push(&piece);

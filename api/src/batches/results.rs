@@ -11,7 +11,7 @@ use stokehold_queue::batches::{Batch, EndedLine, Stop};
 use stokehold_queue::job::{JobResult, JobState};
 use stokehold_queue::{Error as QueueError, JobId, Queue};
 
-use super::Trouble;
+use super::Error;
 use crate::server::json;
 use crate::state::App;
 
@@ -156,7 +156,7 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
 }
 
 /// What became of these jobs, wherever their records are by now.
-pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Trouble> {
+pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Error> {
     let mut lines = app.db.home(tenant).await?.batches().ended_lines(ids).await?;
     if lines.len() < ids.len() {
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
@@ -174,7 +174,7 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
                 Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error, run_ms })
             });
             lines.push(
-                found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither in the queue nor in the archive")))?,
+                found.ok_or_else(|| Error::Broken(format!("job {id} is neither in the queue nor in the archive")))?,
             );
         }
     }
@@ -182,7 +182,7 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
 }
 
 /// A file of a batch as far as it has come: each line that has ended by now, once.
-pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
+pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     try_stream! {
         let batches = app.db.home(&batch.spec.tenant).await?.batches();
         if batch.state.is_terminal() {
@@ -199,7 +199,7 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
                 let now = batches.get(&batch.id).await?;
                 // The list of parts goes an hour after the batch's end: then what was sent may not be all.
                 if now.as_ref().is_none_or(|now| now.tidied) {
-                    Err(Trouble::Missing { key: batch.prefix() })?;
+                    Err(Error::Missing { key: batch.prefix() })?;
                 }
                 let is_over_budget = now.is_some_and(|now| now.is_over_budget);
                 for ids in tail.chunks(TAIL) {
@@ -228,12 +228,12 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
 }
 
 /// An object, piece by piece.
-pub(super) fn pieces(app: App, key: String) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
+pub(super) fn pieces(app: App, key: String) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     try_stream! {
         let mut at = 0;
         loop {
             let piece = app.objects.get_range(&key, at, PIECE).await?;
-            let piece = piece.ok_or_else(|| Trouble::Missing { key: key.clone() })?;
+            let piece = piece.ok_or_else(|| Error::Missing { key: key.clone() })?;
             let length = piece.len() as u64;
             at += length;
             if length > 0 {

@@ -15,7 +15,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 use stokehold_queue::batches::{Batch, BatchSpec, BatchState, Created, NewBatch, Source, Stop, Stopped};
 use stokehold_queue::job::Idempotency;
 use stokehold_queue::now_ms;
@@ -28,8 +27,9 @@ pub(crate) use estimate::{__path_estimate, estimate};
 use self::view::BatchView;
 use crate::batches::results::{Kind, stream};
 use crate::config::Config;
+use crate::database;
 use crate::database::Database;
-use crate::error::{Code, INTERNAL, Problem, ProblemBody};
+use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::submit::idempotency_key;
 use crate::server::path::Path;
 use crate::server::query::Params;
@@ -263,10 +263,9 @@ async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
 }
 
 /// A batch as its webhook contains it; `None` if it is no longer stored.
-pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
+pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<BatchView>, database::Error> {
     let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
-    let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(&app.config, &batch)));
-    view.transpose().map_err(|_| Problem::new(Code::Internal, INTERNAL))
+    Ok(batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| shown(&app.config, &batch)))
 }
 
 fn shown(config: &Config, batch: &Batch) -> BatchView {

@@ -5,7 +5,7 @@ use stokehold_queue::job::JobState;
 use stokehold_queue::{BATCH_MAX, JobId, Queue};
 
 use super::bits::Lines;
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 
 /// Jobs looked at in one call.
 const PIECE: usize = 500;
@@ -13,7 +13,7 @@ const PIECE: usize = 500;
 impl Runner {
     /// Cancels what is open, or, of a batch that drains, what has not started. The open ones are among the last that were fed, so it goes
     /// backwards and stops when none is left.
-    pub(super) async fn cancel(&self, batch: &Batch) -> Result<(), Trouble> {
+    pub(super) async fn cancel(&self, batch: &Batch) -> Result<(), Error> {
         if batch.drains && batch.open() <= batch.running {
             return Ok(());
         }

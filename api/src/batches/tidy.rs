@@ -2,7 +2,7 @@
 
 use stokehold_queue::now_ms;
 
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 
 /// How long an ended batch, its results and its errors are kept.
 const KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -21,7 +21,7 @@ const PAGE: u32 = 1_000;
 
 impl Runner {
     /// Tidies away what is due.
-    pub(super) async fn tidy(&self) -> Result<(), Trouble> {
+    pub(super) async fn tidy(&self) -> Result<(), Error> {
         let now = now_ms();
         let last = self.tidied.load(std::sync::atomic::Ordering::Relaxed);
         if now < last + EVERY_MS || !self.shard.claim_role("batches:tidy", &self.app.replica, EVERY_MS).await? {
@@ -42,7 +42,7 @@ impl Runner {
         Ok(())
     }
 
-    async fn tidy_one(&self, id: &str, now: u64) -> Result<(), Trouble> {
+    async fn tidy_one(&self, id: &str, now: u64) -> Result<(), Error> {
         let Some(batch) = self.batches.get(id).await? else { return Ok(self.batches.forget("", id).await?) };
         if batch.tidied {
             self.delete_below(&batch.prefix()).await?;
@@ -54,7 +54,7 @@ impl Runner {
         Ok(())
     }
 
-    async fn delete_below(&self, prefix: &str) -> Result<(), Trouble> {
+    async fn delete_below(&self, prefix: &str) -> Result<(), Error> {
         loop {
             let page = self.app.objects.list(prefix, None, PAGE).await?;
             if page.objects.is_empty() {

@@ -7,7 +7,7 @@ use stokehold_queue::JobId;
 use stokehold_queue::batches::{Batch, Source};
 
 use super::bits::Lines;
-use super::{Runner, Trouble};
+use super::{Error, Runner};
 
 /// The batch before, and which of its lines had jobs. Those that had none are the last ones: a deadline came before their turn.
 pub(super) struct Tried {
@@ -27,13 +27,13 @@ impl Tried {
 
 impl Runner {
     /// Remembers which lines of the batch before had jobs.
-    pub(super) async fn note_tried(&self, batch: &Batch, lines: &Lines) -> Result<(), Trouble> {
+    pub(super) async fn note_tried(&self, batch: &Batch, lines: &Lines) -> Result<(), Error> {
         let bits = Bytes::copy_from_slice(lines.as_bytes());
         Ok(self.app.objects.put(&key_of(batch), bits, "application/octet-stream").await?)
     }
 
     /// What a batch tries again; `None` when it is no retry, or the batch before is not kept any more.
-    pub(super) async fn tried(&self, batch: &Batch) -> Result<Option<Tried>, Trouble> {
+    pub(super) async fn tried(&self, batch: &Batch) -> Result<Option<Tried>, Error> {
         let Source::Retry { batch: old } = &batch.spec.source else { return Ok(None) };
         let Some(old) = self.batches.get(old).await? else { return Ok(None) };
         let lines = self.bitmap(&key_of(batch)).await?;

@@ -15,9 +15,9 @@ use super::bits::Lines;
 use super::lines::{self, INPUT_BYTES_MAX, Item, LINES_MAX, Wrong};
 use super::reader::{Line, Reader};
 use super::results::ErrorLine;
-use super::{Runner, Trouble};
+use super::{Error, Runner};
+use crate::endpoints::catalog;
 use crate::endpoints::catalog::Deployed;
-use crate::error::Code;
 use crate::jobs::inputs;
 use crate::jobs::submit::{Target, refers};
 use crate::names;
@@ -43,7 +43,7 @@ const JSONL: &str = "application/jsonl";
 
 impl Runner {
     /// Validates a batch's lines, copies them unless they lie in their place already, and lets the batch run or fail.
-    pub(super) async fn validate(&self, batch: &Batch) -> Result<(), Trouble> {
+    pub(super) async fn validate(&self, batch: &Batch) -> Result<(), Error> {
         let (source, only) = match &batch.spec.source {
             Source::Uploaded => (batch.input.clone(), None),
             Source::Object { key } => (Some(key.clone()), None),
@@ -84,7 +84,7 @@ impl Runner {
         pass: &mut Pass,
         source: &str,
         only: Option<&Lines>,
-    ) -> Result<Option<bool>, Trouble> {
+    ) -> Result<Option<bool>, Error> {
         let mut reader = Reader::new(&self.app.objects, source, 0, 0);
         let mut told = Instant::now();
         loop {
@@ -98,7 +98,7 @@ impl Runner {
                         chunk.push(line);
                     }
                     Ok(None) => break,
-                    Err(Trouble::Missing { .. }) => {
+                    Err(Error::Missing { .. }) => {
                         pass.refuse(1, "the batch's input no longer exists");
                         return Ok(Some(false));
                     }
@@ -125,7 +125,7 @@ impl Runner {
         }
     }
 
-    async fn conclude(&self, batch: &Batch, pass: Pass) -> Result<(), Trouble> {
+    async fn conclude(&self, batch: &Batch, pass: Pass) -> Result<(), Error> {
         let runs = !pass.refused && (pass.invalid == 0 || batch.spec.on_invalid == OnInvalid::Skip);
         let Pass { total, invalid, errors, versions, wrong, input, copy, report, part, .. } = pass;
         if let Some(copy) = copy {
@@ -157,7 +157,7 @@ impl Runner {
     }
 
     /// The lines of an ended batch that failed or expired, and those of them that were jobs.
-    async fn to_retry(&self, old: &Batch) -> Result<(Lines, Lines), Trouble> {
+    async fn to_retry(&self, old: &Batch) -> Result<(Lines, Lines), Error> {
         #[derive(serde::Deserialize)]
         struct Ended {
             line: Option<u64>,
@@ -170,7 +170,7 @@ impl Runner {
         while let Some(line) = reader.next().await? {
             let Some(text) = line.text else { continue };
             let ended: Ended = serde_json::from_slice(&text)
-                .map_err(|error| Trouble::Broken(format!("line {} of {key} cannot be read: {error}", line.number)))?;
+                .map_err(|error| Error::Broken(format!("line {} of {key} cannot be read: {error}", line.number)))?;
             if let (Some(line), "failed" | "expired") = (ended.line, ended.state.as_str()) {
                 lines.insert(line);
                 if ended.job_id.is_some() {
@@ -251,7 +251,7 @@ impl Pass {
     }
 
     /// Looks at the next lines.
-    async fn take(&mut self, chunk: Vec<Line>) -> Result<(), Trouble> {
+    async fn take(&mut self, chunk: Vec<Line>) -> Result<(), Error> {
         if self.bytes > INPUT_BYTES_MAX {
             self.refuse(self.total + 1, &format!("the input is over {INPUT_BYTES_MAX} bytes"));
             return Ok(());
@@ -296,7 +296,7 @@ impl Pass {
         Ok(())
     }
 
-    async fn note(&mut self, wrong: Wrong) -> Result<(), Trouble> {
+    async fn note(&mut self, wrong: Wrong) -> Result<(), Error> {
         let line = self.total;
         self.invalid += 1;
         self.wrong.insert(line);
@@ -310,7 +310,7 @@ impl Pass {
     }
 
     /// Holds what could be parsed against its endpoint, its siblings and the files that are there.
-    async fn check(&mut self, parsed: Vec<Result<Item, Wrong>>) -> Result<Vec<Result<(), Wrong>>, Trouble> {
+    async fn check(&mut self, parsed: Vec<Result<Item, Wrong>>) -> Result<Vec<Result<(), Wrong>>, Error> {
         let mut ready = Vec::with_capacity(parsed.len());
         for outcome in parsed {
             ready.push(match outcome {
@@ -328,11 +328,11 @@ impl Pass {
                 }
             });
         }
-        let held =
-            blocking(move || ready.into_iter().map(|outcome| outcome.and_then(hold_against)).collect::<Vec<_>>())
+        let checked =
+            blocking(move || ready.into_iter().map(|outcome| outcome.and_then(check_input)).collect::<Vec<_>>())
                 .await?;
         let named: BTreeSet<&String> =
-            held.iter().flatten().flat_map(|(_, files)| files).filter(|id| !self.files.contains(*id)).collect();
+            checked.iter().flatten().flat_map(|(_, files)| files).filter(|id| !self.files.contains(*id)).collect();
         let missing = self.missing(&named).await?;
         let found: Vec<String> = named.into_iter().filter(|id| !missing.contains(*id)).cloned().collect();
         if self.files.len() + found.len() > FILES_KNOWN_MAX {
@@ -344,7 +344,7 @@ impl Pass {
                 Some(id) => Err(Wrong::new(custom_id, format!("file {id:?} was not uploaded"))),
                 None => Ok(()),
             };
-        Ok(held.into_iter().map(|outcome| outcome.and_then(there)).collect())
+        Ok(checked.into_iter().map(|outcome| outcome.and_then(there)).collect())
     }
 
     fn is_new(&mut self, item: &Item) -> bool {
@@ -352,7 +352,7 @@ impl Pass {
     }
 
     /// The endpoint of this name, in the version that the whole batch uses; or what is wrong with it.
-    async fn endpoint(&mut self, name: &str) -> Result<Result<Arc<Deployed>, String>, Trouble> {
+    async fn endpoint(&mut self, name: &str) -> Result<Result<Arc<Deployed>, String>, Error> {
         if let Some(known) = self.deployed.get(name) {
             return Ok(Ok(known.clone()));
         }
@@ -374,17 +374,17 @@ impl Pass {
                 self.deployed.insert(name.to_owned(), deployed.clone());
                 Ok(Ok(deployed))
             }
-            Err(problem) if problem.code() == Code::UnknownEndpoint => Ok(Err(problem.detail().to_owned())),
-            Err(problem) => Err(problem.into()),
+            Err(error @ catalog::Error::UnknownEndpoint { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn missing(&self, ids: &BTreeSet<&String>) -> Result<HashSet<String>, Trouble> {
+    async fn missing(&self, ids: &BTreeSet<&String>) -> Result<HashSet<String>, Error> {
         let heads: Vec<_> = ids
             .iter()
             .map(|id| {
                 let (objects, key, id) = (self.app.objects.clone(), inputs::file_key(&self.tenant, id), (*id).clone());
-                async move { Ok::<_, Trouble>(objects.head(&key).await?.is_none().then_some(id)) }
+                async move { Ok::<_, Error>(objects.head(&key).await?.is_none().then_some(id)) }
             })
             .collect();
         futures::stream::iter(heads)
@@ -395,16 +395,16 @@ impl Pass {
     }
 }
 
-/// What a line is called, and the files that it names.
-type Held = (Option<String>, Vec<String>);
+/// The custom id of a line, and the files that it names.
+type Checked = (Option<String>, Vec<String>);
 
-fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> {
+fn check_input((item, deployed): (Item, Arc<Deployed>)) -> Result<Checked, Wrong> {
     let at = item.at;
     let checked = json::strict_value(item.input.get(), at)
         .map_err(|error| format!("{}: {}", error.path, error.message))
         .and_then(|input| match refers(&input) {
             true => Err(format!("{at}: references another job's result; lines of a batch cannot wait for other jobs")),
-            false => inputs::check(&deployed.input, &input, at).map_err(|problem| problem.detail().to_owned()),
+            false => inputs::check(&deployed.input, &input, at).map_err(|error| error.to_string()),
         });
     match checked {
         Ok(files) => Ok((item.custom_id, files)),
@@ -413,6 +413,6 @@ fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> 
 }
 
 /// Away from the threads that serve requests: megabytes of JSON take a while.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Trouble::Broken(format!("validation panicked: {error}")))
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Broken(format!("validation panicked: {error}")))
 }

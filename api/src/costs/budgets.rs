@@ -10,10 +10,9 @@ use stokehold_queue::budgets::{AtBudget, Budgeted, FOREVER_MS, Running, Standing
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::Gate;
-use stokehold_queue::{BATCH_MAX, Error, Queue, RedisQueue, WorkerRecord, now_ms};
+use stokehold_queue::{BATCH_MAX, Queue, RedisQueue, WorkerRecord, now_ms};
 
-use crate::database::Database;
-use crate::error::Problem;
+use crate::database::{Database, Error};
 use crate::state::App;
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
@@ -30,23 +29,6 @@ const ROUND_MAX: Duration = Duration::from_secs(20);
 const ROLE_MS: u64 = 12_000;
 
 const DAY_MS: u64 = 86_400_000;
-
-/// Why a look did not work. The next one does what this did not.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    /// The queue's.
-    #[error(transparent)]
-    Queue(#[from] Error),
-    /// The workers, whose prices are wanted, cannot be listed.
-    #[error("the workers could not be listed: {0}")]
-    Workers(String),
-}
-
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
-        Self::Workers(problem.detail().to_owned())
-    }
-}
 
 /// What one look came to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,7 +52,7 @@ impl Keeper {
     }
 
     /// One look; `None` when another replica does it.
-    pub(crate) async fn run_once(&self) -> Result<Option<Summary>, Trouble> {
+    pub(crate) async fn run_once(&self) -> Result<Option<Summary>, Error> {
         if !self.shard.claim_role("budgets", &self.app.replica, ROLE_MS).await? {
             return Ok(None);
         }
@@ -95,7 +77,7 @@ impl Keeper {
     }
 
     /// Sends what runs there back to the front of its queue. Its workers learn of it at their next heartbeat.
-    async fn stop(&self, gate: &Gate, running: &[Running]) -> Result<usize, Trouble> {
+    async fn stop(&self, gate: &Gate, running: &[Running]) -> Result<usize, Error> {
         let leases: Vec<LeaseRef> = running
             .iter()
             .filter(|it| it.is_of(gate))
@@ -122,7 +104,7 @@ impl Duty for Keeper {
 }
 
 /// The budgets of a tenant and its endpoints, and what was spent of them today.
-pub(crate) async fn of_tenant(db: &Database, tenant: &str) -> Result<Vec<Budgeted>, Problem> {
+pub(crate) async fn of_tenant(db: &Database, tenant: &str) -> Result<Vec<Budgeted>, Error> {
     let mut budgets = db.ask("read the budgets", db.home(tenant).await?.budgets(day_of(now_ms()))).await?;
     budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
     Ok(budgets)

@@ -7,11 +7,11 @@ use std::time::Duration;
 use stokehold_queue::flow::Flow;
 use stokehold_queue::job::Priority;
 use stokehold_queue::series::{Point, STEP_MS};
-use stokehold_queue::{Error, Queue, now_ms};
+use stokehold_queue::{Queue, now_ms};
 use stokehold_supervise::{BoxError, Duty};
 use tokio::time::sleep;
 
-use crate::error::Problem;
+use crate::database::Error;
 use crate::state::App;
 use crate::workers::fleet_routes as fleet;
 
@@ -20,23 +20,6 @@ const STEP_MAX: Duration = Duration::from_secs(8);
 
 /// How long a replica keeps the role without renewing it: a little more than two steps.
 const ROLE_MS: u64 = 25_000;
-
-/// Why a step is missing.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    /// The queue's.
-    #[error(transparent)]
-    Queue(#[from] Error),
-    /// The machines cannot be listed.
-    #[error("the instances could not be listed: {0}")]
-    Machines(String),
-}
-
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
-        Self::Machines(problem.detail().to_owned())
-    }
-}
 
 /// What only grows, of one tenant: jobs that became ready, started, ended, failed.
 type Counters = [u64; 4];
@@ -66,7 +49,7 @@ impl Keeper {
     }
 
     /// The step that ends at `at_ms`, if it is this replica's to write.
-    async fn step(&mut self, at_ms: u64) -> Result<(), Trouble> {
+    async fn step(&mut self, at_ms: u64) -> Result<(), Error> {
         let before = self.before.take();
         let Some(first) = self.app.db.queue.all().first() else { return Ok(()) };
         if !first.claim_role("series", &self.app.replica, ROLE_MS).await? {

@@ -12,8 +12,8 @@ use stokehold_queue::endpoint::{EndpointVersion, Traffic};
 use stokehold_queue::registry::{REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
 use stokehold_queue::vram::VramNeed;
 
+use crate::database;
 use crate::endpoints::schema::Schema;
-use crate::error::{Code, Problem};
 use crate::queue_timeout::QueueTimeout;
 
 /// A deploy on another replica is seen after this long at the latest; one on this replica at once.
@@ -32,6 +32,54 @@ const VERSION_FOR: Duration = Duration::from_secs(60);
 
 /// What a requirement set is made of.
 const SET_MEMBERS: &str = "gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox";
+
+/// Why an endpoint's version, or the number of a requirement set, cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The registry failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// There is no endpoint of this name.
+    #[error("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints")]
+    UnknownEndpoint {
+        /// The name.
+        name: String,
+    },
+    /// The endpoint has no such version.
+    #[error("endpoint {name:?} has no version {version}; the current one is {current}")]
+    UnknownVersion {
+        /// The endpoint's name.
+        name: String,
+        /// The missing version.
+        version: u32,
+        /// The current version.
+        current: u32,
+    },
+    /// A deployed version is invalid: it has to be deployed again.
+    #[error("version {version} of endpoint {name:?} cannot be used: {why}")]
+    Unusable {
+        /// The endpoint's name.
+        name: String,
+        /// The version.
+        version: u32,
+        /// The reason.
+        why: String,
+    },
+    /// The tenant already has this many requirement sets, the most it may have.
+    #[error(
+        "would be requirement set {} of this tenant ({SET_MEMBERS}), over the limit of \
+            {REQUIREMENT_SETS_OF_TENANT_MAX}; reuse the requirements of another endpoint. A set is freed one hour \
+            after the last version with traffic and the last open job stopped using it",
+        .0 + 1
+    )]
+    SetsOfTenant(u32),
+    /// The installation already has this many requirement sets, the most it may have.
+    #[error(
+        "would be a new requirement set ({SET_MEMBERS}), but this installation already has {0}, the most it may have; \
+            reuse the requirements of another endpoint, or ask the operator which tenants have many"
+    )]
+    Sets(u32),
+}
 
 /// One version with its schema compiled.
 pub(crate) struct Deployed {
@@ -71,17 +119,12 @@ impl Catalog {
     }
 
     /// The version asked for, or the current one.
-    pub(crate) async fn resolve(
-        &self,
-        tenant: &str,
-        name: &str,
-        version: Option<u32>,
-    ) -> Result<Arc<Deployed>, Problem> {
+    pub(crate) async fn resolve(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Arc<Deployed>, Error> {
         let number = match version {
             Some(version) => version,
             None => match self.traffic(tenant, name).await? {
                 Some(traffic) => traffic.pick(rand::rng().random_range(0..100)),
-                None => return Err(unknown_endpoint(name)),
+                None => return Err(Error::UnknownEndpoint { name: name.to_owned() }),
             },
         };
         let key = (tenant.to_owned(), name.to_owned(), number);
@@ -102,7 +145,7 @@ impl Catalog {
     }
 
     /// Which versions new jobs run on.
-    async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, Problem> {
+    async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, database::Error> {
         let key = (tenant.to_owned(), name.to_owned());
         if let Some(traffic) = self.traffic.get(&key) {
             return Ok(Some(traffic));
@@ -113,27 +156,17 @@ impl Catalog {
     }
 
     /// What it was seen to need, MiB, by GPU model.
-    async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Problem> {
+    async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, database::Error> {
         self.timeout.ask("read the GPU memory that a version needs", self.registry.needs(tenant, name, version)).await
     }
 
     /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
-    pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Problem> {
+    pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Error> {
         let numbered = self.registry.number_demands(tenant, demands, deploys);
-        let refused = |message: String| Problem::field("/demands", message);
         match self.timeout.ask("assign a number to a requirement set", numbered).await? {
             RequirementNumber::Number(number) => Ok(number),
-            RequirementNumber::TenantFull(sets) => Err(refused(format!(
-                "would be requirement set {} of this tenant ({SET_MEMBERS}), over the limit of \
-                    {REQUIREMENT_SETS_OF_TENANT_MAX}; reuse the requirements of another endpoint. A set is freed one \
-                    hour after the last version with traffic and the last open job stopped using it",
-                sets + 1
-            ))),
-            RequirementNumber::Full(sets) => Err(refused(format!(
-                "would be a new requirement set ({SET_MEMBERS}), but this installation already has {sets}, the most \
-                    it may have; reuse the requirements of another endpoint, or ask the operator which tenants have \
-                    many"
-            ))),
+            RequirementNumber::TenantFull(sets) => Err(Error::SetsOfTenant(sets)),
+            RequirementNumber::Full(sets) => Err(Error::Sets(sets)),
         }
     }
 
@@ -161,22 +194,13 @@ impl Catalog {
     }
 
     /// What is missing: the endpoint, or only this version of it.
-    async fn unknown_version(&self, tenant: &str, name: &str, version: u32) -> Result<Problem, Problem> {
-        Ok(match self.traffic(tenant, name).await? {
-            Some(traffic) => Problem::new(
-                Code::UnknownVersion,
-                format!("endpoint {name:?} has no version {version}; the current one is {}", traffic.current),
-            ),
-            None => unknown_endpoint(name),
+    async fn unknown_version(&self, tenant: &str, name: &str, version: u32) -> Result<Error, Error> {
+        let name = name.to_owned();
+        Ok(match self.traffic(tenant, &name).await? {
+            Some(traffic) => Error::UnknownVersion { name, version, current: traffic.current },
+            None => Error::UnknownEndpoint { name },
         })
     }
-}
-
-fn unknown_endpoint(name: &str) -> Problem {
-    Problem::new(
-        Code::UnknownEndpoint,
-        format!("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"),
-    )
 }
 
 fn compile(
@@ -184,13 +208,10 @@ fn compile(
     learned_mib: BTreeMap<String, u64>,
     demands: u32,
     fresh_until: Instant,
-) -> Result<Deployed, Problem> {
-    let broken = |why: &str| {
-        tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
-        Problem::new(Code::Internal, "this version of the endpoint can no longer be used; deploy it again")
-    };
-    let input = Schema::compile(&version.spec.input_schema).map_err(|why| broken(&why))?;
+) -> Result<Deployed, Error> {
+    let unusable = |why: String| Error::Unusable { name: version.name.clone(), version: version.version, why };
+    let input = Schema::compile(&version.spec.input_schema).map_err(|why| unusable(why.to_string()))?;
     let need = version.spec.vram_need(learned_mib);
-    let vram_class_gib = need.class_gib().ok_or_else(|| broken("it needs more VRAM than any GPU has"))?;
+    let vram_class_gib = need.class_gib().ok_or_else(|| unusable("it needs more VRAM than any GPU has".to_owned()))?;
     Ok(Deployed { version, need, vram_class_gib, demands, input, fresh_until })
 }

@@ -2,11 +2,9 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use stokehold_objects::Objects;
+use stokehold_objects::{Error as ObjectsError, Objects};
 
-use crate::error::Problem;
 use crate::jobs::inputs::file_key;
-use crate::server::json;
 
 /// The request that created a file, stored beside it.
 #[derive(Serialize, Deserialize)]
@@ -15,11 +13,22 @@ pub(super) struct Card {
     pub(super) content_type: String,
 }
 
+/// Why a file was not stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The object store failed.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// Its record cannot be serialised: a defect.
+    #[error("failed to serialise the record of a file")]
+    Json(#[from] serde_json::Error),
+}
+
 /// Stores JSON text that this replica wrote as a file with this id. Repeating it writes the same objects.
-pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Problem> {
+pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Error> {
     const CONTENT_TYPE: &str = "application/json";
     let key = file_key(tenant, id);
-    let card = json::write(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    let card = serde_json::to_vec(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
     objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
     Ok(objects.put(&key, text, CONTENT_TYPE).await?)
 }

@@ -5,7 +5,7 @@ use stokehold_queue::JobId;
 use crate::batches::routes::is_batch_id;
 use crate::history::Cursor;
 use crate::jobs::events::Seen;
-use crate::jobs::routes::{Place, is_cursor};
+use crate::jobs::routes::{PageStart, is_cursor};
 use crate::names;
 use crate::time_format;
 
@@ -14,9 +14,9 @@ pub fn check(data: &[u8]) {
     if let Some(cursor) = Cursor::parse(text) {
         assert_eq!(cursor.to_string(), text);
     }
-    match Place::parse(text) {
-        Some(Place::Queue(place)) => is_stream_id(&place.unwrap()),
-        Some(Place::Archive(cursor)) => assert_eq!(cursor.to_string(), text),
+    match PageStart::parse(text) {
+        Some(PageStart::Queue(place)) => is_stream_id(&place.unwrap()),
+        Some(PageStart::Archive(cursor)) => assert_eq!(cursor.to_string(), text),
         None => assert!(!is_cursor(text)),
     }
     if let Some(seen) = Seen::parse(text) {

@@ -48,7 +48,7 @@ pub fn check(data: &[u8]) {
     let target = &TARGETS[choice % 2];
     let request: SubmitRequest = match json::parse(body) {
         Ok(request) => request,
-        Err(problem) => return is_refusal(&problem),
+        Err(error) => return is_refusal(&error.into()),
     };
     let again: SubmitRequest = json::parse(&serde_json::to_vec(&request).unwrap()).unwrap();
     match (submitted(request, target), submitted(again, target)) {
@@ -65,7 +65,7 @@ pub fn check(data: &[u8]) {
 }
 
 fn submitted(request: SubmitRequest, target: &Target) -> Result<Checked, Problem> {
-    checked(request, target, "acme", "", &*BEFORE)
+    Ok(checked(request, target, "acme", "", &*BEFORE)?)
 }
 
 /// It is the caller's mistake, not ours.

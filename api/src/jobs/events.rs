@@ -135,10 +135,10 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
             let job = match follow.look().await {
                 // Archived jobs have ended, and what they said is gone.
-                Ok(None) => app.jobs.find(&tenant, id).await,
-                looked => looked,
+                Ok(None) => app.jobs.find(&tenant, id).await.map_err(Problem::from),
+                looked => looked.map_err(Problem::from),
             };
-            let Ok(Some(job)) = job else { return };
+            let Ok(Some(job)) = job.inspect_err(Problem::log) else { return };
             let rank = rank(&job, &seen);
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
             // An end is told after what was said before it, except to somebody who has not been told any state yet.

@@ -20,7 +20,8 @@ use stokehold_queue::JobId;
 use stokehold_queue::feedback::Verdict;
 use stokehold_queue::job::{Job, JobResult};
 
-use crate::error::{Code, INTERNAL, Problem};
+use crate::database;
+use crate::jobs::large_inputs;
 use crate::state::App;
 use sample::Reservoir;
 
@@ -106,18 +107,34 @@ impl Feedback {
     }
 }
 
+/// Why feedback was not stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The counters failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// The object store failed.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// The job's input cannot be read.
+    #[error(transparent)]
+    Input(#[from] large_inputs::Error),
+    /// The job's input is gone.
+    #[error("the file that holds the job's input no longer exists")]
+    InputMissing,
+    /// It cannot be serialised: a defect.
+    #[error("failed to serialise feedback")]
+    Json(#[from] serde_json::Error),
+}
+
 /// Keeps feedback of a job that succeeded, in the place of what was kept before. Repeating it is safe.
-pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Problem> {
+pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Error> {
     let spec = &job.spec;
     let input = app.large_inputs.whole(&spec.tenant, &job.input).await?;
-    let input =
-        input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input no longer exists"))?;
+    let input = input.ok_or(Error::InputMissing)?;
     let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
     let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
-    let text = serde_json::to_vec(&feedback).map_err(|error| {
-        tracing::error!(%error, job.id = %job.id, "the feedback cannot be serialised");
-        Problem::new(Code::Internal, INTERNAL)
-    })?;
+    let text = serde_json::to_vec(&feedback)?;
     // Counted before it is kept: what is kept has been counted, so that later the kept one says what to take back.
     let former = read(&app.objects, &key).await?.map(|former| former.verdict());
     let counters = app.db.queue.feedback();

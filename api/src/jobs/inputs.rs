@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
-use stokehold_objects::Objects;
+use stokehold_objects::{Error as ObjectsError, Objects};
 
 use crate::endpoints::schema::Schema;
-use crate::error::{Code, FieldError, Problem};
+use crate::error::FieldError;
 use crate::names;
 
 /// Most places named in one answer.
@@ -21,8 +21,28 @@ const FILES_MAX: usize = 100;
 
 const HEADS_AT_ONCE: usize = 16;
 
+/// The invalid places of an input, at least one.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", first(.0))]
+pub(crate) struct Error(pub(crate) Vec<FieldError>);
+
+fn first(errors: &[FieldError]) -> String {
+    errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message))
+}
+
+/// Why the files of an input cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    /// The object store failed.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// The file with this id was not uploaded.
+    #[error("file {0:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files returned")]
+    Missing(String),
+}
+
 /// Checks an input against its endpoint's schema and answers the ids of the files that it names. `at` is the pointer to it.
-pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<String>, Problem> {
+pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<String>, Error> {
     let misfits = schema.check(input, ERRORS_MAX).err().unwrap_or_default();
     let errors: Vec<FieldError> = misfits
         .into_iter()
@@ -31,15 +51,14 @@ pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<Stri
             message: misfit.message.chars().take(MESSAGE_MAX).collect(),
         })
         .collect();
-    if let Some(first) = errors.first() {
-        let detail = format!("{}: {}", first.path, first.message);
-        return Err(Problem::new(Code::InvalidInput, detail).with_errors(errors));
+    if !errors.is_empty() {
+        return Err(Error(errors));
     }
     files(input, at)
 }
 
 /// The ids of the files that an input names.
-pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Problem> {
+pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Error> {
     let mut files = BTreeSet::new();
     named_files(input, at, &mut files)?;
     if files.len() > FILES_MAX {
@@ -62,13 +81,12 @@ pub(crate) fn files_of(input: &str) -> Vec<String> {
     files.into_iter().collect()
 }
 
-fn invalid(at: &str, message: String) -> Problem {
-    let error = FieldError { path: at.to_owned(), message };
-    Problem::new(Code::InvalidInput, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
+fn invalid(at: &str, message: String) -> Error {
+    Error(vec![FieldError::new(at, message)])
 }
 
 /// Collects `{"$file": id}`. Nesting is bounded by the body's.
-fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<(), Problem> {
+fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<(), Error> {
     match value {
         Value::Object(members) => match members.get("$file") {
             Some(Value::String(id)) if names::is_file_id(id) => {
@@ -91,7 +109,7 @@ pub(crate) fn file_key(tenant: &str, id: &str) -> String {
 }
 
 /// Checks that every file was uploaded.
-pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTreeSet<&String>) -> Result<(), Problem> {
+pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTreeSet<&String>) -> Result<(), FileError> {
     // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
     let heads: Vec<_> = files
         .iter()
@@ -100,12 +118,7 @@ pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTree
             async move {
                 match objects.head(&key).await? {
                     Some(_) => Ok(()),
-                    None => Err(Problem::new(
-                        Code::FileMissing,
-                        format!(
-                            "file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files returned"
-                        ),
-                    )),
+                    None => Err(FileError::Missing(id)),
                 }
             }
         })
@@ -134,7 +147,6 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]});
         let schema = Schema::compile(&schema).unwrap();
         let problem = check(&schema, &json!({"n": "canary"}), "/input").unwrap_err();
-        assert_eq!(problem.code(), Code::InvalidInput);
         assert!(!format!("{problem:?}").contains("canary"));
         assert!(format!("{problem:?}").contains("/input/n"));
     }

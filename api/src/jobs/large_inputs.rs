@@ -13,13 +13,14 @@ use futures::{StreamExt, TryStreamExt};
 use moka::sync::Cache;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use stokehold_objects::Objects;
+use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::job::{INLINE_INPUT_BYTES, InputFile, NewJob};
 
+use crate::database;
 use crate::database::Database;
-use crate::error::{Code, INTERNAL, Problem};
 use crate::files::stored;
 use crate::jobs::{BULK_BODY_MAX, inputs};
+use crate::tenants::storage;
 use crate::tenants::storage::Storage;
 
 /// The largest input there is: one job of a bulk submit.
@@ -30,6 +31,26 @@ const PUTS_AT_ONCE: usize = 16;
 
 /// Cache time of whether a replica of the previous release is running.
 const OLDER_FOR: Duration = Duration::from_secs(5);
+
+/// Why an input was not stored or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The queue failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// The object store failed.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// No storage was reserved for it.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// Its file was not stored.
+    #[error(transparent)]
+    File(#[from] stored::Error),
+    /// The reference to its file cannot be serialised: a defect.
+    #[error("failed to serialise the reference to an input")]
+    Reference(#[source] serde_json::Error),
+}
 
 /// The store of large inputs.
 pub(crate) struct LargeInputs {
@@ -54,8 +75,8 @@ impl LargeInputs {
     /// Puts the large inputs of a submit into S3, counted with what the tenant stores.
     ///
     /// # Errors
-    /// `storage_exceeded`; `unavailable` when S3 does not answer: then nothing was submitted.
-    pub(crate) async fn store_new(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+    /// [`storage::Error::Exceeded`]; [`Error::Objects`] when S3 does not answer: then nothing was submitted.
+    pub(crate) async fn store_new(&self, jobs: &mut [NewJob]) -> Result<(), Error> {
         let is_new = |job: &&NewJob| job.input.get().len() > INLINE_INPUT_BYTES;
         let bytes: usize = jobs.iter().filter(is_new).map(|job| job.input.get().len()).sum();
         if let (Some(job), true) = (jobs.first(), bytes > 0) {
@@ -65,13 +86,13 @@ impl LargeInputs {
     }
 
     /// Like [`LargeInputs::store_new`], for jobs whose inputs were accepted before: lines of a batch, steps.
-    pub(crate) async fn store(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+    pub(crate) async fn store(&self, jobs: &mut [NewJob]) -> Result<(), Error> {
         let large = jobs.iter_mut().filter(|job| is_large(&job.input));
         let stored = large.map(|job| async move {
             let (input, file) = self.store_one(&job.spec.tenant, job.input.clone()).await?;
             job.input = input;
             job.spec.files.extend(file);
-            Ok::<_, Problem>(())
+            Ok::<_, Error>(())
         });
         // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
         let stored: Vec<_> = stored.collect();
@@ -83,17 +104,14 @@ impl LargeInputs {
         &self,
         tenant: &str,
         input: Box<RawValue>,
-    ) -> Result<(Box<RawValue>, Option<String>), Problem> {
+    ) -> Result<(Box<RawValue>, Option<String>), Error> {
         if !is_large(&input) || self.has_older_replicas().await? {
             return Ok((input, None));
         }
         let digest = Sha256::new().chain_update(tenant).chain_update("\n").chain_update(input.get()).finalize();
         let id = format!("file_{}", hex::encode(&digest[..16]));
         stored::keep(&self.objects, tenant, &id, "input.json", Bytes::from(input.get().to_owned())).await?;
-        let reference = InputFile::new(id.clone()).to_raw().map_err(|error| {
-            tracing::error!(%error, "the reference to an input cannot be serialised");
-            Problem::new(Code::Internal, INTERNAL)
-        })?;
+        let reference = InputFile::new(id.clone()).to_raw().map_err(Error::Reference)?;
         Ok((reference, Some(id)))
     }
 
@@ -102,7 +120,7 @@ impl LargeInputs {
         &self,
         tenant: &str,
         input: &'a RawValue,
-    ) -> Result<Option<Cow<'a, RawValue>>, Problem> {
+    ) -> Result<Option<Cow<'a, RawValue>>, Error> {
         let Some(file) = InputFile::of(input) else { return Ok(Some(Cow::Borrowed(input))) };
         let Some(bytes) = self.objects.get(&inputs::file_key(tenant, &file.id), INPUT_MAX).await? else {
             return Ok(None);
@@ -112,14 +130,14 @@ impl LargeInputs {
     }
 
     /// The files that the input of a record names, itself among them if it is kept as one.
-    pub(crate) async fn files_of(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Problem> {
+    pub(crate) async fn files_of(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Error> {
         let whole = self.whole(tenant, input).await?;
         let mut files = whole.map(|text| inputs::files_of(text.get())).unwrap_or_default();
         files.extend(InputFile::of(input).map(|file| file.id));
         Ok(files)
     }
 
-    async fn has_older_replicas(&self) -> Result<bool, Problem> {
+    async fn has_older_replicas(&self) -> Result<bool, Error> {
         if let Some(known) = self.older_replicas.get(&()) {
             return Ok(known);
         }

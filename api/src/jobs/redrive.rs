@@ -269,16 +269,17 @@ pub(crate) async fn dead_letters(
     Ok(JsonAnswer(DeadLetters { jobs, next_cursor }).into_response())
 }
 
-type Place = (u64, JobId);
+/// When a job ended, Unix milliseconds, and its id.
+type DeadCursor = (u64, JobId);
 
 /// Dead letters that match, from a place on, and the place of the next.
 async fn dead_matching(
     db: &Database,
     tenant: &str,
     filter: &ListFilter,
-    mut place: Option<Place>,
+    mut place: Option<DeadCursor>,
     limit: usize,
-) -> Result<(Vec<Job>, Option<Place>), Problem> {
+) -> Result<(Vec<Job>, Option<DeadCursor>), Problem> {
     let (mut found, mut scanned) = (Vec::new(), 0);
     loop {
         let page = db.ask("list dead letters", db.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{ErrorCode, Job, JobState};
 use stokehold_queue::queue::{CancelAnswer, ListFilter};
 use stokehold_queue::{JobId, Queue};
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 
 use super::view::JobView;
 use crate::config::Config;
+use crate::costs::Costs;
 use crate::database::Database;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::history::Cursor;
@@ -66,8 +68,17 @@ pub(crate) async fn get(
     // Only who looks at a job that waits is told what for.
     let view = view.waiting(waiting::of(&app, &job).await?);
     // What cannot be told now is no reason to hide the job.
-    let cost = if job.state.is_terminal() { app.costs.of_jobs(std::slice::from_ref(&job)).await.ok() } else { None };
-    Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())
+    let cost = if job.state.is_terminal() { cost(&app.costs, &job).await } else { None };
+    Ok(Json(view.costing(cost)).into_response())
+}
+
+/// What an ended job has cost; `None` if that cannot be read now.
+async fn cost(costs: &Costs, job: &Job) -> Option<JobCost> {
+    let read = costs.of_jobs(std::slice::from_ref(job)).await;
+    let read = read.inspect_err(|error| {
+        tracing::warn!(error = error as &dyn std::error::Error, job.id = %job.id, "the cost of a job cannot be read");
+    });
+    read.ok()?.first().copied()
 }
 
 /// List jobs
@@ -92,7 +103,8 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let filter = filter(&mut params)?;
-    let cursor = params.take("cursor", "the next_cursor of a page", Place::parse)?.unwrap_or(Place::Queue(None));
+    let cursor =
+        params.take("cursor", "the next_cursor of a page", PageStart::parse)?.unwrap_or(PageStart::Queue(None));
     let limit = params.limit()?;
     params.finish()?;
     let (jobs, next_cursor) = page(&app, &caller.tenant, &filter, cursor, limit).await?;
@@ -101,12 +113,12 @@ pub(crate) async fn list(
 }
 
 /// Where a page of the list starts: the queue's jobs come first, the archived ones after them.
-pub(crate) enum Place {
+pub(crate) enum PageStart {
     Queue(Option<String>),
     Archive(Cursor),
 }
 
-impl Place {
+impl PageStart {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Cursor::parse(text).map(Self::Archive).or_else(|| is_cursor(text).then(|| Self::Queue(Some(text.to_owned()))))
     }
@@ -117,12 +129,12 @@ async fn page(
     app: &App,
     tenant: &str,
     filter: &ListFilter,
-    place: Place,
+    start: PageStart,
     limit: u32,
 ) -> Result<(Vec<Job>, Option<String>), Problem> {
-    let (mut jobs, cursor) = match place {
-        Place::Archive(cursor) => (Vec::new(), cursor),
-        Place::Queue(cursor) => {
+    let (mut jobs, cursor) = match start {
+        PageStart::Archive(cursor) => (Vec::new(), cursor),
+        PageStart::Queue(cursor) => {
             let page = app.db.ask("list jobs", app.db.queue.list(tenant, filter, cursor.as_deref(), limit)).await?;
             if page.next_cursor.is_some() {
                 return Ok((page.jobs, page.next_cursor));
@@ -144,8 +156,11 @@ async fn page(
             Ok((jobs, next.map(|next| next.to_string())))
         }
         // What the queue has is worth showing; the next page says what is wrong.
-        Err(_) if !jobs.is_empty() => Ok((jobs, Some(cursor.to_string()))),
-        Err(problem) => Err(problem),
+        Err(error) if !jobs.is_empty() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a page of jobs ends before the archived ones");
+            Ok((jobs, Some(cursor.to_string())))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

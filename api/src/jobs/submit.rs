@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::view::JobView;
+use crate::database;
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::history::Jobs;
 use crate::jobs::watchers::Follow;
@@ -36,7 +37,9 @@ use crate::traces::context::Called;
 pub(crate) use dependencies::refers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use request::{AHEAD_MAX_S, Checked};
-pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata, short_hash};
+pub(crate) use request::{
+    ATTEMPTS_MAX, Error, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata, short_hash,
+};
 pub(crate) use target::Target;
 
 /// Each dependency that has left the queue is looked for in history, and the call made once more without it.
@@ -244,12 +247,12 @@ async fn seen_in_time(
     wait_permits: &WaitPermits,
     tenant: &str,
     id: JobId,
-    wait: impl Future<Output = Result<Option<Job>, Problem>>,
+    wait: impl Future<Output = Result<Option<Job>, database::Error>>,
 ) -> Option<Job> {
     let _held = wait_permits.take(tenant).ok()?;
-    match wait.await.ok()? {
+    match wait.await.map_err(Problem::from).inspect_err(Problem::log).ok()? {
         // Ended and archived since it was last looked at.
-        None => jobs.find(tenant, id).await.ok()?,
+        None => jobs.find(tenant, id).await.map_err(Problem::from).inspect_err(Problem::log).ok()?,
         seen => seen,
     }
 }

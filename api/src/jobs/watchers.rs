@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Problem;
+use crate::database::Error;
 use crate::queue_timeout::QueueTimeout;
 
 /// Signals can be lost with their connection, so a waiter looks again on its own; this is also what keeps its watch alive.
@@ -53,7 +53,7 @@ impl JobWatchers {
     }
 
     /// The job once it has ended, or its state at `deadline` or when the replica shuts down; `None` if there is none.
-    pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Problem> {
+    pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Error> {
         let mut follow = self.follow(id);
         match follow.look().await? {
             Some(job) if !job.state.is_terminal() => follow.until_end(deadline).await,
@@ -71,7 +71,7 @@ pub(crate) struct Follow<'a> {
 
 impl Follow<'_> {
     /// The job as of now. Later changes are signalled.
-    pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
+    pub(crate) async fn look(&mut self) -> Result<Option<Job>, Error> {
         self.changes.mark_unchanged();
         self.job_watchers
             .timeout
@@ -80,7 +80,7 @@ impl Follow<'_> {
     }
 
     /// Waits for a change of a job that is watched and had not ended; then as [`JobWatchers::until_end`].
-    pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Problem> {
+    pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Error> {
         loop {
             let changed = self.changed(deadline).await;
             match self.look().await? {

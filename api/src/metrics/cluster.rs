@@ -7,9 +7,9 @@
 
 mod catalogue;
 mod fleet;
-mod look;
 mod money;
 mod queue;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +18,10 @@ use std::time::Duration;
 use metrics::gauge;
 use stokehold_queue::now_ms;
 
+use crate::database::Error;
 use crate::state::App;
 pub use catalogue::METRICS;
-use look::{Look, Trouble};
+use snapshot::Snapshot;
 use stokehold_supervise::{BoxError, Duty};
 
 /// Between two looks: more often than Prometheus asks, as it usually does.
@@ -47,15 +48,15 @@ impl ClusterMetrics {
     }
 
     /// One look, if it is this replica's turn.
-    async fn run_once(&self) -> Result<(), Trouble> {
+    async fn run_once(&self) -> Result<(), Error> {
         let app = &self.app;
         let Some(first) = app.db.queue.all().first() else { return Ok(()) };
         if !first.claim_role("figures", &app.replica, ROLE_MS).await? {
             app.exposition.hide(TELLER);
             return Ok(());
         }
-        let look = Look::at(app, now_ms()).await?;
-        app.exposition.show(TELLER, METRICS, || tell(&look));
+        let snapshot = Snapshot::at(app, now_ms()).await?;
+        app.exposition.show(TELLER, METRICS, || tell(&snapshot));
         Ok(())
     }
 }
@@ -77,12 +78,12 @@ impl Duty for ClusterMetrics {
 }
 
 /// Sets every figure. Pure but for the recorder that is in place.
-fn tell(look: &Look) {
+fn tell(snapshot: &Snapshot) {
     let mut left_out = LeftOut::default();
-    queue::tell(look, &mut left_out);
-    fleet::tell(look, &mut left_out);
-    money::tell(look, &mut left_out);
-    gauge!(catalogue::LOOKED).set(seconds(look.now_ms));
+    queue::tell(snapshot, &mut left_out);
+    fleet::tell(snapshot, &mut left_out);
+    money::tell(snapshot, &mut left_out);
+    gauge!(catalogue::LOOKED).set(seconds(snapshot.now_ms));
     for (of, number) in left_out.0 {
         gauge!(catalogue::LEFT_OUT, "of" => of).set(float(number as u64));
     }

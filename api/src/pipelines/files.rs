@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use stokehold_objects::Objects;
 use stokehold_queue::job::Job;
 
-use super::Trouble;
+use super::Error;
 use crate::jobs::inputs::file_key;
 use crate::names;
 use crate::state::App;
@@ -19,7 +19,7 @@ pub(super) fn portable<'a>(
     app: &'a App,
     job: &'a Job,
     value: Value,
-) -> Pin<Box<dyn Future<Output = Result<Value, Trouble>> + Send + 'a>> {
+) -> Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>> {
     Box::pin(async move {
         Ok(match value {
             Value::Object(members) => match members.get("$file") {
@@ -44,9 +44,9 @@ pub(super) fn portable<'a>(
     })
 }
 
-async fn copied(objects: &Objects, job: &Job, name: &str) -> Result<Value, Trouble> {
+async fn copied(objects: &Objects, job: &Job, name: &str) -> Result<Value, Error> {
     let Some(winner) = job.winner() else {
-        return Err(Trouble::Lost(format!("no attempt of job {} has the file {name:?}", job.id)));
+        return Err(Error::Lost(format!("no attempt of job {} has the file {name:?}", job.id)));
     };
     let from = format!("{}{name}", Job::attempt_prefix(&job.spec.tenant, job.id, winner.attempt, &winner.fence));
     let digest = Sha256::new().chain_update(job.id.to_string()).chain_update("/").chain_update(name).finalize();
@@ -54,7 +54,7 @@ async fn copied(objects: &Objects, job: &Job, name: &str) -> Result<Value, Troub
     let to = file_key(&job.spec.tenant, &id);
     // Copied before, perhaps, and the original is gone since.
     if !objects.copy(&from, &to).await? && objects.head(&to).await?.is_none() {
-        return Err(Trouble::Lost(format!("the file {name:?} of job {} is missing from the object store", job.id)));
+        return Err(Error::Lost(format!("the file {name:?} of job {} is missing from the object store", job.id)));
     }
     Ok(serde_json::json!({"$file": id}))
 }

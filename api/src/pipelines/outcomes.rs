@@ -5,14 +5,14 @@ use stokehold_queue::JobId;
 use stokehold_queue::job::{Job, JobResult};
 use stokehold_queue::pipeline::Outcome;
 
-use super::Trouble;
+use super::Error;
 use crate::state::App;
 
 /// The largest result that is read to become part of another job's input.
 const RESULT_MAX: u64 = 1 << 20;
 
 /// The job and its outcome, with its result if that is `wanted`; `None` when it is nowhere, or another tenant's.
-pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Trouble> {
+pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Error> {
     let Some(job) = app.jobs.find(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
         Some(result) if wanted => Some(value(app, id, result).await?),
@@ -29,16 +29,16 @@ pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Resu
 }
 
 /// The result of a job as a value.
-pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Value, Trouble> {
-    let broken = |error| Trouble::Lost(format!("the result of job {id} cannot be read: {error}"));
+pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Value, Error> {
+    let broken = |error| Error::Lost(format!("the result of job {id} cannot be read: {error}"));
     match result {
         JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
-        JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Err(Trouble::TooLarge(format!(
+        JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Err(Error::TooLarge(format!(
             "the result of job {id} has {size_bytes} bytes, over the limit of {RESULT_MAX} for references; return large results as files"
         ))),
         JobResult::Object { key, .. } => match app.objects.get(key, RESULT_MAX).await? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),
-            None => Err(Trouble::Lost(format!("the result of job {id} is missing from the object store"))),
+            None => Err(Error::Lost(format!("the result of job {id} is missing from the object store"))),
         },
     }
 }

@@ -4,18 +4,22 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
+use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::queue::Submitted;
 use stokehold_queue::schedules::{Due, Schedules, TickError, Ticked};
-use stokehold_queue::{Error, RedisQueue};
+use stokehold_queue::{Error as QueueError, RedisQueue};
 use stokehold_supervise::{BoxError, Duty, Panic, guard_beside};
 use tokio::time::{Instant, sleep};
 
 use super::cron::Cron;
 use super::plan::plan;
-use super::stored_job;
-use crate::error::{Code, Problem};
-use crate::metrics;
+use super::{Error, stored_job};
+use crate::endpoints::catalog;
+use crate::files::stored;
+use crate::jobs::{inputs, large_inputs};
 use crate::state::App;
+use crate::tenants::storage;
+use crate::{metrics, problems};
 
 /// The longest sleep between two rounds: another replica may have taken a schedule that ticks sooner than was known here.
 const ROUND: Duration = Duration::from_secs(1);
@@ -62,8 +66,8 @@ impl Scheduler {
     /// One round: every schedule that is due, up to the queue's bound.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: the next round does what this one did not.
-    pub(crate) async fn run_once(&self) -> Result<Summary, Error> {
+    /// [`QueueError::Unavailable`]: the next round does what this one did not.
+    pub(crate) async fn run_once(&self) -> Result<Summary, QueueError> {
         let round = self.schedules.due().await?;
         // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
         let ticks: Vec<_> = round.due.iter().map(|due| self.tick_apart(due, round.now_ms)).collect();
@@ -74,7 +78,7 @@ impl Scheduler {
     }
 
     /// As [`Self::tick`]; a schedule whose tick panics keeps no other from ticking.
-    async fn tick_apart(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
+    async fn tick_apart(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), QueueError> {
         match Box::pin(guard_beside(Self::NAME, self.tick(due, now_ms))).await {
             Ok(done) => done,
             Err(Panic { .. }) => self.put_off(due, now_ms + PUT_ASIDE_MS).await,
@@ -82,7 +86,7 @@ impl Scheduler {
     }
 
     /// Makes the jobs of one schedule's due ticks, then moves it on. How many it made, and when to look at it next.
-    async fn tick(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
+    async fn tick(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), QueueError> {
         let (id, spec) = (&due.schedule.id, &due.schedule.spec);
         let Ok(cron) = Cron::parse(&spec.cron, &spec.time_zone) else {
             tracing::error!(schedule.id = id, cron = spec.cron, "a stored schedule's times can no longer be parsed");
@@ -99,13 +103,14 @@ impl Scheduler {
                 }
                 // Deleted or paused since it was looked at.
                 Ok(None) => return self.put_off(due, now_ms + PUT_OFF_MS).await,
-                Err(problem) if is_passing(problem.code()) => {
-                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick must wait");
+                Err(error) if is_transient(&error) => {
+                    tracing::warn!(schedule.id = id, error = &error as &dyn std::error::Error, "a tick must wait");
                     return self.put_off(due, now_ms + PUT_OFF_MS).await;
                 }
-                Err(problem) => {
-                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick was refused");
-                    ticked.error = Some(refusal(*tick_ms, &problem));
+                Err(error) => {
+                    tracing::warn!(schedule.id = id, error = &error as &dyn std::error::Error, "a tick was refused");
+                    let (code, message) = problems::code_and_detail(error);
+                    ticked.error = Some(TickError { at_ms: *tick_ms, code, message });
                 }
             }
         }
@@ -120,13 +125,13 @@ impl Scheduler {
         Ok((ticked.jobs, ticked.next_ms))
     }
 
-    async fn put_off(&self, due: &Due, look_ms: u64) -> Result<(u64, Option<u64>), Error> {
+    async fn put_off(&self, due: &Due, look_ms: u64) -> Result<(u64, Option<u64>), QueueError> {
         self.schedules.put_off(due, look_ms).await?;
         Ok((0, Some(look_ms)))
     }
 
     /// `None` when there is no such schedule any more.
-    async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Problem> {
+    async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Error> {
         let mut job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
         self.app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
         let priority = job.spec.priority;
@@ -157,15 +162,33 @@ impl Duty for Scheduler {
     }
 }
 
-/// Whether the same tick may do better in a moment. Everything else is the tick's own fault, and the schedule goes on without it.
-fn is_passing(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::QueueFull)
-}
-
-fn refusal(at_ms: u64, problem: &Problem) -> TickError {
-    let word = serde_json::to_value(problem.code()).ok();
-    let code = word.as_ref().and_then(|word| word.as_str()).unwrap_or("internal").to_owned();
-    TickError { at_ms, code, message: problem.detail().to_owned() }
+/// Whether the same tick may succeed in a moment. Everything else is the tick's own fault, and the schedule goes on
+/// without it.
+fn is_transient(error: &Error) -> bool {
+    let objects = |error: &ObjectsError| matches!(error, ObjectsError::Unavailable { .. });
+    match error {
+        Error::Database(error)
+        | Error::Endpoint(catalog::Error::Database(error))
+        | Error::Input(
+            large_inputs::Error::Database(error) | large_inputs::Error::Storage(storage::Error::Database(error)),
+        ) => error.is_transient(),
+        Error::File(inputs::FileError::Objects(error))
+        | Error::Input(
+            large_inputs::Error::Objects(error)
+            | large_inputs::Error::Storage(storage::Error::Objects(error))
+            | large_inputs::Error::File(stored::Error::Objects(error)),
+        ) => objects(error),
+        Error::Request(_)
+        | Error::Job(_)
+        | Error::Refers(_)
+        | Error::Endpoint(_)
+        | Error::File(inputs::FileError::Missing(_))
+        | Error::Input(
+            large_inputs::Error::Storage(storage::Error::Exceeded { .. })
+            | large_inputs::Error::File(stored::Error::Json(_))
+            | large_inputs::Error::Reference(_),
+        ) => false,
+    }
 }
 
 /// How long to sleep after a round that took `elapsed`.

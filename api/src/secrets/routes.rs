@@ -11,6 +11,7 @@ use stokehold_queue::registry::{SECRETS_MAX, SealedSecret, SecretPut};
 use utoipa::ToSchema;
 
 use crate::config::Config;
+use crate::database;
 use crate::database::Database;
 use crate::endpoints::runner::check_variable;
 use crate::error::{Code, Problem};
@@ -168,7 +169,7 @@ pub(crate) async fn rewrap(
 }
 
 /// The endpoints that name each secret.
-async fn users(db: &Database, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, Problem> {
+async fn users(db: &Database, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, database::Error> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for version in db.ask("list endpoints", db.registry.endpoints(tenant)).await? {
         for name in version.spec.secrets {

@@ -45,7 +45,7 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for Json<T
         if let Some(turn) = turn {
             turn.begin(body.len()).await?;
         }
-        parse(&body).map(Self)
+        Ok(Self(parse(&body)?))
     }
 }
 
@@ -99,10 +99,7 @@ async fn drain(mut body: Body) {
 
 /// Writes an answer. What cannot be written is a defect, and never an empty answer.
 pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
-    serde_json::to_vec(answer).map_err(|error| {
-        tracing::error!(%error, "a response cannot be serialised as JSON");
-        Problem::new(Code::Internal, INTERNAL)
-    })
+    serde_json::to_vec(answer).map_err(|error| Problem::new(Code::Internal, INTERNAL).caused_by(error))
 }
 
 /// Like [`write`], on one line, for a stream that has begun: a value that cannot be serialised becomes an error line.
@@ -117,13 +114,34 @@ pub(crate) fn write_line(data: &impl Serialize) -> String {
     }
 }
 
+/// Why a JSON text is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// It is nested too deeply.
+    #[error("the JSON is nested deeper than {DEPTH_MAX} levels; flatten it")]
+    TooDeep,
+    /// It is not JSON.
+    #[error("the body is not valid JSON: {0}")]
+    Syntax(String),
+    /// A member is invalid.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::TooDeep => Self::new(Code::TooDeep, error.to_string()),
+            Error::Syntax(_) => Self::new(Code::InvalidJson, error.to_string()),
+            Error::Field(error) => error.into(),
+        }
+    }
+}
+
 /// Parses a request's body.
-pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     if depth(body) > DEPTH_MAX {
-        return Err(Problem::new(
-            Code::TooDeep,
-            format!("the JSON is nested deeper than {DEPTH_MAX} levels; flatten it"),
-        ));
+        return Err(Error::TooDeep);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -134,11 +152,11 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(parsed)
 }
 
-fn refusal(path: &str, error: &serde_json::Error) -> Problem {
+fn refusal(path: &str, error: &serde_json::Error) -> Error {
     if error.is_data() {
-        return Problem::field(path, json_in_words(error));
+        return FieldError::new(path, json_in_words(error)).into();
     }
-    Problem::new(Code::InvalidJson, format!("the body is not valid JSON: {error}"))
+    Error::Syntax(error.to_string())
 }
 
 /// Deepest nesting of a text, counted without parsing it.
@@ -297,7 +315,7 @@ mod tests {
             #[expect(dead_code, reason = "it is only read into")]
             n: Option<u32>,
         }
-        let said = |body: &str| parse::<OwnLine>(body.as_bytes()).unwrap_err().detail().to_owned();
+        let said = |body: &str| parse::<OwnLine>(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(said("7"), "the JSON must be an object, not 7");
         assert_eq!(said(r#"{"n": "x"}"#), "/n: must be a whole number from 0 to 4294967295, not \"x\"");
     }
@@ -325,7 +343,7 @@ mod tests {
             #[expect(dead_code, reason = "only its parsing is of interest")]
             n: u32,
         }
-        let code = |text: &str| parse::<Wanted>(text.as_bytes()).unwrap_err().code();
+        let code = |text: &str| Problem::from(parse::<Wanted>(text.as_bytes()).unwrap_err()).code();
         assert_eq!(code("{"), Code::InvalidJson);
         assert_eq!(code(r#"{"n": 1} x"#), Code::InvalidJson);
         assert_eq!(code(r#"{"n": "1"}"#), Code::InvalidRequest);

@@ -77,7 +77,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     match app.db.ask("record a change in the audit log", app.db.registry.begin_change(&change)).await {
         Ok(true) => {}
         Ok(false) => return unwritten("too many changes are in progress").into_response(),
-        Err(_) => return unwritten("the audit log is unavailable").into_response(),
+        Err(error) => return unwritten("the audit log is unavailable").caused_by(error).into_response(),
     }
     let meter = parts.extensions.get::<Meter>().cloned().unwrap_or_default();
     parts.extensions.insert(admitted);
@@ -139,8 +139,9 @@ fn unwritten(why: &str) -> Problem {
 /// as unknown.
 async fn end(db: &Database, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
     let Some(end) = outcome(status) else {
-        if let Err(problem) = db.ask("remove a change from the audit log", db.registry.drop_change(&change.id)).await {
-            tracing::warn!(problem = problem.detail(), "a change that was not made is left open in the audit log");
+        if let Err(error) = db.ask("remove a change from the audit log", db.registry.drop_change(&change.id)).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "a change that was not made is left open in the audit log");
         }
         return;
     };
@@ -154,10 +155,10 @@ async fn end(db: &Database, change: Change, (named, touched): (Option<String>, O
     }
     let Change { tenant, action, object, actor, .. } = &change;
     tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change was made");
-    if let Err(problem) = db.ask_again("record the outcome of a change", || db.registry.end_change(&change)).await {
+    if let Err(error) = db.ask_again("record the outcome of a change", || db.registry.end_change(&change)).await {
         tracing::warn!(
             change = change.id,
-            problem = problem.detail(),
+            error = &error as &dyn std::error::Error,
             "a change is left open in the audit log; its outcome will be recorded as unknown"
         );
     }

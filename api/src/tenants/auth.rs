@@ -134,7 +134,10 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
         None => match app.db.ask("read a token", app.db.registry.token(&token.id)).await {
             Ok(Some(record)) => app.tokens.entry_by_ref(&token.id).or_insert(Arc::new(record)).into_value(),
             Ok(None) => return false,
-            Err(_) => return true,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a token cannot be checked again");
+                return true;
+            }
         },
     };
     // Rotated meanwhile, it is good for as long as the one before.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
-use stokehold_objects::Objects;
+use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::now_ms;
 use tokio::sync::Mutex;
 
+use crate::database;
 use crate::database::Database;
-use crate::error::{Code, Problem};
 use crate::tenants::Tenants;
 
 /// How long a list is believed.
@@ -23,6 +23,32 @@ const LISTED_FOR: Duration = Duration::from_secs(60);
 const PAGES_MAX: usize = 1_000;
 
 const MINUTE_MS: u64 = 60_000;
+
+/// Why storage was not reserved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The registry failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// The object store failed.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// The tenant's limit would be exceeded.
+    #[error(
+        "this would add {bytes} bytes: tenant {tenant:?} stores {stored} and may store {most}; nothing was accepted. \
+            Delete data, or ask the operator to raise max_storage_bytes"
+    )]
+    Exceeded {
+        /// The tenant's name.
+        tenant: String,
+        /// The size of the upload.
+        bytes: u64,
+        /// The bytes that the tenant stores.
+        stored: u64,
+        /// The tenant's limit.
+        most: u64,
+    },
+}
 
 /// How much each tenant with a limit stores.
 pub(crate) struct Storage {
@@ -42,7 +68,7 @@ impl Storage {
     }
 
     /// Reserves storage for a tenant's upload, unless that exceeds its limit.
-    pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Problem> {
+    pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Error> {
         let Some(most) = self.tenants.get(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
         let (minute, listed) = self.used(tenant).await?;
         let signed = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -54,16 +80,11 @@ impl Storage {
         }
         // If this fails, the upload's bytes stay counted for a minute.
         let _ = self.db.ask("release the storage reserved for an upload", announce(-signed)).await?;
-        let before = stored.saturating_sub(bytes);
-        let detail = format!(
-            "this would add {bytes} bytes: tenant {tenant:?} stores {before} and may store {most}; nothing was \
-                accepted. Delete data, or ask the operator to raise max_storage_bytes"
-        );
-        Err(Problem::new(Code::StorageExceeded, detail))
+        Err(Error::Exceeded { tenant: tenant.to_owned(), bytes, stored: stored.saturating_sub(bytes), most })
     }
 
     /// What a tenant stores, as of a minute ago, and in which minute that was.
-    pub(crate) async fn used(&self, tenant: &str) -> Result<(u64, u64), Problem> {
+    pub(crate) async fn used(&self, tenant: &str) -> Result<(u64, u64), Error> {
         if let Some(listed) = self.listed.get(tenant) {
             return Ok(listed);
         }

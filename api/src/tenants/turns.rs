@@ -128,9 +128,9 @@ pub(crate) struct Entry {
 
 /// A request's place among those that are served. It is given back when this is dropped.
 #[derive(Clone)]
-pub(crate) struct Turn(Arc<Place>);
+pub(crate) struct Turn(Arc<TurnState>);
 
-struct Place {
+struct TurnState {
     entry: Entry,
     weight: Weight,
     served: Mutex<Option<Served>>,
@@ -254,7 +254,7 @@ impl Entry {
     /// # Errors
     /// See [`Turn::begin`].
     pub(crate) async fn turn(self, parts: &Parts) -> Result<Turn, Problem> {
-        let turn = Turn(Arc::new(Place { entry: self, weight: weight(parts), served: Mutex::default() }));
+        let turn = Turn(Arc::new(TurnState { entry: self, weight: weight(parts), served: Mutex::default() }));
         if !has_body(&parts.headers) {
             turn.begin(0).await?;
         }
@@ -268,7 +268,7 @@ impl Turn {
     /// # Errors
     /// As [`Turns::enter`].
     pub(crate) async fn begin(&self, body_bytes: usize) -> Result<(), Problem> {
-        let Place { entry, weight, served } = &*self.0;
+        let TurnState { entry, weight, served } = &*self.0;
         let weight = if body_bytes > LIGHT_BODY_MAX { Weight::Heavy } else { *weight };
         let permit = if entry.is_shared { entry.line.wait(entry.line.place(weight)).await? } else { None };
         *lock(served) = Some(Served { weight, since: Instant::now(), _permit: permit });
@@ -281,7 +281,7 @@ impl Turn {
     }
 }
 
-impl Place {
+impl TurnState {
     fn end(&self) {
         let served = lock(&self.served).take();
         if let Some(Served { weight: Weight::Heavy, since, .. }) = &served {
@@ -291,7 +291,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TurnState {
     fn drop(&mut self) {
         self.end();
     }

@@ -18,7 +18,7 @@ use super::collector::{Collector, Error};
 use super::story::{Story, tell};
 use super::{deliveries, otlp};
 use crate::config::traces::Exporter;
-use crate::error::Problem;
+use crate::database;
 use crate::metrics::{self, TraceDrop};
 use crate::state::App;
 
@@ -99,7 +99,7 @@ impl Sender {
     ///
     /// # Errors
     /// When Redis does not answer: what was claimed comes back by itself.
-    pub(crate) async fn run_once(&self) -> Result<Summary, Problem> {
+    pub(crate) async fn run_once(&self) -> Result<Summary, database::Error> {
         let claimed = self.app.db.ask("claim traces", self.traces.claim(CLAIM_MAX, CLAIM_MS)).await?;
         let mut summary =
             Summary { dropped: claimed.dropped, is_full: claimed.jobs.len() == CLAIM_MAX, ..Summary::default() };
@@ -162,7 +162,7 @@ impl Sender {
         self.app.config.redis.clock.now_ms()
     }
 
-    async fn fate(&self, id: JobId) -> Result<Fate, Problem> {
+    async fn fate(&self, id: JobId) -> Result<Fate, database::Error> {
         let Some(job) = self.app.db.ask("read a job", self.queue.get(id)).await? else { return Ok(Fate::Leave) };
         let Some(ended_ms) = job.ended_ms else { return Ok(Fate::Leave) };
         if !self.app.config.traces.sampler.samples(job.spec.trace, job.trace_id()) {
@@ -194,7 +194,7 @@ impl Duty for Sender {
         match self.run_once().await {
             Ok(summary) if summary.is_full && !summary.is_away => Ok(Duration::ZERO),
             Ok(_) => Ok(ROUND),
-            Err(problem) => Err(problem.detail().into()),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -16,12 +16,11 @@ use url::Url;
 
 use super::breaker::{Breakers, Gate};
 use super::client::{Answer, Client, TRY_MAX};
-use super::lanes::{Lanes, Place};
+use super::lanes::{Lanes, Slot};
 use super::sign::Secrets;
 use super::{payload, schedule};
-use crate::error::Problem;
-use crate::metrics;
 use crate::state::App;
+use crate::{database, metrics};
 
 /// A claim lasts longer than a wait in a lane, the preparation, the try and its report together. Who is killed in between leaves
 /// the delivery to others after this long.
@@ -159,7 +158,7 @@ impl Shared {
     }
 
     /// A place in the receiver's lane, or for how long to leave it alone, milliseconds.
-    fn admit(&self, delivery: &Delivery) -> Result<Place, u64> {
+    fn admit(&self, delivery: &Delivery) -> Result<Slot, u64> {
         let receiver = receiver(delivery);
         let spread_ms = rand::random_range(0..=LANE_PAUSE_MS);
         let place = self.lanes.enter(&receiver).ok_or(LANE_PAUSE_MS + spread_ms)?;
@@ -172,19 +171,20 @@ impl Shared {
     }
 
     /// What to send, the same on every try. `None` when the claim was lost meanwhile.
-    async fn message(&self, claimed: &Claimed) -> Result<Option<Message>, Problem> {
+    async fn message(&self, claimed: &Claimed) -> Result<Option<Message>, payload::Error> {
         if let Some(message) = &claimed.message {
             return Ok(Some(message.clone()));
         }
         let message = payload::build(&self.app, &claimed.delivery).await?;
-        Ok(self.outbox.fix(&claimed.delivery.id, &claimed.claim, &message).await?)
+        Ok(self.outbox.fix(&claimed.delivery.id, &claimed.claim, &message).await.map_err(database::Error::from)?)
     }
 
     /// The body, the headers that prove it, and its place in a trace.
-    async fn request(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
+    async fn request(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, payload::Error> {
         let delivery = &claimed.delivery;
         let Some(Message { body, traceparent }) = self.message(claimed).await? else { return Ok(None) };
-        let generation = self.app.db.registry.webhook_generation(&delivery.tenant).await?;
+        let generation =
+            self.app.db.registry.webhook_generation(&delivery.tenant).await.map_err(database::Error::from)?;
         // The receiver compares with its own clock, so this is the wall clock's time.
         let now_ms = now_ms();
         let secrets = Secrets::of(&self.app.config.token_key, &delivery.tenant, generation, now_ms);
@@ -193,9 +193,9 @@ impl Shared {
         let signature = secrets.sign(&delivery.id, timestamp_s, &body);
         let said = [("webhook-id", delivery.id.as_str()), ("webhook-signature", &signature)];
         for (name, text) in said.into_iter().chain(traceparent.as_deref().map(|place| ("traceparent", place))) {
-            let value = HeaderValue::from_str(text).map_err(|error| Error::Corrupt {
-                key: format!("{name} of {}", delivery.id),
-                why: error.to_string(),
+            let value = HeaderValue::from_str(text).map_err(|error| {
+                let key = format!("{name} of {}", delivery.id);
+                database::Error::from(Error::Corrupt { key, why: error.to_string() })
             })?;
             headers.insert(name, value);
         }
@@ -220,16 +220,19 @@ impl Shared {
 }
 
 /// One delivery, from its lane to its report.
-async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
+async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
     let Some(_turn) = place.turn().await else { return };
     failpoint::reach("hook.claimed").await;
     let delivery = &claimed.delivery;
     let (headers, body) = match timeout(STEP_MAX, shared.request(&claimed)).await {
         Ok(Ok(Some(message))) => message,
         Ok(Ok(None)) => return,
-        Ok(Err(problem)) => {
-            let code = problem.code();
-            tracing::warn!(?code, webhook = delivery.id, "a webhook's body cannot be built, trying again");
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                webhook = delivery.id,
+                "a webhook's body cannot be built, trying again"
+            );
             return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
         }
         // It comes back when its claim runs out.
@@ -241,7 +244,7 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
     let duration_ms = u64::try_from(started.elapsed().min(2 * TRY_MAX).as_millis()).unwrap_or_default();
     shared.breakers.lock().unwrap_or_else(PoisonError::into_inner).tell(
         place.receiver(),
-        is_trouble(&answer),
+        is_failure(&answer),
         shared.now_ms(),
     );
     let (status, retry_after, error) = told(&answer);
@@ -268,7 +271,7 @@ fn receiver(delivery: &Delivery) -> String {
 }
 
 /// Whether the receiver is in trouble, so that leaving it alone helps. One that answers 404 is not.
-fn is_trouble(answer: &Answer) -> bool {
+fn is_failure(answer: &Answer) -> bool {
     match answer {
         Answer::Status { status, .. } => matches!(status, 429 | 500..),
         Answer::Refused(_) | Answer::Failed(_) => true,
@@ -297,10 +300,10 @@ mod tests {
     fn a_receiver_that_answers_is_in_no_trouble() {
         let status = |status| Answer::Status { status, retry_after: None };
         for answer in [200, 307, 400, 404, 410].map(status) {
-            assert!(!is_trouble(&answer), "{answer:?}");
+            assert!(!is_failure(&answer), "{answer:?}");
         }
         for answer in [status(429), status(500), Answer::Failed(Failure::Timeout), Answer::Refused(Refused::Address)] {
-            assert!(is_trouble(&answer), "{answer:?}");
+            assert!(is_failure(&answer), "{answer:?}");
         }
     }
 

@@ -22,7 +22,7 @@ struct Lane {
 
 impl Lanes {
     /// A place in a receiver's lane; `None` while that is full.
-    pub(crate) fn enter(&self, receiver: &str) -> Option<Place> {
+    pub(crate) fn enter(&self, receiver: &str) -> Option<Slot> {
         let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes
             .entry(receiver.to_owned())
@@ -31,18 +31,18 @@ impl Lanes {
             return None;
         }
         lane.inside += 1;
-        Some(Place { lanes: self.clone(), receiver: receiver.to_owned(), running: lane.running.clone() })
+        Some(Slot { lanes: self.clone(), receiver: receiver.to_owned(), running: lane.running.clone() })
     }
 }
 
 /// A place in a lane, given back when dropped.
-pub(crate) struct Place {
+pub(crate) struct Slot {
     lanes: Lanes,
     receiver: String,
     running: Arc<Semaphore>,
 }
 
-impl Place {
+impl Slot {
     /// Whose lane it is.
     pub(crate) fn receiver(&self) -> &str {
         &self.receiver
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut lanes = self.lanes.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.get_mut(&self.receiver) {
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_lane_lets_four_run_and_four_wait() {
         let lanes = Lanes::default();
-        let mut places: Vec<Place> = (0..INSIDE_MAX).map(|_| lanes.enter("a").unwrap()).collect();
+        let mut places: Vec<Slot> = (0..INSIDE_MAX).map(|_| lanes.enter("a").unwrap()).collect();
         assert!(lanes.enter("a").is_none());
         assert!(lanes.enter("b").is_some(), "another receiver's lane is its own");
         let mut turns: Vec<_> = places.iter().filter_map(|place| place.turn().now_or_never()).collect();

@@ -9,11 +9,11 @@ use stokehold_queue::job::HookEvent;
 use stokehold_queue::outbox::{Delivery, Message};
 
 use crate::batches::routes as batches;
-use crate::error::{Code, INTERNAL, Problem};
 use crate::jobs::view::JobView;
 use crate::state::App;
 use crate::time_format::rfc3339;
 use crate::traces::context;
+use crate::{database, history};
 
 /// What Standard Webhooks asks bodies to stay below.
 const BODY_BYTES: usize = 20_000;
@@ -26,32 +26,42 @@ struct Payload<'a, D> {
     data: D,
 }
 
+/// Why the content of a delivery cannot be built now: try again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The queue failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+    /// The job's record cannot be read.
+    #[error(transparent)]
+    History(#[from] history::Error),
+    /// The subject cannot be serialised: a defect.
+    #[error("failed to serialise the subject of a webhook")]
+    Json(#[from] serde_json::Error),
+}
+
 /// The content of a delivery.
 ///
 /// # Errors
 /// If its subject cannot be read now: try again.
-pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Problem> {
+pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Error> {
     let (data, traceparent) = subject(app, delivery).await?;
-    let body = body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))?;
+    let body = body(delivery, data.as_deref())?;
     Ok(Message { body, traceparent })
 }
 
 /// The job or the batch as the API shows it, `None` when neither the queue nor history has it any more; and a job's delivery's place in
 /// its trace.
-async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>>, Option<String>), Problem> {
+async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>>, Option<String>), Error> {
     if batches::is_batch_id(&delivery.subject) {
-        return Ok((batches::told(app, &delivery.tenant, &delivery.subject).await?, None));
+        let batch = batches::told(app, &delivery.tenant, &delivery.subject).await?;
+        return Ok((batch.as_ref().map(to_raw_value).transpose()?, None));
     }
     let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok((None, None)) };
     let Some(job) = app.jobs.find(&delivery.tenant, id).await? else { return Ok((None, None)) };
-    let view = to_raw_value(&JobView::new(&job, &app.config)).map_err(|error| unwritable(delivery, &error))?;
+    let view = to_raw_value(&JobView::new(&job, &app.config))?;
     let place = context::of_delivery(&app.config.traces.sampler, id, &job.spec, &delivery.id);
     Ok((Some(view), Some(place.to_string())))
-}
-
-fn unwritable(delivery: &Delivery, error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, webhook = delivery.id, "the subject of a webhook cannot be serialised as JSON");
-    Problem::new(Code::Internal, INTERNAL)
 }
 
 /// The body around `data`, shortened until it fits: the receiver has the id to ask for the rest with.

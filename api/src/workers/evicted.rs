@@ -8,7 +8,7 @@ use moka::sync::Cache;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::registry::Eviction;
 
-use crate::database::Database;
+use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 use crate::workers::fleet::Fleets;
 
@@ -60,7 +60,7 @@ impl Evictions {
     }
 
     /// All evictions, at most a second old.
-    pub(crate) async fn evicted(&self) -> Result<Arc<Evicted>, Problem> {
+    pub(crate) async fn evicted(&self) -> Result<Arc<Evicted>, Error> {
         if let Some(evicted) = self.evicted.get(&()) {
             return Ok(evicted);
         }
@@ -68,7 +68,7 @@ impl Evictions {
     }
 
     /// All evictions, read from Redis.
-    async fn evicted_now(&self) -> Result<Arc<Evicted>, Problem> {
+    async fn evicted_now(&self) -> Result<Arc<Evicted>, Error> {
         let evictions = self.db.ask("read evictions", self.db.registry.evictions()).await?;
         let evicted = Arc::new(Evicted::of(evictions));
         self.evicted.insert((), evicted.clone());
@@ -76,7 +76,7 @@ impl Evictions {
     }
 
     /// Evicts a worker and returns how many of its jobs went back to the queue.
-    pub(crate) async fn evict(&self, worker: &WorkerRecord) -> Result<u32, Problem> {
+    pub(crate) async fn evict(&self, worker: &WorkerRecord) -> Result<u32, Error> {
         let eviction = Eviction::of(worker);
         self.db.ask_again("evict a worker", || self.db.registry.evict(&eviction)).await?;
         self.evicted.invalidate(&());
@@ -86,10 +86,10 @@ impl Evictions {
         let (db, worker_id) = (self.db.clone(), worker.worker_id.clone());
         tokio::spawn(async move {
             tokio::time::sleep(AGAIN).await;
-            if let Err(problem) = db.ask_again("requeue a worker's jobs", || db.queue.evict(&worker_id)).await {
+            if let Err(error) = db.ask_again("requeue a worker's jobs", || db.queue.evict(&worker_id)).await {
                 tracing::warn!(
                     worker.id = worker_id,
-                    problem = problem.detail(),
+                    error = &error as &dyn std::error::Error,
                     "cannot requeue the jobs of an evicted worker again; they are requeued when their leases expire"
                 );
             }

@@ -12,9 +12,8 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
-use crate::database::Database;
+use crate::database::{Database, Error};
 use crate::endpoints::catalog::Catalog;
-use crate::error::Problem;
 use crate::workers::lease_polls::LeasePolls;
 
 /// Heartbeats that a worker may miss before it counts as lost.
@@ -92,7 +91,7 @@ impl Fleets {
     }
 
     /// The record of a worker's join.
-    pub(crate) async fn worker(&self, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
+    pub(crate) async fn worker(&self, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Error> {
         if let Some(known) = self.records.get(worker_id) {
             return Ok(Some(known));
         }
@@ -114,7 +113,7 @@ impl Fleets {
     }
 
     /// The workers that are alive.
-    pub(crate) async fn fleet(&self) -> Result<Fleet, Problem> {
+    pub(crate) async fn fleet(&self) -> Result<Fleet, Error> {
         if let Some(fleet) = self.fleet.get(&()) {
             return Ok(fleet);
         }
@@ -131,7 +130,7 @@ impl Fleets {
     }
 
     /// Every set of demands that there is, as of a second ago at most.
-    pub(crate) async fn demands(&self) -> Result<Arc<AllDemands>, Problem> {
+    pub(crate) async fn demands(&self) -> Result<Arc<AllDemands>, Error> {
         if let Some(demands) = self.demands.get(&()) {
             return Ok(demands);
         }
@@ -141,7 +140,7 @@ impl Fleets {
     }
 
     /// The workers that are to take no more jobs, as of a second ago at most.
-    pub(crate) async fn drains(&self) -> Result<Arc<Drains>, Problem> {
+    pub(crate) async fn drains(&self) -> Result<Arc<Drains>, Error> {
         if let Some(drains) = self.drains.get(&()) {
             return Ok(drains);
         }
@@ -151,7 +150,7 @@ impl Fleets {
     }
 
     /// The endpoints whose learned memory was reset recently, at most one second old.
-    pub(crate) async fn forgotten(&self) -> Result<Arc<Vec<ForgottenNeeds>>, Problem> {
+    pub(crate) async fn forgotten(&self) -> Result<Arc<Vec<ForgottenNeeds>>, Error> {
         if let Some(forgotten) = self.forgotten.get(&()) {
             return Ok(forgotten);
         }
@@ -167,7 +166,7 @@ impl Fleets {
 
     /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of
     /// them; those that wait on another replica do so within ten seconds.
-    pub(crate) async fn demanded_now(&self, number: u32) -> Result<(), Problem> {
+    pub(crate) async fn demanded_now(&self, number: u32) -> Result<(), Error> {
         if !self.demands().await?.contains_key(&number) {
             self.demands.invalidate(&());
             self.forget();

@@ -11,6 +11,7 @@ use stokehold_queue::vram::{kind_of_cards, sold_gib};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
+use crate::database;
 use crate::error::Problem;
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
@@ -152,7 +153,7 @@ impl From<MachineState> for MachineStateView {
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
     responses((status = 200, description = "Every instance and what it costs.", body = FleetView), crate::server::responses::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
-    look(&app).await.map(Json)
+    Ok(Json(look(&app).await?))
 }
 
 impl FleetView {
@@ -166,7 +167,7 @@ impl FleetView {
 }
 
 /// The machines now.
-pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
+pub(crate) async fn look(app: &App) -> Result<FleetView, database::Error> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.db.ask("list workers", app.db.registry.workers()),
         app.db.ask("list the instances", app.db.registry.machines()),

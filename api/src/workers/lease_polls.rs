@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::database::Error;
 use crate::error::Problem;
 use crate::queue_timeout::QueueTimeout;
 
@@ -65,7 +66,7 @@ impl LeasePolls {
         let Some(deadline) = deadline else {
             return self.look(query().await?).await;
         };
-        let mut place = Place::new(self);
+        let mut place = ParkedPoll::new(self);
         let mut pause = FULL_PAUSE;
         loop {
             // What there is to reach may have changed while it waited.
@@ -162,7 +163,7 @@ impl LeasePolls {
         });
         match timeout(self.0.timeout.0, answered).await {
             Ok(Ok(granted)) => Ok(granted?),
-            Ok(Err(_)) | Err(_) => Err(Problem::unavailable("lease")),
+            Ok(Err(_)) | Err(_) => Err(Error::Timeout { step: "lease" }.into()),
         }
     }
 
@@ -175,7 +176,7 @@ impl LeasePolls {
 }
 
 /// A place among the parked polls. However it ends, a wakeup that was meant for it is passed on.
-struct Place {
+struct ParkedPoll {
     lease_polls: LeasePolls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
@@ -185,7 +186,7 @@ struct Place {
     chosen: bool,
 }
 
-impl Place {
+impl ParkedPoll {
     fn new(pulls: &LeasePolls) -> Self {
         let number = pulls.0.next.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter { replica: pulls.0.replica.clone(), waiter: number };
@@ -211,7 +212,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ParkedPoll {
     fn drop(&mut self) {
         lock(&self.lease_polls.0.parked).remove(&self.waiter.waiter);
         if self.chosen || matches!(self.wake.try_recv(), Ok(Wake::Chosen)) {

@@ -8,7 +8,7 @@ use moka::sync::Cache;
 use stokehold_queue::TokenRecord;
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
-use crate::database::Database;
+use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 
 /// The wanted state of each instance in the ledger, by id.
@@ -29,7 +29,7 @@ impl Instances {
     }
 
     /// The wanted state of each instance, at most a second old.
-    async fn wanted(&self) -> Result<Arc<WantedById>, Problem> {
+    async fn wanted(&self) -> Result<Arc<WantedById>, Error> {
         if let Some(wanted) = self.wanted.get(&()) {
             return Ok(wanted);
         }
@@ -41,7 +41,7 @@ impl Instances {
 
     /// Whether the worker with this token may go on taking jobs and renew its token. The worker of an instance may
     /// while the instance should run; every other worker always may.
-    pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Problem> {
+    pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Error> {
         let Some(machine) = &token.machine else { return Ok(true) };
         Ok(self.wanted().await?.get(machine) == Some(&Wanted::Running))
     }
@@ -73,7 +73,7 @@ impl Instances {
         }
     }
 
-    async fn read(&self, machine: &str) -> Result<Option<MachineRecord>, Problem> {
+    async fn read(&self, machine: &str) -> Result<Option<MachineRecord>, Error> {
         self.db.ask("read an instance", self.db.registry.machine(machine)).await
     }
 }

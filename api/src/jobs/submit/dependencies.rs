@@ -7,7 +7,7 @@ use stokehold_queue::job::{Dependency, DependencyOn};
 use stokehold_queue::pipeline::{REFERENCE, references};
 use utoipa::ToSchema;
 
-use crate::error::Problem;
+use crate::error::FieldError;
 
 const DEPENDENCIES_MAX: usize = 100;
 
@@ -39,7 +39,7 @@ pub(crate) fn read(
     input: &mut Value,
     before: &[JobId],
     at: &str,
-) -> Result<Vec<Dependency>, Problem> {
+) -> Result<Vec<Dependency>, FieldError> {
     let mut found: Vec<Dependency> = Vec::new();
     for (n, asked) in asked.into_iter().enumerate() {
         let (text, on) = match asked {
@@ -49,7 +49,7 @@ pub(crate) fn read(
         let job = named(&text, before, &format!("{at}/depends_on/{n}"))?;
         match found.iter_mut().find(|known| known.job == job) {
             Some(known) if known.on != on => {
-                return Err(Problem::field(format!("{at}/depends_on/{n}"), "names a job twice with different `on`"));
+                return Err(FieldError::new(format!("{at}/depends_on/{n}"), "names a job twice with different `on`"));
             }
             Some(_) => {}
             None => found.push(Dependency { job, on }),
@@ -66,22 +66,22 @@ pub(crate) fn read(
     if found.len() > DEPENDENCIES_MAX {
         let message =
             format!("a job may wait for at most {DEPENDENCIES_MAX} others, but this one names {}", found.len());
-        return Err(Problem::field(format!("{at}/depends_on"), message));
+        return Err(FieldError::new(format!("{at}/depends_on"), message));
     }
     Ok(found)
 }
 
-fn named(text: &str, before: &[JobId], at: &str) -> Result<JobId, Problem> {
+fn named(text: &str, before: &[JobId], at: &str) -> Result<JobId, FieldError> {
     if let Some(number) = text.strip_prefix('#') {
         return number.parse().ok().and_then(|n: usize| before.get(n)).copied().ok_or_else(|| {
             let message = "must name a job that comes earlier in the same bulk call; \"#0\" is the first";
-            Problem::field(at, message)
+            FieldError::new(at, message)
         });
     }
-    text.parse().map_err(|error| Problem::field(at, format!("{error}, or \"#<n>\" in a bulk call")))
+    text.parse().map_err(|error| FieldError::new(at, format!("{error}, or \"#<n>\" in a bulk call")))
 }
 
-fn name_references(value: &mut Value, before: &[JobId], at: &str) -> Result<(), Problem> {
+fn name_references(value: &mut Value, before: &[JobId], at: &str) -> Result<(), FieldError> {
     match value {
         Value::Object(members) => {
             let Some(reference) = members.get_mut(REFERENCE) else {
@@ -90,14 +90,14 @@ fn name_references(value: &mut Value, before: &[JobId], at: &str) -> Result<(), 
                     .try_for_each(|(name, value)| name_references(value, before, &format!("{at}/{name}")));
             };
             let Value::String(text) = reference else {
-                return Err(Problem::field(format!("{at}/{REFERENCE}"), "must be a job's id"));
+                return Err(FieldError::new(format!("{at}/{REFERENCE}"), "must be a job's id"));
             };
             *text = named(text, before, &format!("{at}/{REFERENCE}"))?.to_string();
             let pointer = members.get("pointer");
             let sound = pointer.is_none_or(|it| it.as_str().is_some_and(|it| it.is_empty() || it.starts_with('/')));
             if !sound || members.len() > 1 + usize::from(pointer.is_some()) {
                 let message = "a reference is {\"$job\": id} or {\"$job\": id, \"pointer\": \"/a/b\"}, where pointer is a JSON pointer";
-                return Err(Problem::field(at, message));
+                return Err(FieldError::new(at, message));
             }
             Ok(())
         }

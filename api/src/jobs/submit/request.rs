@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::dependencies::{self, DependencyRequest};
 use super::target::Target;
 use crate::config::Webhooks;
-use crate::error::{Code, INTERNAL, Problem};
+use crate::error::FieldError;
 use crate::jobs::inputs;
 use crate::jobs::words::PriorityWord;
 use crate::server::json;
@@ -107,6 +107,20 @@ pub(crate) struct SubmitRequest {
     pub(crate) idempotency_key: Option<String>,
 }
 
+/// Why a request cannot become a job.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A member is invalid.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// The input does not match the endpoint's schema, or names files wrongly.
+    #[error(transparent)]
+    Input(#[from] inputs::Error),
+    /// The request cannot be serialised again: a defect.
+    #[error("failed to compute the fingerprint of a submit: {0}")]
+    Fingerprint(String),
+}
+
 /// A request found good.
 pub(crate) struct Checked {
     pub(crate) job: NewJob,
@@ -122,7 +136,7 @@ pub(crate) fn check(
     tenant: &str,
     at: &str,
     before: &[JobId],
-) -> Result<Checked, Problem> {
+) -> Result<Checked, Error> {
     let (deployed, now) = (&target.deployed, now_ms());
     let version = &deployed.version;
     let mut request = request;
@@ -134,7 +148,7 @@ pub(crate) fn check(
     let run_after_ms = match &request.run_after {
         None => 0,
         Some(text) => time_format::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
-            Problem::field(
+            FieldError::new(
                 format!("{at}/run_after"),
                 "must be a time, e.g. 2026-11-21T05:50:00Z, at most 30 days ahead",
             )
@@ -150,8 +164,7 @@ pub(crate) fn check(
     let hook = hook(&target.webhooks, request.webhook, request.webhook_events, at)?;
 
     let input_at = format!("{at}/input");
-    let mut input =
-        json::strict_value(text.get(), &input_at).map_err(|error| Problem::field(error.path, error.message))?;
+    let mut input = json::strict_value(text.get(), &input_at)?;
     let refers = dependencies::refers(&input);
     // As it was asked for: repeating a bulk call must not make it another one because its jobs have new ids.
     let original = refers.then(|| input.clone());
@@ -199,13 +212,11 @@ pub(crate) fn check(
 ///
 /// Keys live for a day and are shared with replicas of the previous release. So the members of that release are in its
 /// order, with null where absent, and later members follow only if present.
-fn asked(request: &SubmitRequest) -> Result<String, Problem> {
-    let failed = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "failed to compute the fingerprint of a submit");
-        Problem::new(Code::Internal, INTERNAL)
-    };
-    let Value::Object(mut members) = serde_json::to_value(request).map_err(|error| failed(&error))? else {
-        return Err(failed(&"a request is not an object"));
+fn asked(request: &SubmitRequest) -> Result<String, Error> {
+    let Value::Object(mut members) =
+        serde_json::to_value(request).map_err(|error| Error::Fingerprint(error.to_string()))?
+    else {
+        return Err(Error::Fingerprint("a request is not an object".to_owned()));
     };
     members.remove("input");
     members.remove("idempotency_key");
@@ -229,27 +240,30 @@ fn asked(request: &SubmitRequest) -> Result<String, Problem> {
     Ok(Value::Array(asked).to_string())
 }
 
-fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Result<Option<u64>, Problem> {
+fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Result<Option<u64>, FieldError> {
     match value {
         Some(value) if !(least..=most).contains(&value) => {
-            Err(Problem::field(format!("{at}/{name}"), format!("must be {least} to {most}")))
+            Err(FieldError::new(format!("{at}/{name}"), format!("must be {least} to {most}")))
         }
         value => Ok(value),
     }
 }
 
-fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, Problem> {
+fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, FieldError> {
     match (key, max) {
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "requires concurrency_key")),
+        (None, Some(_)) => Err(FieldError::new(format!("{at}/concurrency_max"), "requires concurrency_key")),
         (Some(key), max) => {
             if !matches!(key.chars().count(), 1..=CONCURRENCY_KEY_MAX) || key.chars().any(char::is_control) {
                 let message = format!("must be 1 to {CONCURRENCY_KEY_MAX} printable characters");
-                return Err(Problem::field(format!("{at}/concurrency_key"), message));
+                return Err(FieldError::new(format!("{at}/concurrency_key"), message));
             }
             let max = max.unwrap_or(1);
             if !(1..=CONCURRENCY_MAX).contains(&max) {
-                return Err(Problem::field(format!("{at}/concurrency_max"), format!("must be 1 to {CONCURRENCY_MAX}")));
+                return Err(FieldError::new(
+                    format!("{at}/concurrency_max"),
+                    format!("must be 1 to {CONCURRENCY_MAX}"),
+                ));
             }
             Ok(Some(Concurrency { key, max }))
         }
@@ -261,24 +275,24 @@ fn hook(
     url: Option<String>,
     events: Option<Vec<HookEvent>>,
     at: &str,
-) -> Result<Option<Hook>, Problem> {
+) -> Result<Option<Hook>, FieldError> {
     let Some(url) = url else {
         return match events {
             None => Ok(None),
-            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "require a webhook")),
+            Some(_) => Err(FieldError::new(format!("{at}/webhook_events"), "require a webhook")),
         };
     };
-    webhooks::check_url(config, &url).map_err(|why| Problem::field(format!("{at}/webhook"), why))?;
+    webhooks::check_url(config, &url).map_err(|why| FieldError::new(format!("{at}/webhook"), why))?;
     let events = events.unwrap_or_else(|| vec![HookEvent::JobCompleted]);
     if events.is_empty() || events.contains(&HookEvent::BatchCompleted) {
         let message = "must be some of job.started, job.output, job.progress, job.completed";
-        return Err(Problem::field(format!("{at}/webhook_events"), message));
+        return Err(FieldError::new(format!("{at}/webhook_events"), message));
     }
     Ok(Some(Hook { url, events }))
 }
 
 /// Checks the caller's labels.
-pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), FieldError> {
     let sound = |(key, value): (&String, &String)| {
         matches!(key.chars().count(), 1..=METADATA_KEY_MAX) && value.chars().count() <= METADATA_VALUE_MAX
     };
@@ -287,7 +301,7 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> R
             "must have at most {METADATA_MAX} labels, with names of 1 to {METADATA_KEY_MAX} and values of at most \
                 {METADATA_VALUE_MAX} characters"
         );
-        return Err(Problem::field(format!("{at}/metadata"), message));
+        return Err(FieldError::new(format!("{at}/metadata"), message));
     }
     Ok(())
 }

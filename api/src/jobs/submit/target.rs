@@ -7,8 +7,7 @@ use stokehold_queue::job::{Stage, StepSpec};
 
 use crate::config::Webhooks;
 use crate::endpoints::catalog::Catalog;
-use crate::endpoints::catalog::Deployed;
-use crate::error::Problem;
+use crate::endpoints::catalog::{Deployed, Error};
 use crate::state::App;
 
 /// An endpoint's version with its steps, as they are now: a job keeps them as long as it lives.
@@ -24,7 +23,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// The version asked for, or the current one.
-    pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Problem> {
+    pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Error> {
         let deployed = app.catalog.resolve(tenant, name, version).await?;
         let shard = app.db.home(tenant).await?.number();
         let spec = &deployed.version.spec;
@@ -38,7 +37,7 @@ impl Target {
     }
 }
 
-async fn step(catalog: &Catalog, tenant: &str, stage: Stage, config: &StepConfig) -> Result<StepSpec, Problem> {
+async fn step(catalog: &Catalog, tenant: &str, stage: Stage, config: &StepConfig) -> Result<StepSpec, Error> {
     let deployed = catalog.resolve(tenant, &config.endpoint, config.version).await?;
     let version = &deployed.version;
     Ok(StepSpec {

@@ -13,7 +13,7 @@ use super::catalogue::{
     GPUS, MODEL_RESERVED, MODEL_WORKERS, MODELS, WORKER_CACHED, WORKER_DISK_FREE, WORKER_DISK_SIZE, WORKER_MEMORY_FREE,
     WORKER_MEMORY_SIZE, WORKER_RUNNING, WORKER_SLOTS, WORKERS,
 };
-use super::look::Look;
+use super::snapshot::Snapshot;
 use super::{LeftOut, bytes, float};
 
 /// How many workers, and GPUs, have series of their own.
@@ -29,8 +29,8 @@ const HEALTHS: [(GpuHealth, &str); 3] =
 const STATES: [(ModelState, &str); 3] =
     [(ModelState::Loading, "loading"), (ModelState::Idle, "idle"), (ModelState::Busy, "busy")];
 
-pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
-    let mut workers: Vec<&WorkerRecord> = look.alive().collect();
+pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
+    let mut workers: Vec<&WorkerRecord> = snapshot.alive().collect();
     workers.sort_by_key(|worker| &worker.name);
     for (state, is_draining) in [("ready", false), ("draining", true)] {
         let number = workers.iter().filter(|worker| worker.status.draining == is_draining).count();

@@ -12,7 +12,7 @@ use stokehold_queue::registry::{MachineState, Wanted};
 use super::catalogue::{
     AUTOSCALER_NOTICES, AUTOSCALER_TOLD, BUDGET, BUDGET_SPENT, BUDGETS, COST_TODAY, MACHINES, ORPHANS, SPEND,
 };
-use super::look::Look;
+use super::snapshot::Snapshot;
 use super::{LeftOut, float, seconds, usd};
 
 /// How many budgets have series of their own.
@@ -35,15 +35,15 @@ struct Provider {
     usd_micros_per_hour: u64,
 }
 
-pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
-    for (name, provider) in providers(look) {
+pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
+    for (name, provider) in providers(snapshot) {
         for (state, machines) in STATES.into_iter().zip(provider.states) {
             gauge!(MACHINES, "provider" => name.to_owned(), "state" => state).set(float(machines));
         }
         gauge!(ORPHANS, "provider" => name.to_owned()).set(float(provider.orphans));
         gauge!(SPEND, "provider" => name.to_owned()).set(usd(provider.usd_micros_per_hour));
     }
-    let cost = look.cost_today;
+    let cost = snapshot.cost_today;
     let parts = [
         ("run", cost.run),
         ("load", cost.load),
@@ -54,8 +54,8 @@ pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
         ("traffic", cost.traffic),
     ];
     parts.into_iter().for_each(|(part, micros)| gauge!(COST_TODAY, "part" => part).set(usd(micros)));
-    budgets(look, left_out);
-    if let Some(autoscaler) = &look.autoscaler {
+    budgets(snapshot, left_out);
+    if let Some(autoscaler) = &snapshot.autoscaler {
         gauge!(AUTOSCALER_TOLD).set(seconds(autoscaler.at_ms));
         for notice in &autoscaler.notices {
             gauge!(AUTOSCALER_NOTICES, "kind" => notice.kind.clone()).set(1);
@@ -64,22 +64,22 @@ pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
 }
 
 /// Machines by provider. There is always one, so that no machines is a figure too.
-fn providers(look: &Look) -> BTreeMap<&str, Provider> {
+fn providers(snapshot: &Snapshot) -> BTreeMap<&str, Provider> {
     let mut providers = BTreeMap::from([(JOINED, Provider::default())]);
-    for machine in &look.machines {
+    for machine in &snapshot.machines {
         let provider = providers.entry(&*machine.provider).or_default();
-        let (state, _) = machine.state(machine.worker(&look.workers), look.now_ms, look.silent_ms);
+        let (state, _) = machine.state(machine.worker(&snapshot.workers), snapshot.now_ms, snapshot.silent_ms);
         provider.states[place(state)] += 1;
         let is_orphan =
-            machine.wanted == Wanted::Gone && look.now_ms.saturating_sub(machine.wanted_ms) > ORPHAN_AFTER_MS;
+            machine.wanted == Wanted::Gone && snapshot.now_ms.saturating_sub(machine.wanted_ms) > ORPHAN_AFTER_MS;
         provider.orphans += u64::from(is_orphan);
         provider.usd_micros_per_hour += match state {
             MachineState::Stopped => machine.stopped_usd_micros_per_hour,
             _ => machine.usd_micros_per_hour,
         };
     }
-    let is_rented = |worker: &WorkerRecord| look.machines.iter().any(|machine| machine.id == worker.name);
-    for worker in look.alive().filter(|worker| !is_rented(worker)) {
+    let is_rented = |worker: &WorkerRecord| snapshot.machines.iter().any(|machine| machine.id == worker.name);
+    for worker in snapshot.alive().filter(|worker| !is_rented(worker)) {
         let provider = providers.entry(JOINED).or_default();
         let state = if worker.status.draining { MachineState::Draining } else { MachineState::Ready };
         provider.states[place(state)] += 1;
@@ -100,9 +100,9 @@ fn place(state: MachineState) -> usize {
     }
 }
 
-fn budgets(look: &Look, left_out: &mut LeftOut) {
+fn budgets(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut standings = [0_u64; 3];
-    for budgeted in &look.budgets {
+    for budgeted in &snapshot.budgets {
         // As whoever keeps it found it to stand, with what runs; by what has ended where nobody has looked yet.
         let spent = standing(budgeted.spent_usd_micros, budgeted.budget.usd_micros_per_day);
         let standing = budgeted.stood.map_or(spent, |stood| stood.standing.max(spent));
@@ -113,7 +113,7 @@ fn budgets(look: &Look, left_out: &mut LeftOut) {
     }
     let share =
         |it: &&Budgeted| u128::from(it.spent_usd_micros) * 1_000_000 / u128::from(it.budget.usd_micros_per_day.max(1));
-    let mut nearest: Vec<&Budgeted> = look.budgets.iter().collect();
+    let mut nearest: Vec<&Budgeted> = snapshot.budgets.iter().collect();
     nearest.sort_by_key(|it| (Reverse(share(it)), it.gate.to_string()));
     for budgeted in left_out.cut("budgets", &nearest, BUDGETS_MAX) {
         let endpoint = match &budgeted.gate {

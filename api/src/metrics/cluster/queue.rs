@@ -12,17 +12,17 @@ use super::catalogue::{
     BATCH_LINES, BATCHES, ENDPOINT_ENDED, ENDPOINT_FAILED, ENDPOINT_OLDEST, ENDPOINT_RUNNING, ENDPOINT_WAITING,
     JOBS_ENDED, JOBS_QUARANTINED, JOBS_RUNNING, QUEUE_DEPTH, QUEUE_OLDEST, SCRIPT_FAULTS,
 };
-use super::look::Look;
+use super::snapshot::Snapshot;
 use super::{LeftOut, float, seconds};
 use crate::metrics::{PRIORITIES, index};
 
 /// How many endpoints have series of their own.
 const ENDPOINTS_MAX: usize = 100;
 
-pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
+pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut depth: BTreeMap<(usize, u32), u64> = BTreeMap::new();
     let mut oldest_ms = [0; 3];
-    for lane in look.flows.iter().flat_map(|flow| &flow.lanes) {
+    for lane in snapshot.flows.iter().flat_map(|flow| &flow.lanes) {
         let (_, class_gib) = reach::parts_of(lane.class);
         *depth.entry((index(lane.priority), smallest_gib(class_gib))).or_default() += lane.waiting;
         let oldest = &mut oldest_ms[index(lane.priority)];
@@ -35,16 +35,16 @@ pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
             gauge!(QUEUE_DEPTH, "priority" => priority, "vram_class_gib" => class_gib.to_string()).set(float(jobs));
         }
     }
-    gauge!(JOBS_RUNNING).set(float(look.flows.iter().map(|flow| flow.running).sum()));
-    gauge!(JOBS_ENDED).set(float(look.jobs_ended));
-    for (shard, jobs) in look.quarantined.iter().enumerate() {
+    gauge!(JOBS_RUNNING).set(float(snapshot.flows.iter().map(|flow| flow.running).sum()));
+    gauge!(JOBS_ENDED).set(float(snapshot.jobs_ended));
+    for (shard, jobs) in snapshot.quarantined.iter().enumerate() {
         gauge!(JOBS_QUARANTINED, "shard" => shard.to_string()).set(float(*jobs));
     }
-    for (part, times) in &look.script_faults {
+    for (part, times) in &snapshot.script_faults {
         gauge!(SCRIPT_FAULTS, "part" => part.clone()).set(float(*times));
     }
-    endpoints(look, left_out);
-    batches(look, left_out);
+    endpoints(snapshot, left_out);
+    batches(snapshot, left_out);
 }
 
 /// The smallest card that is sold and takes a class, GiB: a label has few values, classes are many.
@@ -55,9 +55,9 @@ fn smallest_gib(class_gib: u32) -> u32 {
     SOLD_GIB.into_iter().find(|sold| *sold >= class_gib).unwrap_or(DECLARED_MAX_GIB)
 }
 
-fn endpoints(look: &Look, left_out: &mut LeftOut) {
+fn endpoints(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let waiting = |flow: &Flow| flow.lanes.iter().map(|lane| lane.waiting).sum::<u64>();
-    let mut flows: Vec<&Flow> = look.flows.iter().collect();
+    let mut flows: Vec<&Flow> = snapshot.flows.iter().collect();
     flows
         .sort_by_key(|flow| (Reverse(waiting(flow) + flow.running), Reverse(flow.ended), &flow.tenant, &flow.endpoint));
     for flow in left_out.cut("endpoints", &flows, ENDPOINTS_MAX) {
@@ -76,11 +76,11 @@ fn endpoints(look: &Look, left_out: &mut LeftOut) {
     }
 }
 
-fn batches(look: &Look, left_out: &mut LeftOut) {
-    left_out.0.push(("batches", look.more_batches));
+fn batches(snapshot: &Snapshot, left_out: &mut LeftOut) {
+    left_out.0.push(("batches", snapshot.more_batches));
     let mut states = [("validating", 0), ("running", 0), ("finalizing", 0)];
     let mut lines = [("waiting", 0), ("running", 0), ("succeeded", 0), ("failed", 0), ("cancelled", 0)];
-    for batch in &look.batches {
+    for batch in &snapshot.batches {
         if let Some((_, batches)) = states.iter_mut().find(|(state, _)| *state == batch.state.as_str()) {
             *batches += 1;
         }

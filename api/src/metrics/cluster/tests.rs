@@ -15,10 +15,10 @@ use crate::workers::fleet::tests::worker;
 
 const NOW_MS: u64 = 1_000_000_000;
 
-/// The lines that a look comes to.
-async fn told(look: &Look) -> Vec<String> {
+/// The lines that a snapshot comes to.
+async fn told(snapshot: &Snapshot) -> Vec<String> {
     let exposition = Exposition::default();
-    exposition.show(TELLER, METRICS, || tell(look));
+    exposition.show(TELLER, METRICS, || tell(snapshot));
     exposition.stands().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect()
 }
 
@@ -80,10 +80,10 @@ fn given_back(ago_ms: u64) -> MachineRecord {
 }
 
 /// One of everything.
-fn house() -> Look {
+fn house() -> Snapshot {
     let gate = Gate::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() };
     let budget = Budget { usd_micros_per_day: 5_000_000, at: AtBudget::Drain };
-    Look {
+    Snapshot {
         now_ms: NOW_MS,
         silent_ms: 15_000,
         flows: vec![flow("draw", 3, 61_500)],
@@ -100,7 +100,7 @@ fn house() -> Look {
         jobs_ended: 4,
         quarantined: vec![0, 2],
         script_faults: [("gate".to_owned(), 3)].into(),
-        ..Look::default()
+        ..Snapshot::default()
     }
 }
 
@@ -147,8 +147,8 @@ async fn figures_are_in_base_units_and_of_what_is_there() {
 #[tokio::test]
 async fn a_machine_is_an_orphan_when_its_end_is_long_unconfirmed() {
     let orphans = async |ago_ms| {
-        let look = Look { machines: vec![given_back(ago_ms)], ..house() };
-        let lines = told(&look).await;
+        let snapshot = Snapshot { machines: vec![given_back(ago_ms)], ..house() };
+        let lines = told(&snapshot).await;
         lines.iter().any(|line| line == "stokehold_orphan_machines{provider=\"vast\"} 1")
     };
     assert!(!orphans(600_000).await);
@@ -157,8 +157,8 @@ async fn a_machine_is_an_orphan_when_its_end_is_long_unconfirmed() {
 
 #[tokio::test]
 async fn a_silent_worker_is_not_told_of() {
-    let look = Look { workers: vec![WorkerRecord { seen_ms: NOW_MS - 15_001, ..desk() }], ..house() };
-    let lines = told(&look).await;
+    let snapshot = Snapshot { workers: vec![WorkerRecord { seen_ms: NOW_MS - 15_001, ..desk() }], ..house() };
+    let lines = told(&snapshot).await;
     assert!(lines.iter().all(|line| !line.contains("worker=\"desk\"")), "{}", lines.join("\n"));
 }
 
@@ -166,7 +166,7 @@ async fn a_silent_worker_is_not_told_of() {
 async fn labels_are_bounded_by_what_has_most_to_tell() {
     let mut flows: Vec<Flow> = (0..150).map(|n| flow(&format!("e{n:03}"), 0, 0)).collect();
     flows.push(flow("last", 1, 0));
-    let lines = told(&Look { flows, ..house() }).await;
+    let lines = told(&Snapshot { flows, ..house() }).await;
     let running = |line: &&String| line.starts_with("stokehold_endpoint_running_jobs{");
     assert_eq!(lines.iter().filter(running).count(), 100);
     assert!(lines.iter().filter(running).any(|line| line.contains("\"last\"")), "who waits is told of");

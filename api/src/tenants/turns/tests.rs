@@ -14,7 +14,7 @@ fn parts(method: Method) -> Parts {
 /// A request that is being served with this weight.
 async fn served(turns: &Turns, tenant: &str, weight: Weight) -> Turn {
     let entry = turns.enter(tenant, &parts(Method::GET)).await.unwrap();
-    let turn = Turn(Arc::new(Place { entry, weight, served: Mutex::default() }));
+    let turn = Turn(Arc::new(TurnState { entry, weight, served: Mutex::default() }));
     turn.begin(0).await.unwrap();
     turn
 }
@@ -101,7 +101,7 @@ async fn a_bounded_number_waits_and_no_longer_than_it_may() {
     let waits = |_| {
         let turns = turns.clone();
         tokio::spawn(async move {
-            let turn = Turn(Arc::new(Place {
+            let turn = Turn(Arc::new(TurnState {
                 entry: turns.enter("a", &parts(Method::GET)).await.map_err(|problem| problem.code())?,
                 weight: Weight::Heavy,
                 served: Mutex::default(),

@@ -13,9 +13,8 @@ use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{Queue, WorkerRecord};
 use tokio::time::timeout;
 
-use crate::database::Database;
+use crate::database::{Database, Error};
 use crate::endpoints::catalog::Catalog;
-use crate::error::Problem;
 use crate::jobs::lanes::parts_of_lane;
 use crate::workers::fleet;
 use crate::workers::fleet::{AllDemands, Fleets};
@@ -120,13 +119,23 @@ impl Advisor {
             let (demands, ahead) = tokio::try_join!(self.fleets.demands(), self.ahead())?;
             let could = could_take(worker, status, &demands);
             let hold = self.hold(worker, cards, status, &demands, &could).await?;
-            Ok::<_, Problem>(Advice {
+            Ok::<_, Error>(Advice {
                 hold,
                 keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
                 next: next(&ahead, status, &could).cloned().collect(),
             })
         };
-        let advice = timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default();
+        let advice = match timeout(ADVICE_MAX, advised).await {
+            Ok(Ok(advice)) => advice,
+            Ok(Err(error)) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a heartbeat is answered without advice");
+                Advice::default()
+            }
+            Err(_) => {
+                tracing::debug!("a heartbeat is answered without advice, which took too long");
+                Advice::default()
+            }
+        };
         for model in advice.keep.iter().flatten().chain(&advice.next) {
             self.advised.insert((worker.worker_id.clone(), model.clone()), ());
         }
@@ -139,7 +148,7 @@ impl Advisor {
     }
 
     /// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
-    pub(super) async fn is_next(self: &Arc<Self>, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
+    pub(super) async fn is_next(self: &Arc<Self>, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Error> {
         let (demands, ahead, fleet) = tokio::try_join!(self.fleets.demands(), self.ahead(), self.fleets.fleet())?;
         // As it was last heard of.
         let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
@@ -158,7 +167,7 @@ impl Advisor {
         status: &WorkerStatus,
         demands: &AllDemands,
         could: &Reach,
-    ) -> Result<Option<HoldCard>, Problem> {
+    ) -> Result<Option<HoldCard>, Error> {
         let now = reach(worker, demands, cards);
         if cards.is_empty() || now == *could {
             return Ok(None);
@@ -176,22 +185,22 @@ impl Advisor {
     }
 
     /// What the fleet is to have ready, as of a second ago at most.
-    async fn ahead(self: &Arc<Self>) -> Result<Arc<Ahead>, Problem> {
+    async fn ahead(self: &Arc<Self>) -> Result<Arc<Ahead>, Error> {
         if let Some(ahead) = self.ahead.get(&()) {
             return Ok(ahead);
         }
         // In a task of its own: what one heartbeat does not wait for is there for the next.
         let advisor = self.clone();
         let looked = tokio::spawn(async move { advisor.look_ahead().await }).await;
-        looked.map_err(|_| Problem::unavailable("look ahead"))?
+        looked.map_err(|_| Error::Timeout { step: "look ahead" })?
     }
 
     /// Whether a worker is to keep a model loaded, jobs or not.
-    pub(super) async fn is_to_keep(self: &Arc<Self>, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
+    pub(super) async fn is_to_keep(self: &Arc<Self>, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
         Ok(self.ahead().await?.keep.get(worker_id).is_some_and(|kept| kept.contains(model)))
     }
 
-    async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
+    async fn look_ahead(&self) -> Result<Arc<Ahead>, Error> {
         let (floors, lanes, fleet) = tokio::try_join!(
             self.db.ask("read which models must stay loaded", self.db.registry.floors()),
             self.db.ask("read the lanes", self.db.queue.depth()),

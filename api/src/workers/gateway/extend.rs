@@ -58,7 +58,13 @@ pub(super) async fn extend(
     )?;
     metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
-    let forgotten = app.fleets.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
+    let forgotten = app.fleets.forgotten().await.inspect_err(|error| {
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "a heartbeat is answered without resets of learned memory"
+        );
+    });
+    let forgotten = forgotten.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
     Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next, forgotten }))
 }
 

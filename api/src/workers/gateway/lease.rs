@@ -26,7 +26,7 @@ use super::{BODY_MAX, URL_TTL, finish};
 use crate::database::Database;
 use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
-use crate::jobs::inputs;
+use crate::jobs::{inputs, large_inputs};
 use crate::metrics;
 use crate::server::json;
 use crate::server::json::Json;
@@ -172,7 +172,8 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
 /// Gives a lease back to the queue.
 async fn give_back(db: &Database, lease: &Lease) -> Result<(), Problem> {
     let named = [lease.named()];
-    db.ask_again("release a job", || db.queue.release(&named)).await.map(drop)
+    db.ask_again("release a job", || db.queue.release(&named)).await?;
+    Ok(())
 }
 
 /// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
@@ -192,14 +193,10 @@ enum Untold {
     Unreadable(String),
 }
 
-impl From<Problem> for Untold {
-    fn from(problem: Problem) -> Self {
-        Self::Passing(problem)
+impl From<large_inputs::Error> for Untold {
+    fn from(error: large_inputs::Error) -> Self {
+        Self::Passing(error.into())
     }
-}
-
-fn missing() -> Untold {
-    Untold::Unreadable("the job's input is missing from the object store".to_owned())
 }
 
 impl From<ObjectsError> for Untold {
@@ -208,12 +205,17 @@ impl From<ObjectsError> for Untold {
     }
 }
 
+fn missing() -> Untold {
+    Untold::Unreadable("the job's input is missing from the object store".to_owned())
+}
+
 /// Ends a job whose input, which came together from others' results, cannot be read.
 async fn end(db: &Database, lease: &Lease, why: String) -> Result<(), Problem> {
     tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
     let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
-    db.ask_again("end a job", || db.queue.finish(&report)).await.map(drop)
+    db.ask_again("end a job", || db.queue.finish(&report)).await?;
+    Ok(())
 }
 
 async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJob, Untold> {
@@ -258,7 +260,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
 fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
     let unreadable = |why: &str| Untold::Unreadable(format!("the job's input cannot be read: {why}"));
     let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
-    inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
+    inputs::files(&input, "/input").map_err(|error| unreadable(&error.to_string()))
 }
 
 fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Result<Response, Problem> {

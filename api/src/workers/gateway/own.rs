@@ -9,7 +9,7 @@ use stokehold_queue::gateway::{LeaseRef, ModelRef};
 use stokehold_queue::{Holding, Queue, WorkerRecord};
 
 use super::advice::Advisor;
-use crate::database::Database;
+use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 
 /// Leases of one endpoint that are looked at one by one.
@@ -36,7 +36,7 @@ impl Ownership {
     }
 
     /// Who holds these leases; `None` of one that is not held now.
-    pub(super) async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Problem> {
+    pub(super) async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
         self.db.ask("read the workers of leases", self.db.queue.holdings(leases)).await
     }
 
@@ -51,7 +51,7 @@ impl Ownership {
     }
 
     /// Whether a worker may know what a version is made of: it holds a job of it, is to keep it loaded, or is to fetch it ahead.
-    pub(super) async fn may_know(&self, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
+    pub(super) async fn may_know(&self, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Error> {
         let worker_id = &worker.worker_id;
         if self.db.ask("look for a lease of a version", self.db.queue.runs(worker_id, model)).await? {
             return Ok(true);
@@ -65,7 +65,7 @@ impl Ownership {
 
     /// Whether a worker holds a job of a version that a replica of the previous release leased to it: such a replica
     /// lists no leases by worker.
-    async fn runs_unlisted(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
+    async fn runs_unlisted(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
         let running = match self.running.get(&()) {
             Some(running) => running,
             None => {

@@ -1,4 +1,4 @@
-//! What is looked at.
+//! The state of the installation that the metrics describe.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,18 @@ use stokehold_queue::budgets::Budgeted;
 use stokehold_queue::costs::{Cost, day_of};
 use stokehold_queue::flow::Flow;
 use stokehold_queue::registry::{AutoscalerStatus, MachineRecord};
-use stokehold_queue::{Error, Queue, WorkerRecord};
+use stokehold_queue::{Queue, WorkerRecord};
 
-use crate::database::Database;
-use crate::error::Problem;
+use crate::database::{Database, Error};
 use crate::state::App;
 use crate::workers::fleet::MISSED_MAX;
 
 /// Open batches of a shard whose lines are counted, the oldest first.
 const BATCHES_MAX: usize = 200;
 
-/// Why there is no look.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    /// The queue's.
-    #[error(transparent)]
-    Queue(#[from] Error),
-    /// What the API keeps for several who ask cannot be read.
-    #[error("{0}")]
-    Kept(String),
-}
-
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
-        Self::Kept(problem.detail().to_owned())
-    }
-}
-
 /// The collected state of the installation.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     pub(super) now_ms: u64,
     /// A worker without a heartbeat for this long is lost.
     pub(super) silent_ms: u64,
@@ -56,10 +38,10 @@ pub(super) struct Look {
     pub(super) script_faults: BTreeMap<String, u64>,
 }
 
-impl Look {
-    pub(super) async fn at(app: &App, now_ms: u64) -> Result<Self, Trouble> {
+impl Snapshot {
+    pub(super) async fn at(app: &App, now_ms: u64) -> Result<Self, Error> {
         let (today, registry) = (day_of(now_ms), &app.db.registry);
-        let kept = async { Ok(app.costs.lines_now(today..=today).await?) };
+        let kept = app.costs.lines_now(today..=today);
         let asked = async {
             let asked = tokio::try_join!(
                 app.db.queue.flow(),
@@ -69,7 +51,7 @@ impl Look {
                 app.db.queue.budgets(today),
                 registry.drains(),
             );
-            asked.map_err(Trouble::Queue)
+            asked.map_err(Error::Queue)
         };
         let ((flows, mut workers, machines, autoscaler, budgets, drains), lines, kept_by_shards) =
             tokio::try_join!(asked, kept, of_shards(&app.db))?;
@@ -112,7 +94,7 @@ struct OfShards {
     script_faults: BTreeMap<String, u64>,
 }
 
-async fn of_shards(db: &Database) -> Result<OfShards, Trouble> {
+async fn of_shards(db: &Database) -> Result<OfShards, Error> {
     let mut all = OfShards::default();
     for shard in db.queue.all() {
         all.jobs_ended += shard.history().waiting().await?;
