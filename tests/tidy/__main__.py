@@ -1,9 +1,9 @@
 """Keeps the tree tidy: `python3 tests/tidy` prints the module graph of each crate and fails on what is new.
 
 Checks: cycles of more than three modules, crates that depend upwards, files of more than 500 lines, public types with
-names that were replaced, implementations for the state of the API outside its file, banned words in doc comments and
-messages, words of Vast.ai outside `crates/vast`, lines of Markdown over 100 columns, paths in Markdown that do not
-exist.
+names that were replaced, implementations for the state of the API outside its file, errors of HTTP in code that
+answers no requests, banned words in doc comments and messages, words of Vast.ai outside `crates/vast`, lines of
+Markdown over 100 columns, paths in Markdown that do not exist.
 
 What was there when a check came is in `baseline.json`. Its numbers only ever fall: a number that rose fails, and so
 does one that fell, until `python3 tests/tidy --update` has written the lower one.
@@ -35,6 +35,7 @@ CHECKS = {
     "lines beyond 500 in a file": structure.size_findings,
     "old names": structure.name_findings,
     "implementations for the state of the API": structure.app_findings,
+    "errors of HTTP in the domain": structure.problem_findings,
     "banned words": words.findings,
     "words of Vast.ai outside crates/vast": vast.findings,
     "lines of Markdown over 100 columns": markdown.findings,

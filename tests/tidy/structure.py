@@ -41,6 +41,19 @@ PUBLIC = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:struct|enum|trait|type)\s+(\w+)")
 # `App` is only a list of parts: its methods belong to the parts.
 APP = Path("api/src/state.rs")
 APP_IMPL = re.compile(r"^impl\b(?:<[^>]*>)?\s+(?:(?P<of>[\w:]+)(?:<[^{]*>)?\s+for\s+)?App\b", re.MULTILINE)
+# `Problem` is an error of HTTP. Modules of these names or below these folders answer requests; the others return
+# errors of their own, which api/src/problems.rs turns into a `Problem`.
+PROBLEM_FOLDERS = ("server", "workers/gateway", "fuzzing")
+PROBLEM_MODULES = {
+    "error", "problems", "files", "tenants",
+    "dashboard/live", "dashboard/session", "dashboard/subjects",
+    "endpoints/demands", "endpoints/deploy", "endpoints/needs", "endpoints/packages", "endpoints/runner",
+    "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
+    "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
+    "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",
+    "workers/archives", "workers/evicted", "workers/lease_polls", "workers/readings", "workers/rented",
+}  # fmt: skip
+PROBLEM = re.compile(r"\bProblem\b")
 PATH = re.compile(r"\b(crate|super|self)((?:::\w+)*)(?:::(?=\{)(\{))?")
 
 
@@ -204,6 +217,20 @@ def app_findings() -> Counter:
         if path.is_relative_to(APP.parent) and path != APP:
             blocks = APP_IMPL.finditer(code_only(read(path)))
             found.update(f"{path}: impl for App" for block in blocks if block["of"] != "FromRef")
+    return found
+
+
+def problem_findings() -> Counter:
+    """Modules of the API that name `Problem` although they answer no requests."""
+    found = Counter()
+    for path in tracked(".rs"):
+        if not path.is_relative_to(APP.parent):
+            continue
+        module = path.relative_to(APP.parent).with_suffix("")
+        is_route = any(part == "routes" or part.endswith("_routes") for part in module.parts)
+        is_below = any(module.is_relative_to(folder) for folder in PROBLEM_FOLDERS)
+        if not (is_route or is_below or str(module) in PROBLEM_MODULES) and PROBLEM.search(code_only(read(path))):
+            found[str(path)] += 1
     return found
 
 
