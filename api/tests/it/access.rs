@@ -1,33 +1,29 @@
-//! Tokens that a tenant makes itself, tenants that are disabled, quotas, and the log of changes.
+//! Tokens that a tenant makes itself, tenants that are disabled, and quotas.
 
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope};
-use stokehold_queue::now_ms;
-use stokehold_queue::registry::{Actor, Change, Which};
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::stack::{PATIENCE, Replica, Stack, sha256};
 use crate::worker::{Worker, joining, post};
 
-fn as_whom(replica: &Replica, token: &str, method: Method, path: &str) -> RequestBuilder {
+pub(super) fn as_whom(replica: &Replica, token: &str, method: Method, path: &str) -> RequestBuilder {
     replica.client.request(method, format!("{}{path}", replica.url)).bearer_auth(token)
 }
 
-async fn make(replica: &Replica, token: &str, wanted: &Value) -> Value {
+pub(super) async fn make(replica: &Replica, token: &str, wanted: &Value) -> Value {
     replica.json(as_whom(replica, token, Method::POST, "/v1/tokens").body(wanted.to_string())).await
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
 /// Asks until the answer is this one.
-async fn until_status(status: u16, asks: impl Fn() -> RequestBuilder) {
+pub(super) async fn until_status(status: u16, asks: impl Fn() -> RequestBuilder) {
     let look = async {
         while asks().send().await.unwrap().status() != status {
             sleep(Duration::from_millis(50)).await;
@@ -289,215 +285,4 @@ async fn failed_log_ins_are_slowed_down_by_address_and_lock_nobody_out() {
     assert_eq!(log_in(&stack.token).send().await.unwrap().status(), 200);
     stack.json(stack.get("/v1/jobs").header("x-forwarded-for", "203.0.113.7")).await;
     assert_eq!(stack.problem(guess("203.0.113.8")).await.0, 401, "another address has its own count");
-}
-
-#[tokio::test]
-async fn a_change_that_cannot_be_written_down_is_not_made() {
-    let mut stack = Stack::start().await;
-    let set = |stack: &Stack| stack.request(Method::PUT, "/v1/secrets/KEY").body(r#"{"value": "a"}"#);
-    // Something else stands where open changes are written.
-    stack.redis.ask::<String>(&["SET", "{stoke:registry}:changes", "in the way"]);
-    assert_eq!(stack.problem(set(&stack)).await, (503, "unavailable".to_owned()));
-    let listed = stack.json(stack.get("/v1/secrets")).await;
-    assert_eq!(listed["secrets"], json!([]), "nothing was changed");
-    stack.redis.ask::<u32>(&["DEL", "{stoke:registry}:changes"]);
-    stack.json(set(&stack)).await;
-
-    // Where only the end of one cannot be written, it is made, and the log says at last that nobody knows.
-    stack.redis.ask::<String>(&["RENAME", "{stoke:registry}:audit:acme", "away"]);
-    stack.redis.ask::<String>(&["SET", "{stoke:registry}:audit:acme", "in the way"]);
-    assert_eq!(stack.request(Method::DELETE, "/v1/secrets/KEY").send().await.unwrap().status(), 204);
-    stack.redis.ask::<String>(&["RENAME", "away", "{stoke:registry}:audit:acme"]);
-    let registry = stack.queue.registry();
-    assert_eq!(registry.abandoned_changes(now_ms() + 1).await.unwrap(), 1);
-    let log = stack.json(stack.get("/v1/audit")).await;
-    assert_eq!(
-        (&log["changes"][0]["action"], &log["changes"][0]["outcome"]),
-        (&json!("DELETE /v1/secrets/{name}"), &json!("unknown"))
-    );
-    // It outlives a replica, as all else does.
-    stack.token = stack.token_of("acme", &[Scope::AuditRead], None).await;
-    let other = stack.replica(|_| {}).await;
-    let again = other.json(as_whom(&other, &stack.token, Method::GET, "/v1/audit")).await;
-    assert_eq!(again["changes"], log["changes"]);
-}
-
-#[tokio::test]
-async fn the_log_is_read_in_pages_both_ways_and_says_what_was_refused() {
-    let stack = Stack::start().await;
-    for n in 0..5 {
-        let put = stack.request(Method::PUT, &format!("/v1/secrets/KEY_{n}")).body(r#"{"value": "a"}"#);
-        stack.json(put).await;
-    }
-    let reader = stack.token_of("acme", &[Scope::AuditRead], None).await;
-    let refused = as_whom(&stack, &reader, Method::DELETE, "/v1/secrets/KEY_0");
-    assert_eq!(stack.problem(refused).await.0, 403);
-    // What was merely wrong is no change.
-    assert_eq!(stack.problem(stack.request(Method::DELETE, "/v1/secrets/NONE")).await.0, 404);
-    let get = |query: String| stack.json(as_whom(&stack, &reader, Method::GET, &format!("/v1/audit{query}")));
-    let objects = |page: &Value| -> Vec<String> {
-        page["changes"].as_array().unwrap().iter().map(|change| text(&change["object"]).to_owned()).collect()
-    };
-    let first = get("?limit=2".to_owned()).await;
-    assert_eq!(objects(&first), ["KEY_0", "KEY_4"]);
-    assert_eq!(first["changes"][0]["outcome"], "refused");
-    let second = get(format!("?limit=3&cursor={}", text(&first["next_cursor"]))).await;
-    assert_eq!(objects(&second), ["KEY_3", "KEY_2", "KEY_1"]);
-    let rest = get(format!("?limit=3&cursor={}", text(&second["next_cursor"]))).await;
-    assert_eq!((objects(&rest), &rest["next_cursor"]), (vec!["KEY_0".to_owned()], &Value::Null));
-    let later = get(format!("?after={}", text(&second["newest"]))).await;
-    assert_eq!(objects(&later), ["KEY_4", "KEY_0"], "the oldest first");
-    let none = get(format!("?after={}", text(&later["newest"]))).await;
-    assert_eq!((objects(&none), &none["newest"]), (vec![], &Value::Null));
-    for query in ["?cursor=x", "?tenant=A", "?cursor=1-0&after=1-0"] {
-        assert_eq!(stack.problem(as_whom(&stack, &reader, Method::GET, &format!("/v1/audit{query}"))).await.0, 400);
-    }
-    for query in ["?tenant=*", "?tenant=zoo"] {
-        let foreign = as_whom(&stack, &reader, Method::GET, &format!("/v1/audit{query}"));
-        assert_eq!(stack.problem(foreign).await.0, 403, "{query}");
-    }
-}
-
-#[tokio::test]
-async fn a_log_keeps_so_many_changes_and_no_more() {
-    let stack = Stack::start().await;
-    let registry = stack.queue.registry();
-    let change = |n: usize| Change {
-        id: n.to_string(),
-        tenant: "acme".to_owned(),
-        at_ms: now_ms(),
-        actor: Actor::default(),
-        action: "PUT /v1/secrets/{name}".to_owned(),
-        object: n.to_string(),
-        address: String::new(),
-        request_id: String::new(),
-        end: None,
-    };
-    for chunk in (0..10_300).collect::<Vec<_>>().chunks(300) {
-        futures::future::try_join_all(chunk.iter().map(async |n| registry.end_change(&change(*n)).await))
-            .await
-            .unwrap();
-    }
-    let kept: u64 = stack.redis.ask(&["XLEN", "{stoke:registry}:audit:acme"]);
-    assert!((10_000..10_300).contains(&kept), "{kept}");
-    let newest = registry.audit(Some("acme"), Which::Before(None), 1).await.unwrap();
-    assert!(newest.changes[0].change.object.parse::<usize>().unwrap() >= 10_000);
-}
-
-#[tokio::test]
-async fn a_change_whose_asker_hangs_up_is_not_left_open() {
-    let stack = Stack::start().await;
-    let redis = stack.redis.connection().await;
-    let until_open = async |wanted: usize| {
-        let mut redis = redis.clone();
-        let look = async {
-            while redis::cmd("HLEN").arg("{stoke:registry}:changes").query_async::<usize>(&mut redis).await.unwrap()
-                != wanted
-            {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, look).await.expect("so many are open");
-    };
-    // Half of a body: its handler waits for the rest.
-    let mut line = TcpStream::connect(stack.url.trim_start_matches("http://")).await.unwrap();
-    let head = format!(
-        "PUT /v1/secrets/A HTTP/1.1\r\nhost: api\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
-        stack.token
-    );
-    line.write_all(head.as_bytes()).await.unwrap();
-    until_open(1).await;
-    drop(line);
-    until_open(0).await;
-}
-
-#[tokio::test]
-async fn an_evicted_worker_is_out_and_its_jobs_go_on_elsewhere_at_no_cost() {
-    let stack = Stack::start().await;
-    stack.deploy_echo().await;
-    let other_replica = stack.replica(|_| {}).await;
-    let worker = Worker::join(&stack).await;
-    let id = stack.submit("hi").await;
-    let lease = worker.lease().await;
-    let path = format!("/v1/workers/{}/evict", worker.id);
-    let looks = stack.token_of("acme", &[Scope::WorkersRead], None).await;
-    let refused = as_whom(&stack, &looks, Method::POST, &path).body("{}");
-    assert_eq!(stack.problem(refused).await, (403, "forbidden".to_owned()));
-
-    // Another replica has spoken with it, and believes what it knows for a while.
-    let beat = || json!({"leases": [{"job_id": lease["job_id"], "fence": lease["fence"]}], "status": {}}).to_string();
-    let elsewhere = |verb: &str, body: String| {
-        let url = format!("{}/worker/v1/{verb}", other_replica.url);
-        other_replica.client.post(url).bearer_auth(worker.token()).body(body)
-    };
-    stack.json(elsewhere("extend", beat())).await;
-    let evicted = stack.json(stack.post(&path, &json!({}))).await;
-    assert_eq!((&evicted["requeued"], &evicted["join_token_revoked"]), (&json!(1), &json!(false)), "{evicted}");
-
-    let job = stack.job(&id).await;
-    assert_eq!((&job["state"], &job["attempts"][0]["state"]), (&json!("queued"), &json!("released")), "{job}");
-    assert_eq!(stack.problem(worker.post("extend", &json!({"leases": [], "status": {}}))).await.0, 401);
-    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": "late"});
-    assert_eq!(stack.problem(worker.post("finish", &json!({"finish": [report]}))).await.0, 401);
-    until_status(401, || elsewhere("extend", beat())).await;
-    assert_eq!(stack.json(stack.get("/v1/workers")).await["workers"], json!([]));
-    assert_eq!(stack.problem(stack.post(&path, &json!({}))).await.0, 404, "it is no worker any more");
-
-    let next = Worker::join(&stack).await;
-    let again = next.lease().await;
-    assert_eq!((&again["job_id"], &again["attempt"]), (&json!(id), &json!(2)));
-    assert_eq!(next.succeed(&again, json!("done")).await, "ok");
-    let log = stack.json(stack.get("/v1/audit")).await;
-    let change = &log["changes"][0];
-    assert_eq!((&change["action"], &change["object"]), (&json!("POST /v1/workers/{id}/evict"), &json!(worker.id)));
-}
-
-#[tokio::test]
-async fn an_evicted_host_joins_again_with_another_token_only() {
-    let stack = Stack::start().await;
-    let token = stack.join_token(false).await;
-    let join = |token: &str, name: &str, resume: &Value| {
-        let mut request = joining(name);
-        request["resume"] = resume.clone();
-        post(&stack, "join", token, &request)
-    };
-    let first = stack.json(join(&token, "rack", &Value::Null)).await;
-    stack.json(stack.post(&format!("/v1/workers/{}/evict", text(&first["worker_id"])), &json!({}))).await;
-    assert_eq!(stack.problem(join(&token, "rack", &Value::Null)).await, (403, "forbidden".to_owned()));
-    // Under another name it is known by what it has of its first life; without that the token is what is left to take away.
-    assert_eq!(stack.problem(join(&token, "desk", &first["resume"])).await.0, 401);
-    let second = stack.json(join(&token, "desk", &Value::Null)).await;
-    let path = format!("/v1/workers/{}/evict", text(&second["worker_id"]));
-    let evicted = stack.json(stack.post(&path, &json!({"revoke_join_token": true}))).await;
-    assert_eq!(evicted["join_token_revoked"], true, "{evicted}");
-    assert_eq!(stack.problem(join(&token, "third", &Value::Null)).await.0, 401);
-    stack.json(join(&stack.join_token(false).await, "rack", &Value::Null)).await;
-}
-
-#[tokio::test]
-async fn a_join_token_is_revoked_with_everything_that_joined() {
-    let stack = Stack::start().await;
-    stack.deploy_echo().await;
-    for single_use in [false, true] {
-        let token = stack.join_token(single_use).await;
-        let id = token.split('_').nth(1).unwrap();
-        let joined = stack.json(post(&stack, "join", &token, &joining("rack"))).await;
-        let (worker, kept) = (text(&joined["token"]), Worker::join(&stack).await);
-        stack.submit("hi").await;
-        let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000});
-        let lease = stack.json(post(&stack, "lease", worker, &ask)).await["leases"][0].clone();
-
-        let admin = stack.token_of("acme", &Role::Admin.scopes(), None).await;
-        let path = format!("/v1/tokens/{id}?with_workers=true");
-        let refused = as_whom(&stack, &admin, Method::DELETE, &path);
-        assert_eq!(stack.problem(refused).await.0, 403, "workers are operators' matter");
-        let revoked = stack.request(Method::DELETE, &path).send().await.unwrap();
-        assert_eq!(revoked.status(), 204);
-        let beat = json!({"leases": [], "status": {}});
-        assert_eq!(stack.problem(post(&stack, "extend", worker, &beat)).await.0, 401);
-        stack.json(kept.post("extend", &beat)).await;
-        let again = kept.lease().await;
-        assert_eq!(again["job_id"], lease["job_id"]);
-        assert_eq!(kept.succeed(&again, json!(1)).await, "ok");
-    }
 }

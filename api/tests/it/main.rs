@@ -4,6 +4,7 @@
 mod access;
 mod admission;
 mod archives;
+mod audit;
 mod auth;
 mod bad_input;
 mod batches;
@@ -15,6 +16,7 @@ mod costs;
 mod dashboard;
 mod duties;
 mod events;
+mod evictions;
 mod feedback;
 mod history;
 mod large_inputs;
