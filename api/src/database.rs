@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use stokehold_queue::{Clock, Error as QueueError, RedisQueue, Registry, Shards};
+use tokio::time::timeout;
 
-use crate::queue_timeout::QueueTimeout;
+use crate::metrics;
 
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
@@ -85,5 +86,26 @@ impl Database {
     /// The shard of a tenant.
     pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Error> {
         self.ask("find a tenant's shard", self.queue.of(tenant)).await
+    }
+}
+
+/// Timeout of one call to the queue or the registry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueTimeout(pub(crate) Duration);
+
+impl QueueTimeout {
+    /// Asks; `step` completes "failed to ...".
+    pub(crate) async fn ask<T>(
+        self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, Error> {
+        match timeout(self.0, question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                metrics::queue_late();
+                Err(Error::Timeout { step })
+            }
+        }
     }
 }

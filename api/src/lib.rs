@@ -23,7 +23,6 @@ mod names;
 pub mod openapi;
 mod pipelines;
 mod problems;
-mod queue_timeout;
 mod recovery;
 mod redis_watch;
 mod routes;

@@ -13,8 +13,8 @@ use stokehold_queue::registry::{REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumbe
 use stokehold_queue::vram::VramNeed;
 
 use crate::database;
+use crate::database::QueueTimeout;
 use crate::endpoints::schema::Schema;
-use crate::queue_timeout::QueueTimeout;
 
 /// A deploy on another replica is seen after this long at the latest; one on this replica at once.
 const CURRENT_FOR: Duration = Duration::from_secs(1);

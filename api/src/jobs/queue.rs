@@ -6,11 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use stokehold_queue::Queue;
 use stokehold_queue::costs::day_of;
 use stokehold_queue::job::{JobSpec, Priority};
 use stokehold_queue::queue::LaneDepth;
-use stokehold_queue::{now_ms, reach};
+use stokehold_queue::{Queue, now_ms, reach};
 use utoipa::ToSchema;
 
 use super::view::WaitingView;

@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::database::Error;
-use crate::queue_timeout::QueueTimeout;
+use crate::database::{Error, QueueTimeout};
 
 /// Signals can be lost with their connection, so a waiter looks again on its own; this is also what keeps its watch alive.
 const RELOOK: Duration = Duration::from_secs(5);

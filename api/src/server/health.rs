@@ -14,8 +14,7 @@ use stokehold_supervise::Supervisor;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::server::readiness::Reachable;
-use crate::server::readiness::Readiness;
+use crate::server::readiness::{Reachable, Readiness};
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
 

@@ -14,9 +14,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::database::Error;
+use crate::database::{Error, QueueTimeout};
 use crate::error::Problem;
-use crate::queue_timeout::QueueTimeout;
 
 /// A wake can be lost with its connection, so a parked pull looks again on its own.
 const RELOOK: Duration = Duration::from_secs(10);

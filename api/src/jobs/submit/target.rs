@@ -6,8 +6,7 @@ use stokehold_queue::endpoint::StepConfig;
 use stokehold_queue::job::{Stage, StepSpec};
 
 use crate::config::Webhooks;
-use crate::endpoints::catalog::Catalog;
-use crate::endpoints::catalog::{Deployed, Error};
+use crate::endpoints::catalog::{Catalog, Deployed, Error};
 use crate::state::App;
 
 /// An endpoint's version with its steps, as they are now: a job keeps them as long as it lives.

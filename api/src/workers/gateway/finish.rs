@@ -7,8 +7,7 @@ use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT
 use stokehold_queue::vram::kind_of_cards;
 use stokehold_queue::{BATCH_MAX, Holding, Queue, WorkerRecord};
 
-use super::BODY_MAX;
-use super::{lease, needs, own};
+use super::{BODY_MAX, lease, needs, own};
 use crate::database::Database;
 use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
