@@ -168,7 +168,7 @@ impl Settler {
         let input: Value = serde_json::from_str(input.get())
             .map_err(|error| Error::Lost(format!("the job's input cannot be read: {error}")))?;
         let output = match &job.held {
-            Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
+            Some(held) => Some(self.portable(job, outcomes::value(&self.app.objects, job.id, held).await?).await?),
             None => None,
         };
         let dependencies = self.dependencies(job, &input).await?;

@@ -17,15 +17,15 @@ mod story_tests;
 use stokehold_queue::job::Job;
 use stokehold_queue::outbox::Delivery;
 
+use crate::database::Database;
 use crate::database::Error;
-use crate::state::App;
 
 /// The deliveries that belong to a job's trace: those about its starts and its end.
-pub(crate) async fn deliveries(app: &App, job: &Job) -> Result<Vec<Delivery>, Error> {
+pub(crate) async fn deliveries(db: &Database, job: &Job) -> Result<Vec<Delivery>, Error> {
     if job.spec.hook.is_none() {
         return Ok(Vec::new());
     }
-    let outbox = app.db.home(&job.spec.tenant).await?.outbox();
+    let outbox = db.home(&job.spec.tenant).await?.outbox();
     let attempts = job.attempts.iter().map(|attempt| attempt.attempt);
-    app.db.ask("read a job's webhooks", outbox.of_job(job.id, attempts)).await
+    db.ask("read a job's webhooks", outbox.of_job(job.id, attempts)).await
 }

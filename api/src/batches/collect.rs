@@ -22,7 +22,7 @@ impl Runner {
         if ids.is_empty() || (ids.len() < PIECE && waits) {
             return Ok(false);
         }
-        let lines = ended_lines(&self.app, &batch.spec.tenant, &ids).await?;
+        let lines = ended_lines(&self.app.db, &self.app.jobs, &batch.spec.tenant, &ids).await?;
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         for line in &lines {
             let (kind, text) = written(line, batch.is_over_budget, &self.app.config.public_url);

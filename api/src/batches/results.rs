@@ -12,6 +12,8 @@ use stokehold_queue::job::{JobResult, JobState};
 use stokehold_queue::{Error as QueueError, JobId, Queue};
 
 use super::Error;
+use crate::database::Database;
+use crate::history::Jobs;
 use crate::server::json;
 use crate::state::App;
 
@@ -156,16 +158,21 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
 }
 
 /// What became of these jobs, wherever their records are by now.
-pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Error> {
-    let mut lines = app.db.home(tenant).await?.batches().ended_lines(ids).await?;
+pub(super) async fn ended_lines(
+    db: &Database,
+    jobs: &Jobs,
+    tenant: &str,
+    ids: &[JobId],
+) -> Result<Vec<EndedLine>, Error> {
+    let mut lines = db.home(tenant).await?.batches().ended_lines(ids).await?;
     if lines.len() < ids.len() {
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
-            let job = match app.db.queue.get(*id).await {
+            let job = match db.queue.get(*id).await {
                 // The queue has logged the unreadable record and left it out of its own list.
                 Err(QueueError::Corrupt { .. }) => continue,
                 Ok(Some(job)) => Some(job),
-                Ok(None) => app.jobs.find(tenant, *id).await?,
+                Ok(None) => jobs.find(tenant, *id).await?,
                 Err(error) => return Err(error.into()),
             };
             let found = job.and_then(|job| {
@@ -204,7 +211,7 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
                 let is_over_budget = now.is_some_and(|now| now.is_over_budget);
                 for ids in tail.chunks(TAIL) {
                     let mut text = Vec::new();
-                    for ended in ended_lines(&app, &batch.spec.tenant, ids).await? {
+                    for ended in ended_lines(&app.db, &app.jobs, &batch.spec.tenant, ids).await? {
                         let (of, line) = written(&ended, is_over_budget, &app.config.public_url);
                         if of == kind {
                             text.extend_from_slice(&line);

@@ -252,7 +252,7 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     let batch = app.db.ask("read a batch", batches.get(id)).await?;
     let batch =
         batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
-    Ok(crate::jobs::submit::durable(app, (status, Json(shown(&app.config, &batch))).into_response()))
+    Ok(crate::jobs::submit::durable(app.durability, (status, Json(shown(&app.config, &batch))).into_response()))
 }
 
 /// The caller's own batch with this id. For all other tenants it does not exist.
@@ -263,9 +263,14 @@ async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
 }
 
 /// A batch as its webhook contains it; `None` if it is no longer stored.
-pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<BatchView>, database::Error> {
-    let batch = app.db.ask("read a batch", app.db.home(tenant).await?.batches().get(id)).await?;
-    Ok(batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| shown(&app.config, &batch)))
+pub(crate) async fn told(
+    db: &Database,
+    config: &Config,
+    tenant: &str,
+    id: &str,
+) -> Result<Option<BatchView>, database::Error> {
+    let batch = db.ask("read a batch", db.home(tenant).await?.batches().get(id)).await?;
+    Ok(batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| shown(config, &batch)))
 }
 
 fn shown(config: &Config, batch: &Batch) -> BatchView {

@@ -9,6 +9,8 @@ use stokehold_queue::queue::ListFilter;
 use stokehold_queue::{Queue, now_ms};
 
 use self::view::{ByWord, CostsView, RowView};
+use crate::config::Config;
+use crate::costs::Costs;
 use crate::error::{Code, Problem};
 use crate::names;
 use crate::server::query::Params;
@@ -84,10 +86,10 @@ pub(crate) async fn get(
 }
 
 /// Today's cost of jobs by endpoint: of one tenant or, with `None`, of all.
-pub(crate) async fn today(app: &App, tenant: Option<&str>) -> Result<CostsView, Problem> {
+pub(crate) async fn today(config: &Config, costs: &Costs, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
-    let lines = app.costs.lines(today..=today, false).await?;
-    let told = report(&lines, By::Endpoint, tenant, &app.config.costs.hosted);
+    let lines = costs.lines(today..=today, false).await?;
+    let told = report(&lines, By::Endpoint, tenant, &config.costs.hosted);
     let rows = told.rows.iter().map(|row| RowView::new(row, ByWord::Endpoint)).collect();
     Ok(CostsView::new(ByWord::Endpoint, (today, today), rows, JOBS_MAX, &told))
 }

@@ -71,7 +71,7 @@ async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
         Subject::Queue => json(&queue::look(app).await?),
         Subject::Fleet => json(&fleet::look(app).await?),
         Subject::Batches(tenant) => json(&batches::page(app, tenant, None, None, LIMIT).await?),
-        Subject::Costs(tenant) => json(&costs::today(app, tenant.as_deref()).await?),
+        Subject::Costs(tenant) => json(&costs::today(&app.config, &app.costs, tenant.as_deref()).await?),
         Subject::Jobs(tenant) => {
             let gate = Gate::Tenant(tenant.clone());
             let filter = ListFilter::default();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 use url::Url;
 
+use crate::config::Config;
 use crate::error::{Code, INTERNAL, Problem};
 use crate::secrets::{open, seal};
 use crate::state::App;
@@ -31,14 +32,14 @@ const LASTS_MS: u64 = 12 * 60 * 60 * 1000;
 const BOUND: &[u8] = b"stokehold session 1";
 
 /// The session of a verified token: its end and its `Set-Cookie`.
-pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64, String), Problem> {
+pub(crate) fn begin(config: &Config, token: &str, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let now = now_ms();
     let expires_ms = record.expires_ms.unwrap_or(u64::MAX).min(now.saturating_add(LASTS_MS));
-    let sealed = sealed(&app.config.token_key, token, expires_ms).map_err(|error| {
+    let sealed = sealed(&config.token_key, token, expires_ms).map_err(|error| {
         tracing::error!(%error, "cannot seal a session");
         Problem::new(Code::Internal, INTERNAL)
     })?;
-    Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &app.config.public_url)))
+    Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &config.public_url)))
 }
 
 /// The same for a token that is valid for one login, which this spends: of several concurrent logins one succeeds, with
@@ -60,7 +61,7 @@ pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, 
         Problem::new(Code::Internal, INTERNAL)
     })?;
     app.db.ask("store the token of a session", app.db.registry.put_token(&own)).await?;
-    begin(app, token.expose(), &own)
+    begin(&app.config, token.expose(), &own)
 }
 
 /// The `Set-Cookie` that ends a session.

@@ -68,7 +68,7 @@ pub(crate) async fn log_in(
     app.tenants.admit(&record.tenant).await?;
     let (expires_ms, cookie) = match record.single_use {
         true => session::begin_once(&app, &record).await?,
-        false => session::begin(&app, token, &record)?,
+        false => session::begin(&app.config, token, &record)?,
     };
     let view = SessionView::new(&record, expires_ms);
     Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())

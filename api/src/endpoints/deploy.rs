@@ -31,7 +31,7 @@ pub(crate) async fn deploy(
     Json(request): Json<DeployRequest>,
 ) -> Result<(StatusCode, JsonAnswer<VersionView>), Problem> {
     packages::check(
-        &app,
+        &app.config,
         &request.package_sha256,
         request.package_size_bytes,
         "/package_sha256",
@@ -48,8 +48,8 @@ pub(crate) async fn deploy(
             "no such package; POST /v1/packages returns the address to PUT it to, then deploy again",
         ));
     }
-    weights::check(&app, &spec.weights)?;
-    weights::check_uploaded(&app, &caller.tenant, &spec.weights).await?;
+    weights::check(&app.config, &spec.weights)?;
+    weights::check_uploaded(&app.objects, &caller.tenant, &spec.weights).await?;
     if !spec.secrets.is_empty() {
         let known = app.db.ask("read secrets", app.db.registry.secrets(&caller.tenant)).await?;
         if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {

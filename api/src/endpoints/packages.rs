@@ -1,19 +1,22 @@
 //! `POST /v1/packages`: where to put an endpoint's package, unless it is there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::Announced;
+use stokehold_objects::Objects;
 use utoipa::ToSchema;
 
+use crate::config::Config;
 use crate::error::{Problem, ProblemBody};
 use crate::names;
 use crate::server::json::Json;
-use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsWrite};
+use crate::tenants::storage::Storage;
 
 /// How long an upload may start after its URL was given.
 const URL_TTL: Duration = Duration::from_secs(3600);
@@ -49,23 +52,25 @@ pub(crate) struct PackageReply {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(config): State<Arc<Config>>,
+    State(objects): State<Arc<Objects>>,
+    State(storage): State<Arc<Storage>>,
     caller: Caller<EndpointsWrite>,
     Json(request): Json<PackageRequest>,
 ) -> Result<JsonAnswer<PackageReply>, Problem> {
-    check(&app, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
+    check(&config, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
     let key = key(&caller.tenant, &request.sha256);
-    if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
+    if objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    app.storage.reserve(&caller.tenant, request.size_bytes).await?;
+    storage.reserve(&caller.tenant, request.size_bytes).await?;
     let announced = Announced {
         size_bytes: request.size_bytes,
         sha256_hex: &request.sha256,
         content_type: CONTENT_TYPE,
         name: None,
     };
-    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    let put = objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
@@ -75,8 +80,14 @@ pub(crate) fn key(tenant: &str, sha256: &str) -> String {
 }
 
 /// Checks a package's hash and size; the last two parameters are the names of the fields.
-pub(crate) fn check(app: &App, sha256: &str, size_bytes: u64, sha256_at: &str, size_at: &str) -> Result<(), Problem> {
-    let most = app.config.limits.package_bytes;
+pub(crate) fn check(
+    config: &Config,
+    sha256: &str,
+    size_bytes: u64,
+    sha256_at: &str,
+    size_at: &str,
+) -> Result<(), Problem> {
+    let most = config.limits.package_bytes;
     if !names::is_sha256(sha256) {
         return Err(Problem::field(sha256_at, "must be 64 lower-case hex digits"));
     }

@@ -17,7 +17,6 @@ use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::json::Json;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::auth::{Caller, EndpointsWrite};
 use crate::tenants::storage::Storage;
 
@@ -145,7 +144,7 @@ impl From<Weight> for WeightView {
 }
 
 /// The weights that a deploy names, if they may be.
-pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
+pub(crate) fn check(config: &Config, weights: &[Weight]) -> Result<(), Problem> {
     if weights.len() > FILES_MAX {
         return Err(Problem::field("/weights", format!("must be at most {FILES_MAX} files")));
     }
@@ -170,7 +169,7 @@ pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
         match weight.url.as_deref() {
             None => {}
             Some(url) if url.starts_with("s3://") => {
-                let _ = in_bucket(&app.config, url, &at("url"))?;
+                let _ = in_bucket(config, url, &at("url"))?;
             }
             Some(url) if is_web(url) => {}
             Some(_) => {
@@ -185,9 +184,9 @@ pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
 }
 
 /// Checks that weights declared as uploaded exist.
-pub(crate) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
+pub(crate) async fn check_uploaded(objects: &Objects, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
     for weight in weights.iter().filter(|weight| weight.url.is_none()) {
-        let found = app.objects.head(&key(tenant, &weight.sha256)).await?;
+        let found = objects.head(&key(tenant, &weight.sha256)).await?;
         if found.is_none_or(|found| found.size_bytes != weight.size_bytes) {
             let detail = format!(
                 "{} was not uploaded; POST /v1/weights returns the address to PUT it to, then deploy again",
@@ -200,14 +199,19 @@ pub(crate) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) 
 }
 
 /// Where a worker fetches each of them from.
-pub(crate) async fn urls(app: &App, tenant: &str, weights: &[Weight]) -> Result<Vec<String>, Problem> {
+pub(crate) async fn urls(
+    objects: &Objects,
+    config: &Config,
+    tenant: &str,
+    weights: &[Weight],
+) -> Result<Vec<String>, Problem> {
     let mut urls = Vec::with_capacity(weights.len());
     for weight in weights {
         urls.push(match &weight.url {
-            None => app.objects.presign_get(&key(tenant, &weight.sha256), URL_TTL).await?,
+            None => objects.presign_get(&key(tenant, &weight.sha256), URL_TTL).await?,
             Some(url) if url.starts_with("s3://") => {
-                let (bucket, key) = in_bucket(&app.config, url, "url")?;
-                app.objects.presign_get_of(&bucket, &key, URL_TTL).await?
+                let (bucket, key) = in_bucket(config, url, "url")?;
+                objects.presign_get_of(&bucket, &key, URL_TTL).await?
             }
             Some(url) => url.clone(),
         });

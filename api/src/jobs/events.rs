@@ -114,7 +114,7 @@ pub(crate) async fn events(
         Some(text) => Seen::parse(text)
             .ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))?,
     };
-    let job = own(&app, &caller.tenant, &id).await?;
+    let job = own(&app.jobs, &caller.tenant, &id).await?;
     let held = app.wait_permits.take(&caller.tenant)?;
     let story = while_stands(app.clone(), caller.token, story(app, caller.tenant, job.id, seen));
     let story = async_stream::stream! {

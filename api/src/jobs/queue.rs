@@ -86,7 +86,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         depths.iter().filter_map(|depth| parts_of_lane(&depth.lane)).map(|lane| (lane.tenant, lane.endpoint)).collect();
     let held = named.into_iter().map(|(tenant, endpoint)| async move {
         let spec = JobSpec { tenant: tenant.to_owned(), endpoint: endpoint.to_owned(), ..JobSpec::default() };
-        Ok::<_, Problem>(((tenant, endpoint), waiting::held_back(app, &spec).await?))
+        Ok::<_, Problem>(((tenant, endpoint), waiting::held_back(&app.db, &spec).await?))
     });
     let held: BTreeMap<_, _> = stream::iter(held.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect().await?;
     let lane = |depth: &LaneDepth| {

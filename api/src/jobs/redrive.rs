@@ -155,7 +155,7 @@ pub(crate) async fn retry(
 ) -> Result<Response, Problem> {
     let same_version = params.take("same_version", "true or false", |text| text.parse().ok())?.unwrap_or(false);
     params.finish()?;
-    let job = own(&app, &caller.tenant, &id).await?;
+    let job = own(&app.jobs, &caller.tenant, &id).await?;
     if !is_dead(&job) && job.state != JobState::Cancelled {
         let detail = format!(
             "the job is {}; only a job that failed, expired or was cancelled can be retried",
@@ -168,7 +168,7 @@ pub(crate) async fn retry(
     name_files(&app.large_inputs, &job, &mut new).await?;
     match submit::enter(&app, std::slice::from_ref(&new)).await?.first() {
         Some(Submitted::Repeat(first)) => {
-            let first = own(&app, &caller.tenant, &first.to_string()).await?;
+            let first = own(&app.jobs, &caller.tenant, &first.to_string()).await?;
             Ok(JsonAnswer(JobView::new(&first, &app.config)).into_response())
         }
         _ => Ok((StatusCode::ACCEPTED, JsonAnswer(JobView::accepted(&new, now_ms()))).into_response()),

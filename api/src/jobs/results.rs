@@ -1,18 +1,20 @@
 //! What a job gave: its result and its files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::response::{IntoResponse, Response};
+use stokehold_objects::Objects;
 use stokehold_queue::job::{Job, JobResult, JobState};
 
 use crate::error::{Code, Problem, ProblemBody};
+use crate::history::Jobs;
 use crate::jobs::routes::own;
 use crate::names;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 
 /// How long a download may start after its URL was given.
@@ -28,16 +30,17 @@ const URL_TTL: Duration = Duration::from_secs(3600);
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn result(
-    State(app): State<App>,
+    State(objects): State<Arc<Objects>>,
+    State(jobs): State<Arc<Jobs>>,
     caller: Caller<JobsRead>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let job = own(&app, &caller.tenant, &id).await?;
+    let job = own(&jobs, &caller.tenant, &id).await?;
     match &job.result {
         Some(JobResult::Inline(result)) => {
             Ok(([(CONTENT_TYPE, "application/json")], result.get().to_owned()).into_response())
         }
-        Some(JobResult::Object { key, .. }) => Ok(redirect(app.objects.presign_get(key, URL_TTL).await?)),
+        Some(JobResult::Object { key, .. }) => Ok(redirect(objects.presign_get(key, URL_TTL).await?)),
         None => Err(without_result(&job)),
     }
 }
@@ -54,11 +57,12 @@ pub(crate) async fn result(
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn file(
-    State(app): State<App>,
+    State(objects): State<Arc<Objects>>,
+    State(jobs): State<Arc<Jobs>>,
     caller: Caller<JobsRead>,
     Path((id, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let job = own(&app, &caller.tenant, &id).await?;
+    let job = own(&jobs, &caller.tenant, &id).await?;
     // A result that steps have yet to allow is nobody's to see.
     let Some(winner) = job.winner().filter(|_| job.state == JobState::Succeeded) else {
         return Err(without_result(&job));
@@ -68,10 +72,10 @@ pub(crate) async fn file(
     }
     let prefix = Job::attempt_prefix(&job.spec.tenant, job.id, winner.attempt, &winner.fence);
     let key = format!("{prefix}{name}");
-    if app.objects.head(&key).await?.is_none() {
+    if objects.head(&key).await?.is_none() {
         return Err(Problem::not_found("file"));
     }
-    Ok(redirect(app.objects.presign_get(&key, URL_TTL).await?))
+    Ok(redirect(objects.presign_get(&key, URL_TTL).await?))
 }
 
 pub(crate) fn without_result(job: &Job) -> Problem {

@@ -50,7 +50,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let wait_s = params.wait_s()?;
     params.finish()?;
-    let mut job = own(&app, &caller.tenant, &id).await?;
+    let mut job = own(&app.jobs, &caller.tenant, &id).await?;
     if wait_s > 0 && !job.state.is_terminal() {
         let _held = app.wait_permits.take(&caller.tenant)?;
         caller.turn.end();
@@ -236,8 +236,8 @@ async fn cancel_step(db: &Database, job: &Job) -> Result<(), Problem> {
 }
 
 /// The caller's own job with this id, archived or not. For all other tenants it does not exist.
-pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
-    app.jobs.find(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
+pub(crate) async fn own(jobs: &Jobs, tenant: &str, id: &str) -> Result<Job, Problem> {
+    jobs.find(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }
 
 fn parse_id(id: &str) -> Result<JobId, Problem> {

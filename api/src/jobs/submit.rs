@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use stokehold_queue::Durability;
 use stokehold_queue::job::{Idempotency, Job, NewJob, Priority};
 use stokehold_queue::queue::Submitted;
 use stokehold_queue::{Error as QueueError, JobId, Queue, SUBMIT_MAX, now_ms};
@@ -141,7 +142,7 @@ pub(crate) async fn bulk(
 
     let submitted = enter(&app, &jobs).await?;
     let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();
-    Ok(durable(&app, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
+    Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
 }
 
 /// Hands jobs to the queue: all of them or none. What one of them waits for may have left the queue for history.
@@ -231,10 +232,10 @@ async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_
             seen_in_time(&app.jobs, &app.wait_permits, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
     {
         let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
-        return Ok(durable(app, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
+        return Ok(durable(app.durability, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
     }
     let view = JobView::accepted(job, now_ms());
-    Ok(durable(app, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
+    Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
 }
 
 fn until(wait_s: u64) -> Instant {
@@ -271,12 +272,12 @@ async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Res
     let job = job.ok_or_else(|| {
         Problem::new(Code::NotFound, "this key's job has ended and is no longer stored; use a new key")
     })?;
-    Ok(durable(app, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
+    Ok(durable(app.durability, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
 }
 
 /// Says what an accepted job will survive.
-pub(crate) fn durable(app: &App, mut response: Response) -> Response {
-    response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(app.durability.as_str()));
+pub(crate) fn durable(durability: Durability, mut response: Response) -> Response {
+    response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(durability.as_str()));
     response
 }
 

@@ -31,15 +31,15 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
             if matches!(of_fleet, Waiting::Unschedulable(_)) {
                 return Ok(Some(of_fleet));
             }
-            Ok(Some(held_back(app, spec).await?.unwrap_or(of_fleet)))
+            Ok(Some(held_back(&app.db, spec).await?.unwrap_or(of_fleet)))
         }
         _ => Ok(None),
     }
 }
 
 /// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
-pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
-    let held = app.db.ask("read what blocks a job", app.db.queue.held_by(spec)).await?;
+pub(crate) async fn held_back(db: &Database, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
+    let held = db.ask("read what blocks a job", db.queue.held_by(spec)).await?;
     let whose = |gate: &Gate| match gate {
         Gate::Tenant(tenant) => format!("tenant {tenant}"),
         Gate::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),

@@ -1,6 +1,7 @@
 //! What a job that another one waits for has come to.
 
 use serde_json::Value;
+use stokehold_objects::Objects;
 use stokehold_queue::JobId;
 use stokehold_queue::job::{Job, JobResult};
 use stokehold_queue::pipeline::Outcome;
@@ -15,7 +16,7 @@ const RESULT_MAX: u64 = 1 << 20;
 pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Error> {
     let Some(job) = app.jobs.find(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
-        Some(result) if wanted => Some(value(app, id, result).await?),
+        Some(result) if wanted => Some(value(&app.objects, id, result).await?),
         _ => None,
     };
     let outcome = Outcome {
@@ -29,14 +30,14 @@ pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Resu
 }
 
 /// The result of a job as a value.
-pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Value, Error> {
+pub(super) async fn value(objects: &Objects, id: JobId, result: &JobResult) -> Result<Value, Error> {
     let broken = |error| Error::Lost(format!("the result of job {id} cannot be read: {error}"));
     match result {
         JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
         JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Err(Error::TooLarge(format!(
             "the result of job {id} has {size_bytes} bytes, over the limit of {RESULT_MAX} for references; return large results as files"
         ))),
-        JobResult::Object { key, .. } => match app.objects.get(key, RESULT_MAX).await? {
+        JobResult::Object { key, .. } => match objects.get(key, RESULT_MAX).await? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),
             None => Err(Error::Lost(format!("the result of job {id} is missing from the object store"))),
         },

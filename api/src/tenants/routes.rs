@@ -18,7 +18,7 @@ use crate::error::Problem;
 use crate::names;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::state::App;
+use crate::tenants::Tenants;
 use crate::tenants::audit::Touched;
 use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
 use crate::time_format::rfc3339;
@@ -94,14 +94,15 @@ pub(crate) async fn list(
     params(("tenant" = String, Path, description = "The tenant's name.")),
     responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::server::responses::Problems))]
 pub(crate) async fn disable(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(tenants): State<Arc<Tenants>>,
     caller: Caller<TenantsWrite>,
     Path(tenant): Path<String>,
 ) -> Result<JsonAnswer<TenantView>, Problem> {
     if tenant == caller.tenant {
         return Err(Problem::field("tenant", "is your own tenant, which you could not enable again"));
     }
-    switch(&app, &tenant, true).await
+    switch(&db, &tenants, &tenant, true).await
 }
 
 /// Enable a tenant
@@ -109,32 +110,38 @@ pub(crate) async fn disable(
     params(("tenant" = String, Path, description = "The tenant's name.")),
     responses((status = 200, description = "The tenant's new state.", body = TenantView), crate::server::responses::Problems))]
 pub(crate) async fn enable(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(tenants): State<Arc<Tenants>>,
     _: Caller<TenantsWrite>,
     Path(tenant): Path<String>,
 ) -> Result<JsonAnswer<TenantView>, Problem> {
-    switch(&app, &tenant, false).await
+    switch(&db, &tenants, &tenant, false).await
 }
 
-async fn switch(app: &App, tenant: &str, disabled: bool) -> Result<JsonAnswer<TenantView>, Problem> {
-    if !is_there(app, tenant).await? {
+async fn switch(
+    db: &Database,
+    tenants: &Tenants,
+    tenant: &str,
+    disabled: bool,
+) -> Result<JsonAnswer<TenantView>, Problem> {
+    if !is_there(db, tenant).await? {
         return Err(Problem::not_found("tenant"));
     }
-    app.db.ask_again("disable or enable a tenant", || app.db.registry.disable_tenant(tenant, disabled)).await?;
-    app.tenants.forget(tenant);
-    app.db.ask_again("disable or enable a tenant", || app.db.queue.disable(tenant, disabled)).await?;
-    Ok(JsonAnswer(read(&app.db, tenant).await?))
+    db.ask_again("disable or enable a tenant", || db.registry.disable_tenant(tenant, disabled)).await?;
+    tenants.forget(tenant);
+    db.ask_again("disable or enable a tenant", || db.queue.disable(tenant, disabled)).await?;
+    Ok(JsonAnswer(read(db, tenant).await?))
 }
 
 /// Whether there is a tenant of this name: made, or with a job or a token.
-pub(crate) async fn is_there(app: &App, name: &str) -> Result<bool, Problem> {
+pub(crate) async fn is_there(db: &Database, name: &str) -> Result<bool, Problem> {
     if !names::is_name(name) {
         return Ok(false);
     }
-    if app.db.ask("list tenants", app.db.registry.tenants()).await?.iter().any(|tenant| tenant.name == name) {
+    if db.ask("list tenants", db.registry.tenants()).await?.iter().any(|tenant| tenant.name == name) {
         return Ok(true);
     }
-    Ok(!app.db.ask("list tokens", app.db.registry.tokens_of(name)).await?.is_empty())
+    Ok(!db.ask("list tokens", db.registry.tokens_of(name)).await?.is_empty())
 }
 
 async fn read(db: &Database, name: &str) -> Result<TenantView, Problem> {

@@ -19,7 +19,6 @@ use crate::names;
 use crate::server::json::Json;
 use crate::server::path::Path;
 use crate::server::query::Params;
-use crate::state::App;
 use crate::tenants::TokenCache;
 use crate::tenants::audit::Touched;
 use crate::tenants::auth::{Caller, TokensRead, TokensWrite, demand};
@@ -179,14 +178,15 @@ impl TokenView {
 #[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
     responses((status = 201, description = "The token. Its secret is returned only here.", body = NewToken), crate::server::responses::Problems))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
     caller: Caller<TokensWrite>,
     Json(request): Json<TokenRequest>,
 ) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<NewToken>), Problem> {
-    let tenant = whose(&app, &caller.token, request.tenant.as_deref()).await?;
+    let tenant = whose(&db, &caller.token, request.tenant.as_deref()).await?;
     let wanted = request.checked()?;
     check_grant(&caller.token, &wanted)?;
-    let known = app.db.ask("list tokens", app.db.registry.tokens_of(&tenant)).await?;
+    let known = db.ask("list tokens", db.registry.tokens_of(&tenant)).await?;
     if known.len() >= TOKENS_MAX {
         return Err(Problem::field(
             "/name",
@@ -194,13 +194,13 @@ pub(crate) async fn create(
         ));
     }
     let ttl = request.ttl_s.map(Duration::from_secs);
-    let minted = token::mint(wanted.kind, &tenant, &wanted.scopes, &request.name, ttl, &app.config.token_key);
+    let minted = token::mint(wanted.kind, &tenant, &wanted.scopes, &request.name, ttl, &config.token_key);
     let (mut record, secret) = minted.map_err(|error| not_made(&error))?;
     record.user = request.user.unwrap_or_default();
     record.trust = wanted.trust.unwrap_or(record.trust);
     record.region = request.region.unwrap_or_default();
     record.single_use = request.single_use;
-    app.db.ask_again("store a token", || app.db.registry.put_token(&record)).await?;
+    db.ask_again("store a token", || db.registry.put_token(&record)).await?;
     Ok((StatusCode::CREATED, touched(&record), JsonAnswer(shown(record, &secret))))
 }
 
@@ -399,11 +399,11 @@ fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
 }
 
 /// The tenant that a token is made for.
-async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<String, Problem> {
+async fn whose(db: &Database, giver: &TokenRecord, named: Option<&str>) -> Result<String, Problem> {
     match named {
         Some(other) if other != giver.tenant => {
             demand(giver, Scope::TenantsWrite)?;
-            if !is_there(app, other).await? {
+            if !is_there(db, other).await? {
                 return Err(Problem::field("/tenant", "no such tenant; `stoke tenant create` creates one"));
             }
             Ok(other.to_owned())

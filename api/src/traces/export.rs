@@ -173,7 +173,7 @@ impl Sender {
         if age_ms > GIVE_UP_MS {
             return Ok(Fate::Drop);
         }
-        let deliveries = deliveries(&self.app, &job).await?;
+        let deliveries = deliveries(&self.app.db, &job).await?;
         let is_told = deliveries.iter().all(|delivery| delivery.state != DeliveryState::Pending);
         if !is_told && age_ms < HOOKS_MAX_MS {
             return Ok(Fate::Wait);

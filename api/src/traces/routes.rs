@@ -1,15 +1,19 @@
 //! `GET /v1/jobs/{id}/trace`: where a job's time went, as OpenTelemetry has it.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 
+use crate::config::Config;
+use crate::database::Database;
 use crate::error::Problem;
+use crate::history::Jobs;
 use crate::jobs::routes::own;
 use crate::server::path::Path;
-use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead};
 use crate::traces::deliveries;
 use crate::traces::otlp;
@@ -38,12 +42,14 @@ pub(crate) struct TraceView {
     params(("id" = String, Path, description = "The job's id.")),
     responses((status = 200, description = "The job's trace.", body = TraceView), crate::server::responses::Problems))]
 pub(crate) async fn get(
-    State(app): State<App>,
+    State(db): State<Arc<Database>>,
+    State(config): State<Arc<Config>>,
+    State(jobs): State<Arc<Jobs>>,
     caller: Caller<JobsRead>,
     Path(id): Path<String>,
 ) -> Result<Json<ExportTraceServiceRequest>, Problem> {
-    let job = own(&app, &caller.tenant, &id).await?;
-    let deliveries = deliveries(&app, &job).await?;
-    let service = app.config.traces.exporter.as_ref().map_or(SERVICE, |exporter| exporter.service_name.as_str());
+    let job = own(&jobs, &caller.tenant, &id).await?;
+    let deliveries = deliveries(&db, &job).await?;
+    let service = config.traces.exporter.as_ref().map_or(SERVICE, |exporter| exporter.service_name.as_str());
     Ok(Json(otlp::request(service, &[tell(&job, &deliveries, now_ms())])))
 }

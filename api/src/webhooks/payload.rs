@@ -54,7 +54,7 @@ pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Err
 /// its trace.
 async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>>, Option<String>), Error> {
     if batches::is_batch_id(&delivery.subject) {
-        let batch = batches::told(app, &delivery.tenant, &delivery.subject).await?;
+        let batch = batches::told(&app.db, &app.config, &delivery.tenant, &delivery.subject).await?;
         return Ok((batch.as_ref().map(to_raw_value).transpose()?, None));
     }
     let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok((None, None)) };

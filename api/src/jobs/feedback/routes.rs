@@ -148,7 +148,7 @@ pub(crate) async fn give(
     Json(request): Json<FeedbackRequest>,
 ) -> Result<JsonAnswer<FeedbackView>, Problem> {
     let said = checked(request)?;
-    let job = own(&app, &caller.tenant, &id).await?;
+    let job = own(&app.jobs, &caller.tenant, &id).await?;
     if job.state != JobState::Succeeded {
         return Err(without_result(&job));
     }

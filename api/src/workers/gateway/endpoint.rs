@@ -45,6 +45,6 @@ pub(super) async fn endpoint(
         .await?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
-    let weight_urls = weights::urls(&app, &tenant, &version.spec.weights).await?;
+    let weight_urls = weights::urls(&app.objects, &app.config, &tenant, &version.spec.weights).await?;
     Ok(Json(RunnerSpec { version, package_url, weight_urls, needs_mib }))
 }

@@ -8,6 +8,7 @@ use super::advice::Advice;
 use super::join::{mint, ttl_ms};
 use super::{needs, own};
 use crate::database::Database;
+use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem};
 use crate::metrics;
 use crate::server::json::Json;
@@ -48,7 +49,7 @@ pub(super) async fn extend(
         // It need not know: it is given nothing. Those who read its status see that this replica does.
         status.draining |= app.fleets.drains().await?.contains_key(&known.name);
         let advised = async { Ok(app.advisor.advise(&known, &request.cards, &status).await) };
-        let (advice, ()) = tokio::try_join!(advised, seen(&app, &known, status.clone()))?;
+        let (advice, ()) = tokio::try_join!(advised, seen(&app.db, &app.catalog, &known, status.clone()))?;
         Ok::<_, Problem>(advice)
     };
     let (leases, advice, token) = tokio::try_join!(
@@ -99,10 +100,10 @@ async fn is_over(db: &Database, lease: &LeaseRef, held_ms: u64) -> Result<bool, 
 }
 
 /// Notes that the worker is alive, and how it is.
-async fn seen(app: &App, known: &WorkerRecord, mut status: WorkerStatus) -> Result<(), Problem> {
-    needs::learned(app, known, std::mem::take(&mut status.learned)).await?;
+async fn seen(db: &Database, catalog: &Catalog, known: &WorkerRecord, mut status: WorkerStatus) -> Result<(), Problem> {
+    needs::learned(db, catalog, known, std::mem::take(&mut status.learned)).await?;
     let record = WorkerRecord { seen_ms: now_ms(), status, ..known.clone() };
-    app.db.ask_again("store a worker", || app.db.registry.put_worker(&record, ttl_ms())).await?;
+    db.ask_again("store a worker", || db.registry.put_worker(&record, ttl_ms())).await?;
     Ok(())
 }
 
@@ -117,6 +118,6 @@ async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Pro
     {
         return Ok(None);
     }
-    let token = mint(app, &worker.token, &worker.worker_id).await?;
+    let token = mint(&app.db, &app.config, &worker.token, &worker.worker_id).await?;
     Ok(Some(token.expose().to_owned()))
 }

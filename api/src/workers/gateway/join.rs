@@ -65,7 +65,7 @@ pub(super) async fn join(
     app.db.ask_again("store a worker", || app.db.registry.put_worker(&record, ttl_ms())).await?;
     app.fleets.forget_worker(&worker_id);
     let resume = format!("{worker_id}.{}", app.config.token_key.seal(&resume_label(&joiner, &worker_id)));
-    let token = mint(&app, &joiner, &worker_id).await?;
+    let token = mint(&app.db, &app.config, &joiner, &worker_id).await?;
     tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
     Ok(JsonAnswer(JoinReply {
         worker_id,
@@ -155,11 +155,16 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
 }
 
 /// A fresh token of a worker, whose id is the token's name, in succession to the one that it had or joined with.
-pub(super) async fn mint(app: &App, from: &TokenRecord, worker_id: &str) -> Result<Secret, Problem> {
-    let minted = token::mint(TokenKind::Worker, &from.tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
+pub(super) async fn mint(
+    db: &Database,
+    config: &Config,
+    from: &TokenRecord,
+    worker_id: &str,
+) -> Result<Secret, Problem> {
+    let minted = token::mint(TokenKind::Worker, &from.tenant, &[], worker_id, Some(TOKEN_TTL), &config.token_key);
     let (mut record, secret) = minted.map_err(not_made)?;
     record.machine.clone_from(&from.machine);
-    app.db.ask_again("store a token", || app.db.registry.put_token(&record)).await?;
+    db.ask_again("store a token", || db.registry.put_token(&record)).await?;
     Ok(secret)
 }
 

@@ -40,12 +40,17 @@ pub(super) async fn outgrown(
 
 /// Takes note of what a worker has seen. What it cannot have seen, or what is not deployed, is left out: of models that it may not run, or
 /// more than any card has.
-pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<LearnedNeed>) -> Result<(), Problem> {
+pub(super) async fn learned(
+    db: &Database,
+    catalog: &Catalog,
+    worker: &WorkerRecord,
+    needs: Vec<LearnedNeed>,
+) -> Result<(), Problem> {
     for LearnedNeed { tenant, endpoint, version, gpu, need_mib } in needs {
         let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
-        let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
+        let Ok(deployed) = catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
         if is_its_own && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
-            learn(&app.db, &app.catalog, &tenant, &endpoint, version, &gpu, need_mib).await?;
+            learn(db, catalog, &tenant, &endpoint, version, &gpu, need_mib).await?;
         }
     }
     Ok(())
