@@ -52,7 +52,10 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
             }
             // What was seen last stands until the next look; a panic has been logged.
             Ok(Ok(Ok(_))) | Err(Panic { .. }) => {}
-            Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "live data cannot be read"),
+            Ok(Ok(Err(problem))) => {
+                problem.log();
+                tracing::debug!(detail = problem.detail(), "live data cannot be read");
+            }
             Ok(Err(_)) => tracing::debug!("reading live data timed out"),
         }
         tokio::select! {

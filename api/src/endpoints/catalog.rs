@@ -144,6 +144,20 @@ impl Catalog {
         Ok(deployed)
     }
 
+    /// Like [`Catalog::resolve`], for callers that do without. `None` also if the version cannot be read now, which is
+    /// logged.
+    pub(crate) async fn find(&self, tenant: &str, name: &str, version: Option<u32>) -> Option<Arc<Deployed>> {
+        match self.resolve(tenant, name, version).await {
+            Ok(deployed) => Some(deployed),
+            Err(Error::UnknownEndpoint { .. } | Error::UnknownVersion { .. }) => None,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, tenant, endpoint = name, "an endpoint cannot be looked up");
+                None
+            }
+        }
+    }
+
     /// Which versions new jobs run on.
     async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, database::Error> {
         let key = (tenant.to_owned(), name.to_owned());

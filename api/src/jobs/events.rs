@@ -148,10 +148,12 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
             }
             loop {
                 // The outputs last: they are then as new as the events at the least, and none is told after an event that came later.
-                let Ok(kept) = app.db.ask("read events", app.db.queue.read_events(id, &seen.entry, PAGE)).await else { return };
+                let kept = app.db.ask("read events", app.db.queue.read_events(id, &seen.entry, PAGE)).await;
+                let Ok(kept) = kept.map_err(Problem::from).inspect_err(Problem::log) else { return };
                 let place = seen.outputs.unwrap_or_default();
                 let outputs = app.db.queue.read_outputs(id, place, OUTPUTS_PAGE);
-                let Ok(outputs) = app.db.ask("read outputs", outputs).await else { return };
+                let outputs = app.db.ask("read outputs", outputs).await;
+                let Ok(outputs) = outputs.map_err(Problem::from).inspect_err(Problem::log) else { return };
                 let (told, is_all) = seen.told(kept, outputs);
                 for event in told {
                     yield Ok(event);

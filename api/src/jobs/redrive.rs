@@ -361,7 +361,7 @@ async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(),
         return renumber(&app.catalog, job).await;
     }
     // A version that is not kept any more has no defaults: what the job has is its own then.
-    if let Ok(old) = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
+    if let Some(old) = app.catalog.find(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
         let old = &old.version.spec;
         if spec.timeout_ms == old.timeout_s * 1000 {
             spec.timeout_ms = version.spec.timeout_s * 1000;

@@ -143,7 +143,10 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     // Rotated meanwhile, it is good for as long as the one before.
     let overlaps = now.spent.as_ref().is_some_and(|spent| spent.hash == token.hash && now_ms() < spent.until_ms);
     let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
-    let is_disabled = app.tenants.get(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
+    let tenant = app.tenants.get(&token.tenant).await.inspect_err(|error| {
+        tracing::warn!(error = error as &dyn std::error::Error, "a token's tenant cannot be checked again");
+    });
+    let is_disabled = tenant.is_ok_and(|tenant| tenant.disabled_ms.is_some());
     lasts && (now.hash == token.hash || overlaps) && !is_disabled
 }
 

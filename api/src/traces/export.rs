@@ -107,7 +107,9 @@ impl Sender {
         let (mut stories, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let fates = stream::iter(claimed.jobs).map(|id| async move {
             // One that cannot be read now comes back; the others go.
-            (id, timeout(READ_MAX, self.fate(id)).await.ok().and_then(Result::ok))
+            (id, timeout(READ_MAX, self.fate(id)).await.ok().and_then(|fate| fate.inspect_err(|error| {
+                tracing::warn!(error = error as &dyn std::error::Error, job.id = %id, "a trace waits: its job cannot be read");
+            }).ok()))
         });
         for (id, fate) in fates.buffered(AT_ONCE).collect::<Vec<_>>().await {
             match fate {

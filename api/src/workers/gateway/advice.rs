@@ -208,12 +208,12 @@ impl Advisor {
         )?;
         // What cannot be looked up is left out.
         let floor = async |(model, workers): (ModelRef, u32)| {
-            let deployed = self.catalog.resolve(&model.tenant, &model.endpoint, Some(model.version)).await.ok()?;
+            let deployed = self.catalog.find(&model.tenant, &model.endpoint, Some(model.version)).await?;
             let (vram_class_gib, demands) = (deployed.vram_class_gib, deployed.demands);
             Some(Floor { model, vram_class_gib, need: deployed.need.clone(), demands, workers })
         };
         let current = async |(tenant, endpoint): (String, String)| {
-            let deployed = self.catalog.resolve(&tenant, &endpoint, None).await.ok()?;
+            let deployed = self.catalog.find(&tenant, &endpoint, None).await?;
             let class = class_of(deployed.demands, deployed.vram_class_gib);
             Some((class, ModelRef { tenant, endpoint, version: deployed.version.version }))
         };

@@ -104,8 +104,11 @@ pub(super) async fn lease(
         }
     }
     // With nothing else to do, the worker is to ask again after a pause.
-    if let Some(problem) = away.filter(|_| leases.is_empty()) {
-        return Err(problem);
+    if let Some(problem) = away {
+        if leases.is_empty() {
+            return Err(problem);
+        }
+        problem.log();
     }
     for lease in granted.leases() {
         metrics::leased(lease.spec.priority, lease.queued_ms);
@@ -146,7 +149,7 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
         // One that is not deployed has no jobs. That a model is loaded is the worker's word: it is a preference among the jobs that the worker
         // may run, never a permission.
         if let Some(worker) = &worker
-            && let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await
+            && let Some(deployed) = app.catalog.find(&tenant, &endpoint, Some(version)).await
             && deployed.vram_class_gib <= card_gib
             && deployed.version.spec.demands.refusal(&worker.offer()).is_none()
         {
@@ -181,8 +184,8 @@ async fn give_back(db: &Database, lease: &Lease) -> Result<(), Problem> {
 async fn is_refused(catalog: &Catalog, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
     let Some(worker) = worker else { return true };
     let spec = &lease.spec;
-    let deployed = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
-    deployed.is_ok_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
+    let deployed = catalog.find(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    deployed.is_some_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
 }
 
 /// Why a lease cannot be given to a worker.

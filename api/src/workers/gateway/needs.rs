@@ -48,7 +48,7 @@ pub(super) async fn learned(
 ) -> Result<(), Problem> {
     for LearnedNeed { tenant, endpoint, version, gpu, need_mib } in needs {
         let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
-        let Ok(deployed) = catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
+        let Some(deployed) = catalog.find(&tenant, &endpoint, Some(version)).await else { continue };
         if is_its_own && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
             learn(db, catalog, &tenant, &endpoint, version, &gpu, need_mib).await?;
         }
