@@ -49,7 +49,7 @@ PROBLEM_MODULES = {
     "dashboard/live", "dashboard/session", "dashboard/subjects",
     "endpoints/demands", "endpoints/deploy", "endpoints/needs", "endpoints/packages", "endpoints/runner",
     "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
-    "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
+    "endpoints/request", "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
     "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",
     "workers/archives", "workers/evicted", "workers/lease_polls", "workers/readings", "workers/rented",
 }  # fmt: skip
