@@ -374,7 +374,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always $(TEST) -p stokehold-wire -p stokehold-api
 	BLESS=1 $(TEST) -p stokehold-package --test it goldens::
 	BLESS=1 $(TEST) -p stokehold-queue --test it diagram
-	BLESS=1 $(TEST) -p stokehold-queue --lib gpus::
+	BLESS=1 $(TEST) -p stokehold-protocol --lib gpus::
 	BLESS=1 $(TEST) -p stokehold-autoscaler --test it goldens
 	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
 	BLESS=1 $(TEST) metrics_are_documented

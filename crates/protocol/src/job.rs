@@ -15,9 +15,9 @@ pub use self::attempt::{Attempt, AttemptOutcome, LOADED_AHEAD_MAX_MS, Timing};
 pub use self::error::{ErrorCode, Fault, JobError};
 pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};
-pub(crate) use self::spec::is_unshared;
 pub use self::spec::{
     BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy, SLOT_PARTS,
+    is_unshared,
 };
 pub use self::step::{Decision, Stage, StepRun, StepSpec};
 pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};

@@ -1,6 +1,6 @@
 //! The messages between workers and the gateway: passive data, one pair of structs per route under `/worker/v1/`.
 //!
-//! They are in this crate because both sides depend on it and not on each other.
+//! Both sides depend on this crate and not on each other.
 
 mod events;
 mod extend;

@@ -140,7 +140,8 @@ pub const SLOT_PARTS: u64 = 1_000_000;
 
 /// Whether a job has its own slot, or sharing is unknown.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-pub(crate) fn is_unshared(share: &u32) -> bool {
+#[must_use]
+pub fn is_unshared(share: &u32) -> bool {
     *share <= 1
 }
 
@@ -185,7 +186,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    pub(crate) fn is_default(&self) -> bool {
+    /// Whether it is the default policy.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }

@@ -42,12 +42,15 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+    /// The id of these 16 bytes, as streams hold them.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
     /// The form in streams.
-    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 

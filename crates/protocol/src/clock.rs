@@ -1,4 +1,4 @@
-//! The only reader of time in this crate.
+//! Time: the system's clock, or a test's. Nothing else in the protocol and the queue reads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,8 @@ impl Clock {
     }
 
     /// The `now_ms` argument of a script; if empty, the script reads Redis's clock.
-    pub(crate) fn script_arg(&self) -> String {
+    #[must_use]
+    pub fn script_arg(&self) -> String {
         match self {
             Self::Own => String::new(),
             Self::Manual(clock) => clock.now_ms().to_string(),

@@ -71,7 +71,8 @@ impl FinishReport {
     }
 
     /// The number of jobs that shared its time, in its call of the handler or in its process.
-    pub(crate) fn sharers(&self) -> f64 {
+    #[must_use]
+    pub fn sharers(&self) -> f64 {
         self.timing.sharers()
     }
 }

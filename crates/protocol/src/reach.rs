@@ -46,12 +46,13 @@ impl Reach {
     }
 
     /// The largest VRAM class by requirement set.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         self.0.iter().map(|(demands, gib)| (*demands, *gib))
     }
 
     /// The numbers of the requirement sets that the worker meets, e.g. `0.3.7`.
-    pub(crate) fn met(&self) -> String {
+    #[must_use]
+    pub fn met(&self) -> String {
         let numbers: Vec<String> = self.0.keys().map(u32::to_string).collect();
         numbers.join(".")
     }

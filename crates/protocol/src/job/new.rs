@@ -20,7 +20,7 @@ pub struct NewJob {
     pub idempotency: Option<Idempotency>,
     /// Dependencies that the caller knows to have ended and moved to history.
     pub archived: Vec<JobId>,
-    /// The replica that receives a signal at each change from the start, like with [`crate::Queue::watch`].
+    /// The replica that receives a signal at each change from the start, like `Queue::watch` of `stokehold-queue`.
     pub watcher: Option<String>,
 }
 
