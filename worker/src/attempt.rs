@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use stokehold_queue::failpoint;
-use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
-use stokehold_queue::job::{ErrorCode, JobError, Timing};
+use stokehold_failpoint as failpoint;
+use stokehold_protocol::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
+use stokehold_protocol::job::{ErrorCode, JobError, Timing};
 use stokehold_vram::Claim;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;

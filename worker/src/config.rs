@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use stokehold_queue::requirements_lock::listed_indexes;
+use stokehold_protocol::requirements_lock::listed_indexes;
 use stokehold_vast::env;
 
 use crate::programs::{beside, on_path};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
-use stokehold_queue::job::{ErrorCode, Fault, JobError};
+use stokehold_protocol::job::{ErrorCode, Fault, JobError};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use stokehold_queue::requirements_lock::Lock;
+use stokehold_protocol::requirements_lock::Lock;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Job errors for failed loads and runs.
 
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_wire::Failure;
 
 use crate::runner::{RunEnd, StartError};

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stokehold_queue::gateway::{
+use stokehold_protocol::gateway::{
     EventsRequest, ExtendReply, ExtendRequest, FinishReply, FinishRequest, JoinReply, JoinRequest, LeaseReply,
     LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
     UploadsRequest,

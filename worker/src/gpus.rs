@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
+use stokehold_protocol::gateway::{Gpu, GpuHealth, GpuReading};
 use stokehold_supervise::guard_blocking;
 use stokehold_vram::{Ledger, Verdict};
 use tokio::sync::watch;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 use parking_lot::Mutex;
-use stokehold_queue::gateway::HostStatus;
+use stokehold_protocol::gateway::HostStatus;
 
 use crate::environment::Environments;
 use crate::weights::Weights;

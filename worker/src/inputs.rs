@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use serde_json::value::RawValue;
-use stokehold_queue::job::JobError;
+use stokehold_protocol::job::JobError;
 
 use crate::failure::infra;
 use crate::scratch::{EndpointFolder, RunFolder};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
+use stokehold_protocol::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 

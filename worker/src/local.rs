@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{JobMessage, Secrets};
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::endpoint::Runner as RunnerKind;
+use stokehold_protocol::gateway::{JobMessage, Secrets};
+use stokehold_protocol::job::{ErrorCode, JobError};
 use tokio::sync::mpsc;
 
 use crate::failure::{died, failed, infra, raised, start_failure};

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stokehold_queue::gateway::Gpu;
+use stokehold_protocol::gateway::Gpu;
 
 use crate::config::{self, Config, ConfigError, RawConfig, user_cache_dir};
 use crate::environment::RunnerWheel;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
-use stokehold_queue::gateway::Secrets;
+use stokehold_protocol::gateway::Secrets;
 
 /// Replacement for a secret.
 const MASKED: &str = "***";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
+use stokehold_protocol::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};

@@ -12,9 +12,10 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsReply, UploadsRequest};
-use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
-use stokehold_queue::{JobId, failpoint};
+use stokehold_failpoint as failpoint;
+use stokehold_protocol::JobId;
+use stokehold_protocol::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsReply, UploadsRequest};
+use stokehold_protocol::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
 use stokehold_wire::OutputFile;
 use tokio::task::spawn_blocking;
 

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stokehold_queue::demands::Demands;
-use stokehold_queue::gateway::{Gpu, LeaseRef, ModelRef};
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::demands::Demands;
+use stokehold_protocol::gateway::{Gpu, LeaseRef, ModelRef};
+use stokehold_protocol::job::{ErrorCode, JobError};
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{ExtendReply, GpuHealth, HoldCard, JoinReply, ModelRef, Offer, WorkerStatus};
+use stokehold_protocol::gateway::{ExtendReply, GpuHealth, HoldCard, JoinReply, ModelRef, Offer, WorkerStatus};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::{Gpu, ModelOnCard};
-use stokehold_queue::vram::{reserve_mib, usable_mib};
+use stokehold_protocol::gateway::{Gpu, ModelOnCard};
+use stokehold_protocol::vram::{reserve_mib, usable_mib};
 
 use super::{Line, Need, Ticket, Verdict};
 

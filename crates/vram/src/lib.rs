@@ -9,8 +9,8 @@ mod gpu;
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stokehold_queue::gateway::{CardReach, Gpu, ModelOnCard};
-use stokehold_queue::vram::{VramNeed, reach_of_room_gib};
+use stokehold_protocol::gateway::{CardReach, Gpu, ModelOnCard};
+use stokehold_protocol::vram::{VramNeed, reach_of_room_gib};
 
 use gpu::GpuAccount;
 use tokio::sync::Notify;

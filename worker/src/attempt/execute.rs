@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::LeasedJob;
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::gateway::LeasedJob;
+use stokehold_protocol::job::{ErrorCode, JobError};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! Finds a loaded model for a job, and waits for the turn to run on it.
 
-use stokehold_queue::gateway::LeasedJob;
+use stokehold_protocol::gateway::LeasedJob;
 use stokehold_vram::Claim;
 
 use super::{Attempt, Error, START_TIMEOUT};

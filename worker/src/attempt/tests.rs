@@ -1,8 +1,8 @@
 //! Tests of how attempts end.
 
-use stokehold_queue::gateway::{FinishOutcome, LeaseRef};
-use stokehold_queue::job::ErrorCode;
-use stokehold_queue::{Fence, JobId};
+use stokehold_protocol::gateway::{FinishOutcome, LeaseRef};
+use stokehold_protocol::job::ErrorCode;
+use stokehold_protocol::{Fence, JobId};
 use stokehold_supervise::guard_beside;
 
 use super::End;

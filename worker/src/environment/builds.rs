@@ -17,7 +17,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use sha2::{Digest, Sha256};
-use stokehold_queue::requirements_lock::Indexes;
+use stokehold_protocol::requirements_lock::Indexes;
 use tokio::process::Command;
 
 use super::interpreter::Interpreter;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::child::NOTHING;
-use stokehold_queue::requirements_lock::LockError;
+use stokehold_protocol::requirements_lock::LockError;
 
 /// Why an environment, or uv, is not available.
 #[derive(Debug, thiserror::Error)]

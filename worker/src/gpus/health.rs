@@ -1,6 +1,6 @@
 //! Decides from readings whether a GPU accepts work. Pure.
 
-use stokehold_queue::gateway::GpuHealth;
+use stokehold_protocol::gateway::GpuHealth;
 
 /// A GPU stops accepting work at this many degrees below its slowdown temperature, and accepts work again when it has
 /// cooled by another `COOLER_C` degrees.

@@ -10,7 +10,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, cuda_driver_version_major, cuda_driver_version_minor};
-use stokehold_queue::gateway::Gpu;
+use stokehold_protocol::gateway::Gpu;
 
 use super::health::{ReadError, Signs};
 

@@ -1,6 +1,6 @@
 //! Tests of how messages are merged, cut and dropped.
 
-use stokehold_queue::gateway::LogStream;
+use stokehold_protocol::gateway::LogStream;
 
 use super::*;
 

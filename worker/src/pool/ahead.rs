@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use stokehold_queue::gateway::{ModelRef, Secrets};
-use stokehold_queue::job::JobError;
+use stokehold_protocol::gateway::{ModelRef, Secrets};
+use stokehold_protocol::job::JobError;
 
 use super::{NotReady, Pool};
 

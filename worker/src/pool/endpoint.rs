@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{ModelRef, RunnerSpec};
+use stokehold_protocol::gateway::{ModelRef, RunnerSpec};
 use tokio::sync::Notify;
 
 use super::model::{Growing, Model, ModelGuard};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use stokehold_queue::demands::SandboxLevel;
-use stokehold_queue::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::demands::SandboxLevel;
+use stokehold_protocol::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
+use stokehold_protocol::job::{ErrorCode, JobError};
 
 use super::Pool;
 use super::endpoint::Endpoint;
@@ -228,7 +228,7 @@ fn has_signed(endpoint: &Endpoint) -> bool {
 /// The files to fetch. Requests to a model hub carry the endpoint's token, if it has one.
 fn files(endpoint: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile> {
     let weights = endpoint.spec.version.spec.weights.iter().zip(urls);
-    let file = |(weight, url): (&stokehold_queue::endpoint::Weight, &String)| {
+    let file = |(weight, url): (&stokehold_protocol::endpoint::Weight, &String)| {
         let token = secrets.get(HUB_TOKEN).filter(|_| weight.source.starts_with("hf://"));
         let headers = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
         WeightFile {

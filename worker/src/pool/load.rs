@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::LeaseRef;
-use stokehold_queue::job::JobError;
+use stokehold_protocol::endpoint::Runner as RunnerKind;
+use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::job::JobError;
 use stokehold_vram::{Reservation, Ticket};
 use tracing::Instrument as _;
 

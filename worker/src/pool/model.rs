@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stokehold_queue::now_ms;
+use stokehold_protocol::now_ms;
 use stokehold_vram::{Idle, Need, Ticket};
 
 use super::endpoint::Endpoint;

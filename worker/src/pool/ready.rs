@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stokehold_queue::gateway::LeaseRef;
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_vram::Claim;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;

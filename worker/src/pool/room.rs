@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::{CardReach, ModelRef};
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::gateway::{CardReach, ModelRef};
+use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
 use super::model::{Loaded, Model, ModelGuard};

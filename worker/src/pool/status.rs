@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::{ForgottenNeeds, LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
-use stokehold_queue::vram::sold_gib;
+use stokehold_protocol::gateway::{ForgottenNeeds, LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
+use stokehold_protocol::vram::sold_gib;
 
 use super::Pool;
 use super::model::Model;

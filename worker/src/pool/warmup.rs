@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::value::to_raw_value;
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::job::{ErrorCode, JobError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::failure::{failed, infra, start_failure};

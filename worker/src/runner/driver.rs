@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{JobMessage, Secrets};
+use stokehold_protocol::endpoint::Runner as RunnerKind;
+use stokehold_protocol::gateway::{JobMessage, Secrets};
 use stokehold_vram::Reservation;
 use stokehold_wire::{Control, Decoder, encode};
 use tokio::io::AsyncWriteExt;

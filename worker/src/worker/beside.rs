@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_queue::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
-use stokehold_queue::job::JobError;
+use stokehold_protocol::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
+use stokehold_protocol::job::JobError;
 use stokehold_supervise::Supervisor;
 use stokehold_vram::{Claim, Need};
 use tokio::task::JoinSet;

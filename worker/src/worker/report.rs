@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stokehold_queue::gateway::{
+use stokehold_protocol::gateway::{
     FinishAnswer, FinishOutcome, FinishReport, FinishRequest, LeaseRef, Offer, ReleaseRequest,
 };
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_queue::gateway::{FinishReport, HoldCard, LeaseRef, LeaseReply, LeaseRequest, LeasedJob};
+use stokehold_protocol::gateway::{FinishReport, HoldCard, LeaseRef, LeaseReply, LeaseRequest, LeasedJob};
 use stokehold_supervise::guard_beside;
 use stokehold_vram::Claim;
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_queue::gateway::{HoldCard, JoinReply, JoinRequest, PROTOCOL};
+use stokehold_protocol::gateway::{HoldCard, JoinReply, JoinRequest, PROTOCOL};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::sleep;

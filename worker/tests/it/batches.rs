@@ -1,9 +1,9 @@
 //! Jobs that share a call of their handler.
 
 use serde_json::{Value, json};
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::{FinishReport, LeaseRef, ModelState};
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::gateway::{FinishReport, LeaseRef, ModelState};
+use stokehold_protocol::job::ErrorCode;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 

@@ -1,15 +1,15 @@
 //! Caches between jobs and between workers.
 
 use serde_json::json;
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::job::ErrorCode;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_is_fetched_once_for_all_workers() {
     // A unique source, so that no other run of this test has fetched it.
-    let source = format!("{}\n# {}", include_str!("handlers/plain.py"), stokehold_queue::nonce());
+    let source = format!("{}\n# {}", include_str!("handlers/plain.py"), stokehold_protocol::nonce());
     for fetched in [1, 0] {
         let stage = Stage::single().await;
         stage.gateway.deploy("fresh", pack(&source), spec("plain"));
@@ -23,7 +23,7 @@ async fn a_package_is_fetched_once_for_all_workers() {
 async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_with_the_reason() {
     let variables = vec![("STOKE_PACKAGE_BYTES", "1000000".to_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
-    let zeros = format!("# {}\n# {}", "0".repeat(2_000_000), stokehold_queue::nonce());
+    let zeros = format!("# {}\n# {}", "0".repeat(2_000_000), stokehold_protocol::nonce());
     stage.gateway.deploy("large", pack(&zeros), spec("plain"));
     for _ in 0..2 {
         let end = stage.gateway.end(&stage.submit_to("large", json!({}))).await;

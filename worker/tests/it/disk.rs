@@ -2,7 +2,7 @@
 //! do nothing.
 
 use serde_json::json;
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::job::ErrorCode;
 use stokehold_tests::small_disk::SmallDisk;
 
 use crate::stage::{Setup, Stage, error, result};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::job::ErrorCode;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
@@ -43,7 +43,7 @@ async fn a_handler_that_raises_fails_its_job_and_goes_on() {
 }
 
 /// Runs one job that ends its runner, then one that proves that a new runner was started.
-async fn ends_the_runner(how: &str, code: ErrorCode) -> stokehold_queue::job::JobError {
+async fn ends_the_runner(how: &str, code: ErrorCode) -> stokehold_protocol::job::JobError {
     let stage = Stage::single().await;
     let pid = result(&stage.end_of("fine").await)["pid"].clone();
     let ended = stage.end_of(how).await;

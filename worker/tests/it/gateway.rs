@@ -14,14 +14,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use sha2::{Digest, Sha256};
-use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
-use stokehold_queue::gateway::{
+use stokehold_protocol::endpoint::{EndpointSpec, EndpointVersion};
+use stokehold_protocol::gateway::{
     EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
     JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef,
     ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, Upload, UploadsReply,
     UploadsRequest, WarmModel, WorkerStatus,
 };
-use stokehold_queue::{Fence, JobId, nonce};
+use stokehold_protocol::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

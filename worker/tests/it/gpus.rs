@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 use stokehold_nvml::{Card, StandIn};
-use stokehold_queue::demands::Demands;
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::{GpuHealth, GpuReading, ModelRef, ModelState};
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::demands::Demands;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::gateway::{GpuHealth, GpuReading, ModelRef, ModelState};
+use stokehold_protocol::job::ErrorCode;
 
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};

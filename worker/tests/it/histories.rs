@@ -9,10 +9,10 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use stokehold_nvml::{Card, StandIn};
-use stokehold_queue::JobId;
-use stokehold_queue::demands::Demands;
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::LeaseRef;
+use stokehold_protocol::JobId;
+use stokehold_protocol::demands::Demands;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::gateway::LeaseRef;
 
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, pack, result, spec};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use stokehold_queue::endpoint::{EndpointSpec, Runner, Server};
-use stokehold_queue::job::ErrorCode;
+use stokehold_protocol::endpoint::{EndpointSpec, Runner, Server};
+use stokehold_protocol::job::ErrorCode;
 
 use crate::stage::{Stage, error, pack, result, spec};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_protocol::endpoint::EndpointSpec;
 
 use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};

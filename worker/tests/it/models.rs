@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::LeaseRef;
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::gateway::LeaseRef;
 use tempfile::TempDir;
 
 use crate::stage::{Setup, Stage, pack, result, spec};

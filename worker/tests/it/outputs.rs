@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
+use stokehold_protocol::gateway::{FinishOutcome, JobMessage, LogStream};
 
 use crate::gateway::{PutFault, Seen};
 use crate::stage::{Setup, Stage, pack, result, spec};

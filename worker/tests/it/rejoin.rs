@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::{FinishOutcome, JobMessage, Secrets};
+use stokehold_protocol::endpoint::EndpointSpec;
+use stokehold_protocol::gateway::{FinishOutcome, JobMessage, Secrets};
 
 use crate::gateway::HeartbeatConfig;
 use crate::stage::{Setup, Stage, pack, result, spec};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stokehold_queue::gateway::LogStream;
+use stokehold_protocol::gateway::LogStream;
 
 use super::{Driver, Fatal};
 use crate::runner::{RunEnd, STOP_GRACE, StartError, process};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_protocol::gateway::{JobMessage, LogStream};
 use stokehold_wire::{Failure, Report, Stream};
 
 use super::{Driver, Fatal};

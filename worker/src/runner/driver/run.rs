@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_protocol::gateway::{JobMessage, LogStream};
 use tokio::sync::oneshot;
 
 use super::Fatal;

@@ -149,7 +149,7 @@ pub(super) async fn uploads(State(inner): App, Json(request): Json<UploadsReques
     if !inner.seen.lock().unwrap().held.contains_key(&lease) {
         return problem(StatusCode::CONFLICT, "stale_fence");
     }
-    let upload = |file: &stokehold_queue::gateway::UploadFile| Upload {
+    let upload = |file: &stokehold_protocol::gateway::UploadFile| Upload {
         url: format!("{}/objects/{}/{}", inner.url, lease.job_id, file.name),
         headers: BTreeMap::from([
             ("content-length".to_owned(), file.size_bytes.to_string()),
