@@ -3,8 +3,8 @@
 
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
+use stokehold_units::UsdMicros;
 
-use crate::money::micros;
 use crate::observation::Offer;
 use crate::observe::RawState;
 use crate::plan::{Action, Step};
@@ -114,7 +114,12 @@ impl Executor<'_> {
         })
     }
 
-    async fn rent(&self, seen: &mut RawState, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
+    async fn rent(
+        &self,
+        seen: &mut RawState,
+        offer: Offer,
+        bid_usd_per_hour: Option<UsdMicros>,
+    ) -> Result<Outcome, Stop> {
         let Some(provider) = self.providers.get(&offer.provider) else {
             return Ok(Outcome::LeftAlone("the provider is not configured"));
         };
@@ -182,7 +187,8 @@ impl Executor<'_> {
                 None
             }
         };
-        let Some(charged) = usd_per_hour.map(micros).filter(|micros| *micros != machine.usd_micros_per_hour) else {
+        let Some(charged) = usd_per_hour.map(UsdMicros::micros).filter(|micros| *micros != machine.usd_micros_per_hour)
+        else {
             return Ok(machine);
         };
         let machine = MachineRecord { usd_micros_per_hour: charged, ..machine };
@@ -322,7 +328,8 @@ impl Executor<'_> {
 }
 
 /// Record of a machine before it is rented.
-fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -> MachineRecord {
+fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<UsdMicros>) -> MachineRecord {
+    let agreed = bid_usd_per_hour.unwrap_or(offer.usd_per_hour).micros();
     MachineRecord {
         id: id.to_owned(),
         provider: offer.provider.to_string(),
@@ -334,12 +341,12 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -
         rented_ms: now_ms,
         drained_ms: None,
         then: None,
-        usd_micros_per_hour: micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour)),
-        agreed_usd_micros_per_hour: Some(micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour))),
+        usd_micros_per_hour: agreed,
+        agreed_usd_micros_per_hour: Some(agreed),
         booting_usd_micros_per_hour: None,
         made_ms: None,
         released_ms: None,
-        stopped_usd_micros_per_hour: micros(offer.stopped_usd_per_hour.unwrap_or(0.0)),
+        stopped_usd_micros_per_hour: offer.stopped_usd_per_hour.unwrap_or_default().micros(),
         is_interruptible: bid_usd_per_hour.is_some(),
         missed_ms: None,
         on_disk: Vec::new(),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use stokehold_queue::costs::{BillState, Charged, MachineBill};
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
+use stokehold_units::UsdMicros;
 
-use crate::money::micros;
 use crate::observe::{RawState, SILENT_MS};
 use crate::provider::{Charge, RentalState};
 
@@ -161,7 +161,7 @@ fn on_demand(machine: &MachineRecord, usd_micros_per_hour: u64) -> u64 {
     if machine.booting_usd_micros_per_hour.is_some_and(|booting| usd_micros_per_hour <= booting) {
         return usd_micros_per_hour;
     }
-    machine.offer["usd_per_hour"].as_f64().map_or(machine.usd_micros_per_hour, micros)
+    machine.offer["usd_per_hour"].as_f64().map_or(machine.usd_micros_per_hour, |usd| UsdMicros::from_usd(usd).micros())
 }
 
 fn opened(machine: &MachineRecord) -> MachineBill {
@@ -213,9 +213,9 @@ fn charged(seen: &RawState, bill: MachineBill, charges: &Charges) -> MachineBill
     let Some(charge) = said.charges.iter().find(is_of) else { return bill };
     let is_final = bill.ended_ms.is_some_and(|ended_ms| seen.now_ms >= ended_ms + said.last_word_ms);
     let now = Charged {
-        gpu_usd_micros: micros(charge.gpu_usd),
-        disk_usd_micros: micros(charge.disk_usd),
-        traffic_usd_micros: micros(charge.traffic_usd),
+        gpu_usd_micros: charge.gpu_usd.micros(),
+        disk_usd_micros: charge.disk_usd.micros(),
+        traffic_usd_micros: charge.traffic_usd.micros(),
         at_ms: seen.now_ms,
         is_final,
     };
@@ -281,7 +281,13 @@ mod tests {
     }
 
     fn charges(gpu_usd: f64) -> Charges {
-        let charge = Charge { rental: "9001".to_owned(), label: None, gpu_usd, disk_usd: 0.01, traffic_usd: 0.002 };
+        let charge = Charge {
+            rental: "9001".to_owned(),
+            label: None,
+            gpu_usd: UsdMicros::from_usd(gpu_usd),
+            disk_usd: 10_000.into(),
+            traffic_usd: 2_000.into(),
+        };
         [("cloud".to_owned(), Said { charges: vec![charge], last_word_ms: 10 * MINUTE })].into()
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stokehold_units::UsdMicros;
+
 use crate::learned::Level;
 use crate::name::Name;
 use crate::observation::{Machine, Offer, Phase};
@@ -68,7 +70,7 @@ struct Decision<'a> {
     taken: BTreeMap<&'a Name, u32>,
     /// GPUs that rented offers include.
     taken_cards: BTreeSet<(&'a Name, u64)>,
-    usd_per_hour: f64,
+    usd_per_hour: UsdMicros,
     plan: Plan,
 }
 
@@ -84,7 +86,7 @@ impl<'a> Decision<'a> {
             rented: Vec::new(),
             taken: BTreeMap::new(),
             taken_cards: BTreeSet::new(),
-            usd_per_hour: 0.0,
+            usd_per_hour: UsdMicros::ZERO,
             plan: Plan::default(),
         }
     }
@@ -224,7 +226,7 @@ impl<'a> Decision<'a> {
     fn resume(&mut self, group: &Group, reason: &Reason) -> bool {
         let fits = |machine: &&Machine| {
             group.needs.are_met_by(machine)
-                && self.usd_per_hour + machine.usd_per_hour <= self.policy.max_usd_per_hour
+                && self.usd_per_hour + machine.usd_per_hour <= self.policy.max_per_hour()
                 && self.running() < self.policy.max_machines as usize
         };
         let Some(place) = self.stopped.iter().position(fits) else { return false };
@@ -249,7 +251,7 @@ impl<'a> Decision<'a> {
             let ranking = Ranking { snapshot, policy, group, on: &on, no_bid };
             *ranked = Ranked { of: Some((self.on.len(), no_bid)), choices: ranking.ranked() };
         }
-        let most_usd_per_hour = self.policy.max_usd_per_hour;
+        let most_usd_per_hour = self.policy.max_per_hour();
         let left = || ranked.choices.iter().filter(|choice| self.is_left(choice.offer));
         let may_spend = |choice: &&Choice<'_>| self.usd_per_hour + choice.usd_per_hour <= most_usd_per_hour;
         let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = left().find(may_spend).copied() else {
@@ -304,7 +306,7 @@ impl<'a> Decision<'a> {
         idle.retain(|(idle_s, machine)| machine.is_ours() && is_settled(*idle_s, machine.phase));
         // Rented machines before owned ones, then the longest idle.
         idle.sort_by(|(a_s, a), (b_s, b)| {
-            let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
+            let is_free = |machine: &Machine| machine.usd_per_hour <= UsdMicros::ZERO;
             is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
         });
         let before = self.on.len();
@@ -339,10 +341,17 @@ impl<'a> Decision<'a> {
     fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let has_time = self.policy.max_idle_s.is_none_or(|most_s| idle_s < most_s);
-        let paid = if machine.usd_per_hour > 0.0 { machine.usd_per_hour } else { self.policy.owned_usd_per_hour };
+        let paid = if machine.usd_per_hour > UsdMicros::ZERO {
+            machine.usd_per_hour.usd()
+        } else {
+            self.policy.owned_usd_per_hour
+        };
         let (later_usd, saved) = if machine.can_stop && self.policy.may_stop {
             let resume_usd = self.snapshot.learned.resume_s / 3_600.0 * paid;
-            (resume_usd + self.policy.resume_late * self.snapshot.learned.late_usd, paid - machine.stopped_usd_per_hour)
+            (
+                resume_usd + self.policy.resume_late * self.snapshot.learned.late_usd,
+                paid - machine.stopped_usd_per_hour.usd(),
+            )
         } else {
             (self.boot_s(machine) / 3_600.0 * paid + self.policy.boot_late * self.snapshot.learned.late_usd, paid)
         };
@@ -404,9 +413,9 @@ impl<'a> Decision<'a> {
             } else {
                 (0.0, 0.0)
             };
-            let well_usd = boot_s / 3_600.0 * machine.usd_per_hour + late * learned.late_usd;
+            let well_usd = boot_s / 3_600.0 * machine.usd_per_hour.usd() + late * learned.late_usd;
             let value_usd = learned.resumes_well * well_usd - (1.0 - learned.resumes_well) * fails_usd;
-            let usd_per_s = machine.stopped_usd_per_hour / 3_600.0;
+            let usd_per_s = machine.stopped_usd_per_hour.usd() / 3_600.0;
             if level.gain_since_usd(now_s, since_s, value_usd, usd_per_s) > 0.0 {
                 return None;
             }

@@ -13,7 +13,6 @@ pub mod history;
 mod learned;
 pub mod live;
 pub mod metrics;
-mod money;
 mod name;
 pub mod observation;
 pub mod observe;

@@ -31,7 +31,6 @@ use crate::cost_ledger::writer::CostLedger;
 use crate::durations::millis;
 use crate::history::Recorder;
 use crate::metrics::{self, Led};
-use crate::money::micros;
 use crate::observation::Observation;
 use crate::observe::{self, RawState};
 use crate::plan::Plan;
@@ -45,6 +44,7 @@ use lead::Lead;
 use notices::Notices;
 use reconcile::Patience;
 use round::round;
+use stokehold_units::UsdMicros;
 
 /// Time to collect further wake-ups before a round, because they come in groups and one poll serves all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
@@ -75,7 +75,7 @@ impl Settings {
         Patience {
             drain_ms: millis(self.policy.drain_deadline_s),
             cooldown_ms: millis(self.policy.host_penalty_s),
-            most_usd_micros_per_hour: micros(self.policy.max_usd_per_hour),
+            most_usd_micros_per_hour: self.policy.max_per_hour().micros(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Settings {
         let policy = &self.policy;
         let caps = Caps {
             machines: policy.max_machines,
-            usd_micros_per_hour: micros(policy.max_usd_per_hour),
+            usd_micros_per_hour: policy.max_per_hour().micros(),
             rents: policy.max_rents_per_hour,
             window_ms: 3_600_000,
         };
@@ -148,7 +148,7 @@ impl Autoscaler {
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let planner = Planner::new(settings.policy.clone());
-        let collector = Collector::new(queue.clone(), settings.policy.min_credit_usd);
+        let collector = Collector::new(queue.clone(), settings.policy.min_credit());
         Self {
             queue,
             providers,
@@ -268,7 +268,7 @@ impl Autoscaler {
         let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let unreachable: Vec<&str> = poll.unreachable.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
-            usd_per_hour: 0.0,
+            usd_per_hour: UsdMicros::ZERO,
             spent_usd_micros: poll.spent_usd_micros,
             providers: self.providers.iter().map(|it| (it.name(), unreachable.contains(&it.name()))).collect(),
         };

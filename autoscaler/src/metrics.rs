@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use stokehold_metrics::{Exposition, Metric, catalogue};
+use stokehold_units::UsdMicros;
 
-use crate::money::dollars;
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
 use crate::policy::Policy;
@@ -75,8 +75,8 @@ fn reason_word(reason: &Reason) -> String {
 
 /// State that the leader read in a round.
 pub(crate) struct Led {
-    /// Cost of all machines, dollars per hour.
-    pub(crate) usd_per_hour: f64,
+    /// Cost of all machines per hour.
+    pub(crate) usd_per_hour: UsdMicros,
     /// Cost of rented machines today, if known.
     pub(crate) spent_usd_micros: Option<u64>,
     /// Name of each provider, and whether it could not be reached.
@@ -85,11 +85,11 @@ pub(crate) struct Led {
 
 pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
     exposition.show(TELLER, LED, || {
-        gauge!(led::HOUR_SPEND).set(round.usd_per_hour);
+        gauge!(led::HOUR_SPEND).set(round.usd_per_hour.usd());
         gauge!(led::HOUR_LIMIT).set(policy.max_usd_per_hour);
         gauge!(led::MACHINES_LIMIT).set(policy.max_machines);
         if let Some(micros) = round.spent_usd_micros {
-            gauge!(led::SPENT_TODAY).set(dollars(micros));
+            gauge!(led::SPENT_TODAY).set(UsdMicros::from(micros).usd());
         }
         if let Some(most_usd) = policy.max_usd_per_day {
             gauge!(led::DAY_LIMIT).set(most_usd);
@@ -105,9 +105,9 @@ pub(crate) fn not_led(exposition: &Exposition) {
     exposition.hide(TELLER);
 }
 
-/// Current cost of all machines, dollars per hour.
+/// Current cost of all machines per hour.
 #[must_use]
-pub fn usd_per_hour(seen: &Observation) -> f64 {
+pub fn usd_per_hour(seen: &Observation) -> UsdMicros {
     let cost = |machine: &Machine| match machine.phase {
         Phase::Stopped => machine.stopped_usd_per_hour,
         Phase::Lost if machine.is_interruptible => machine.stopped_usd_per_hour,

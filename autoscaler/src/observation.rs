@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
+use stokehold_units::{UsdMicros, usd};
 
 use crate::name::Name;
 
@@ -124,11 +125,12 @@ pub struct Machine {
     pub since_s: f64,
     /// Time of the rent, unix seconds.
     pub rented_s: f64,
-    /// Price per hour while it runs, dollars, with its disk; 0 for an owned machine.
-    pub usd_per_hour: f64,
-    /// Price per hour while it is stopped, dollars.
-    #[serde(default)]
-    pub stopped_usd_per_hour: f64,
+    /// Price per hour while it runs, with its disk; 0 for an owned machine.
+    #[serde(with = "usd")]
+    pub usd_per_hour: UsdMicros,
+    /// Price per hour while it is stopped.
+    #[serde(default, with = "usd")]
+    pub stopped_usd_per_hour: UsdMicros,
     /// Whether a higher bid may take it away.
     #[serde(default)]
     pub is_interruptible: bool,
@@ -212,22 +214,23 @@ pub struct Offer {
     pub slots: u32,
     /// Assumed speed until it is measured; 1.0 is an RTX 4090.
     pub speed: f64,
-    /// On-demand price per hour with the disk that will be rented, dollars.
-    pub usd_per_hour: f64,
-    /// Minimum bid for an interruptible machine, dollars per hour; `None` if there are none.
-    #[serde(default)]
-    pub min_bid_usd_per_hour: Option<f64>,
+    /// On-demand price per hour with the disk that will be rented.
+    #[serde(with = "usd")]
+    pub usd_per_hour: UsdMicros,
+    /// Minimum bid per hour for an interruptible machine; `None` if there are none.
+    #[serde(default, with = "usd::option")]
+    pub min_bid_usd_per_hour: Option<UsdMicros>,
     /// Assumed losses of an interruptible machine per hour, until they are measured.
     #[serde(default)]
     pub losses_per_hour: f64,
-    /// Price of the disk of a stopped machine, dollars per hour; `None`: it cannot be stopped.
-    #[serde(default)]
-    pub stopped_usd_per_hour: Option<f64>,
+    /// Price of the disk of a stopped machine per hour; `None`: it cannot be stopped.
+    #[serde(default, with = "usd::option")]
+    pub stopped_usd_per_hour: Option<UsdMicros>,
     /// Assumed time of a boot until it is measured, seconds.
     pub boot_s: f64,
-    /// Price of inbound traffic, dollars per GB.
-    #[serde(default)]
-    pub inbound_usd_per_gb: f64,
+    /// Price of a GB of inbound traffic.
+    #[serde(default, with = "usd")]
+    pub inbound_usd_per_gb: UsdMicros,
     /// Download rate, megabits per second; 0 if unknown.
     #[serde(default)]
     pub inbound_mbit_per_s: f64,
@@ -281,12 +284,12 @@ impl Offer {
             vram_gb: 0.0,
             slots: 0,
             speed: 1.0,
-            usd_per_hour: 0.0,
+            usd_per_hour: UsdMicros::ZERO,
             min_bid_usd_per_hour: None,
             losses_per_hour: 0.0,
             stopped_usd_per_hour: None,
             boot_s: 0.0,
-            inbound_usd_per_gb: 0.0,
+            inbound_usd_per_gb: UsdMicros::ZERO,
             inbound_mbit_per_s: 0.0,
             reliability: 1.0,
             listed_for_s: None,
@@ -313,7 +316,10 @@ mod tests {
         let (offer, is_damaged) = Offer::recovered(&recorded);
         assert!(is_damaged);
         assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram_gb), ("RTX 4090", "", 2, 0.0));
-        assert_eq!((offer.usd_per_hour, offer.stopped_usd_per_hour, offer.speed), (0.35, Some(0.01), 1.0));
+        assert_eq!(
+            (offer.usd_per_hour, offer.stopped_usd_per_hour, offer.speed),
+            (350_000.into(), Some(10_000.into()), 1.0)
+        );
         for recorded in [json!(null), json!([1]), json!("x"), json!({})] {
             assert_eq!(Offer::recovered(&recorded), (Offer::unknown(), true), "{recorded}");
         }

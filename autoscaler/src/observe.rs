@@ -10,9 +10,9 @@ use stokehold_queue::job::Priority;
 use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
+use stokehold_units::UsdMicros;
 
 use crate::durations::seconds;
-use crate::money::dollars;
 use crate::name::Name;
 use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
@@ -273,8 +273,8 @@ fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
         phase,
         since_s: seconds(since_ms),
         rented_s: seconds(record.rented_ms),
-        usd_per_hour: dollars(record.usd_micros_per_hour),
-        stopped_usd_per_hour: dollars(record.stopped_usd_micros_per_hour),
+        usd_per_hour: record.usd_micros_per_hour.into(),
+        stopped_usd_per_hour: record.stopped_usd_micros_per_hour.into(),
         is_interruptible: record.is_interruptible,
         can_stop: offer.stopped_usd_per_hour.is_some() || record.stopped_usd_micros_per_hour > 0,
         cards: offer.cards,
@@ -306,8 +306,8 @@ fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
         phase,
         since_s: seconds(worker.joined_ms),
         rented_s: seconds(worker.joined_ms),
-        usd_per_hour: 0.0,
-        stopped_usd_per_hour: 0.0,
+        usd_per_hour: UsdMicros::ZERO,
+        stopped_usd_per_hour: UsdMicros::ZERO,
         is_interruptible: false,
         can_stop: false,
         cards: 0,

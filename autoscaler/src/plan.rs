@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use stokehold_units::{UsdMicros, usd};
 
-use crate::money::dollars;
 use crate::name::Name;
 
 /// Actions for one round; empty if there is nothing to do.
@@ -34,9 +34,9 @@ pub enum Action {
     Rent {
         /// [`crate::Offer::id`].
         offer: Name,
-        /// Bid for an interruptible machine, dollars per hour.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        bid_usd_per_hour: Option<f64>,
+        /// Bid per hour for an interruptible machine.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "usd::option")]
+        bid_usd_per_hour: Option<UsdMicros>,
         /// Reason for no bid, if the policy allows bids.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         no_bid: Option<NoBid>,
@@ -164,10 +164,10 @@ pub enum Reason {
     },
     /// The day's budget is spent, and the machine costs money.
     BudgetSpent {
-        /// Cost of rented machines since midnight UTC, millionths of a dollar.
-        spent_usd_micros: u64,
-        /// [`crate::Policy::max_usd_per_day`], millionths of a dollar.
-        budget_usd_micros: u64,
+        /// Cost of rented machines since midnight UTC.
+        spent_usd_micros: UsdMicros,
+        /// [`crate::Policy::max_usd_per_day`].
+        budget_usd_micros: UsdMicros,
     },
     /// A baseline policy of the simulator decided it; the live autoscaler never gives this reason.
     Baseline(Baseline),
@@ -247,7 +247,8 @@ pub enum Withheld {
     /// The cost per hour would exceed its limit.
     MaxSpend {
         /// [`crate::Policy::max_usd_per_hour`].
-        usd_per_hour: f64,
+        #[serde(with = "usd")]
+        usd_per_hour: UsdMicros,
         /// The unmet need.
         shortage: Shortage,
     },
@@ -336,9 +337,8 @@ impl fmt::Display for Reason {
             Self::DrainDeadline { after_s } => {
                 write!(f, "it still runs jobs {after_s:.0} s after its drain began")
             }
-            Self::BudgetSpent { spent_usd_micros, budget_usd_micros } => {
-                let (spent_usd, budget_usd) = (dollars(*spent_usd_micros), dollars(*budget_usd_micros));
-                write!(f, "${spent_usd:.2} of today's budget of ${budget_usd:.2} is spent (max_usd_per_day)")
+            Self::BudgetSpent { spent_usd_micros: spent, budget_usd_micros: budget } => {
+                write!(f, "${spent} of today's budget of ${budget} is spent (max_usd_per_day)")
             }
             Self::Baseline(rule) => rule.fmt(f),
         }

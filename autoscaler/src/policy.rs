@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stokehold_queue::json_in_words;
+use stokehold_units::UsdMicros;
 
 /// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain
 /// them are still read.
@@ -18,7 +19,7 @@ pub enum AtBudget {
     Stop,
 }
 
-/// Settings of decisions. All figures in the documentation were taken with the defaults, on every trace.
+/// Settings of decisions, with amounts in dollars as operators write them. All figures in the documentation were taken with the defaults, on every trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -164,6 +165,24 @@ pub struct NoSetting {
 }
 
 impl Policy {
+    /// [`Policy::max_usd_per_hour`].
+    #[must_use]
+    pub fn max_per_hour(&self) -> UsdMicros {
+        UsdMicros::from_usd(self.max_usd_per_hour)
+    }
+
+    /// [`Policy::max_usd_per_day`].
+    #[must_use]
+    pub fn max_per_day(&self) -> Option<UsdMicros> {
+        self.max_usd_per_day.map(UsdMicros::from_usd)
+    }
+
+    /// [`Policy::min_credit_usd`].
+    #[must_use]
+    pub fn min_credit(&self) -> UsdMicros {
+        UsdMicros::from_usd(self.min_credit_usd)
+    }
+
     /// Returns the policy with one setting changed, as for `--set key=value`. The value is JSON or plain text; `kinds`
     /// takes names separated by commas.
     ///

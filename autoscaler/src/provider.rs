@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use stokehold_queue::nonce;
+use stokehold_units::UsdMicros;
 
 use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
@@ -29,9 +30,9 @@ pub trait Provider: Send + Sync {
     /// Rents a machine. Returns the provider's ID of it.
     fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
 
-    /// Price per hour of a machine that was just rented, dollars. `None`: the provider does not report it at once; its
+    /// Price per hour of a machine that was just rented. `None`: the provider does not report it at once; its
     /// list may.
-    fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
+    fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -60,8 +61,8 @@ pub trait Provider: Send + Sync {
         true
     }
 
-    /// Credit left at the provider, dollars. `None`: the provider is not prepaid.
-    fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
+    /// Credit left at the provider; may be negative. `None`: the provider is not prepaid.
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -130,8 +131,8 @@ pub struct Order {
     pub label: String,
     /// Offer to rent.
     pub offer: Offer,
-    /// Bid for an interruptible machine, dollars per hour; `None` for an on-demand machine.
-    pub bid_usd_per_hour: Option<f64>,
+    /// Bid per hour for an interruptible machine; `None` for an on-demand machine.
+    pub bid_usd_per_hour: Option<UsdMicros>,
     /// Join token of the worker, valid for a short time and for one worker of this label. Empty if workers get their
     /// token elsewhere.
     pub join_token: Secret,
@@ -144,12 +145,12 @@ pub struct Charge {
     pub rental: String,
     /// Label of the rental, if the bill contains it.
     pub label: Option<String>,
-    /// Charge for GPUs, dollars.
-    pub gpu_usd: f64,
-    /// Charge for the disk, dollars.
-    pub disk_usd: f64,
-    /// Charge for traffic in both directions, dollars.
-    pub traffic_usd: f64,
+    /// Charge for GPUs.
+    pub gpu_usd: UsdMicros,
+    /// Charge for the disk.
+    pub disk_usd: UsdMicros,
+    /// Charge for traffic in both directions.
+    pub traffic_usd: UsdMicros,
 }
 
 /// A rental of this installation, as the provider lists it.
@@ -161,8 +162,8 @@ pub struct Rental {
     pub label: String,
     /// State of the machine.
     pub state: RentalState,
-    /// Current price per hour, dollars, if the provider reports it.
-    pub usd_per_hour: Option<f64>,
+    /// Current price per hour, if the provider reports it.
+    pub usd_per_hour: Option<UsdMicros>,
 }
 
 /// State of a rented machine.

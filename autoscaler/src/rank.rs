@@ -1,5 +1,7 @@
 //! Ranking of offers by their cost per job.
 
+use stokehold_units::UsdMicros;
+
 use crate::observation::{Machine, Offer};
 use crate::plan::NoBid;
 use crate::policy::Policy;
@@ -18,9 +20,9 @@ const LATE_BESIDE_OTHERS: f64 = 0.3;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice<'a> {
     pub(crate) offer: &'a Offer,
-    pub(crate) bid_usd_per_hour: Option<f64>,
-    /// Price, dollars per hour.
-    pub(crate) usd_per_hour: f64,
+    pub(crate) bid_usd_per_hour: Option<UsdMicros>,
+    /// Price per hour.
+    pub(crate) usd_per_hour: UsdMicros,
     /// Total cost of 3,600 jobs, dollars.
     cost: f64,
 }
@@ -45,7 +47,8 @@ impl<'a> Ranking<'a, '_> {
             let bid = offer
                 .min_bid_usd_per_hour
                 .filter(|_| self.no_bid.is_none() && self.policy.may_bid && self.outlasts(offer));
-            on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
+            let bid = bid.map(|least| UsdMicros::from_usd_up(least.usd() * (1.0 + self.policy.bid_margin)));
+            on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid))))
         });
         let mut choices: Vec<Choice<'a>> = choices.collect();
         choices.sort_by(|a, b| {
@@ -64,7 +67,7 @@ impl<'a> Ranking<'a, '_> {
             Some(_) if !self.outlasts(offer) => NoBid::LongRuns,
             Some(_) => NoBid::Dearer,
         };
-        let could = self.policy.may_bid && !offer.is_owned && offer.usd_per_hour > 0.0;
+        let could = self.policy.may_bid && !offer.is_owned && offer.usd_per_hour > UsdMicros::ZERO;
         could.then(|| self.no_bid.unwrap_or_else(of_offer))
     }
 
@@ -82,18 +85,18 @@ impl<'a> Ranking<'a, '_> {
         self.snapshot.learned
     }
 
-    fn choice(&self, offer: &'a Offer, bid_usd_per_hour: Option<f64>) -> Choice<'a> {
+    fn choice(&self, offer: &'a Offer, bid_usd_per_hour: Option<UsdMicros>) -> Choice<'a> {
         let known = self.learned().kinds.get(&offer.kind);
         let (speed, boot_s) = known.map_or((offer.speed, offer.boot_s), |kind| (kind.speed, kind.boot_s));
         let speed = speed * self.group.faster.get(&offer.kind).unwrap_or(&1.0);
         let usd_per_hour = bid_usd_per_hour.unwrap_or(offer.usd_per_hour);
-        let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour };
+        let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour.usd() };
         let run_s = self.group.run_s / speed;
         // Time until the machine is of use: the boot and the download of what it runs.
         let fetched_gb = IMAGE_GB + offer.vram_gb.min(self.group.working_set_gb);
         let fetch_s =
             if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
-        let start_usd = (boot_s + fetch_s) / 3_600.0 * felt + fetched_gb * offer.inbound_usd_per_gb;
+        let start_usd = (boot_s + fetch_s) / 3_600.0 * felt + fetched_gb * offer.inbound_usd_per_gb.usd();
         let stay_hours = offer.listed_for_s.map_or(STAY_HOURS, |listed_s| STAY_HOURS.min(listed_s / 3_600.0));
         let lost_usd = bid_usd_per_hour.map_or(0.0, |_| {
             let per_hour = known.map_or(offer.losses_per_hour, |kind| kind.losses_per_hour);

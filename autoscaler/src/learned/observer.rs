@@ -8,7 +8,7 @@ use super::machines::Machines;
 use super::means::Mean;
 use super::steer::Steer;
 use crate::name::Name;
-use crate::observation::{Endpoint, Observation, Phase};
+use crate::observation::{Endpoint, Observation, Offer, Phase};
 use crate::policy::Policy;
 use crate::snapshot::{Group, Learned, Needs};
 
@@ -216,8 +216,8 @@ impl Pace {
         let is_allowed = |kind: &Name| policy.kinds.is_empty() || policy.kinds.iter().any(|it| **it == **kind);
         let offers = || seen.offers.iter().filter(|it| is_allowed(&it.kind) && group.needs.are_met_by_offer(it));
         // The offer with the least cost per work represents the market.
-        let best = offers()
-            .min_by(|a, b| (a.usd_per_hour / speed_of(&a.kind)).total_cmp(&(b.usd_per_hour / speed_of(&b.kind))));
+        let usd_of_work = |offer: &Offer| offer.usd_per_hour.usd() / speed_of(&offer.kind);
+        let best = offers().min_by(|a, b| usd_of_work(a).total_cmp(&usd_of_work(b)));
         let boot_s = best.map_or(0.0, |best| boot_of(&best.kind));
         let count = on().count();
         if let (Some(first), true) = (on().next(), count > 0) {

@@ -1,6 +1,7 @@
 //! The budget of a day, and the plan once it is spent. Pure.
 
-use crate::money::{dollars, micros};
+use stokehold_units::UsdMicros;
+
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::{Action, Plan, Reason, Step};
 use crate::policy::{AtBudget, Policy};
@@ -15,50 +16,54 @@ pub(crate) enum Standing {
     Well,
     /// Little is left.
     Low {
-        /// Cost so far, dollars.
-        spent_usd: f64,
+        /// Cost so far.
+        spent: UsdMicros,
     },
     /// The budget is spent.
     Spent {
-        /// Cost so far, dollars.
-        spent_usd: f64,
+        /// Cost so far.
+        spent: UsdMicros,
     },
 }
 
 /// State of the budget at a cost in millionths of a dollar. `None`: the cost is not known yet.
 pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standing {
-    let Some(most_usd) = policy.max_usd_per_day else { return Standing::Well };
-    let known = spent_usd_micros.map(dollars);
+    let Some(most) = policy.max_per_day() else { return Standing::Well };
+    let known = spent_usd_micros.map(UsdMicros::from);
     // With a budget of 0 the cost does not matter.
-    let Some(spent_usd) = known.or((most_usd <= 0.0).then_some(0.0)) else { return Standing::Well };
-    if spent_usd < most_usd * WARN_FROM {
+    let Some(spent) = known.or((most <= UsdMicros::ZERO).then_some(UsdMicros::ZERO)) else { return Standing::Well };
+    if spent.usd() < most.usd() * WARN_FROM {
         Standing::Well
-    } else if spent_usd < most_usd {
-        Standing::Low { spent_usd }
+    } else if spent < most {
+        Standing::Low { spent }
     } else {
-        Standing::Spent { spent_usd }
+        Standing::Spent { spent }
     }
 }
 
 /// Adapts a plan to a spent budget: nothing that costs money is started, and machines that cost money are given back.
-pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spent_usd: f64) -> Plan {
+pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spent: UsdMicros) -> Plan {
     let machine = |id: &str| seen.machines.iter().find(|machine| *machine.id == *id);
     let is_free = |step: &Step| match &step.action {
-        Action::Rent { offer, .. } => seen.offers.iter().any(|known| known.id == *offer && known.usd_per_hour <= 0.0),
+        Action::Rent { offer, .. } => {
+            seen.offers.iter().any(|known| known.id == *offer && known.usd_per_hour <= UsdMicros::ZERO)
+        }
         Action::Resume { machine: id } | Action::Undrain { machine: id } => {
-            machine(id).is_some_and(|machine| machine.usd_per_hour <= 0.0)
+            machine(id).is_some_and(|machine| machine.usd_per_hour <= UsdMicros::ZERO)
         }
         Action::Drain { .. } | Action::Stop { .. } | Action::Release { .. } => true,
     };
     let goes: Vec<&Machine> = seen
         .machines
         .iter()
-        .filter(|machine| machine.is_ours() && machine.usd_per_hour > 0.0 && may_go(machine, policy.at_budget))
+        .filter(|machine| {
+            machine.is_ours() && machine.usd_per_hour > UsdMicros::ZERO && may_go(machine, policy.at_budget)
+        })
         .collect();
     let mut steps: Vec<Step> = plan.steps.into_iter().filter(is_free).collect();
     steps.retain(|step| step.action.machine().is_none_or(|id| goes.iter().all(|machine| machine.id != *id)));
-    let budget_usd_micros = micros(policy.max_usd_per_day.unwrap_or_default());
-    let reason = Reason::BudgetSpent { spent_usd_micros: micros(spent_usd), budget_usd_micros };
+    let budget_usd_micros = policy.max_per_day().unwrap_or_default();
+    let reason = Reason::BudgetSpent { spent_usd_micros: spent, budget_usd_micros };
     steps.extend(
         goes.into_iter()
             .map(|machine| Step { action: Action::Release { machine: machine.id.clone() }, reason: reason.clone() }),
@@ -90,12 +95,12 @@ mod tests {
     fn a_budget_warns_before_it_is_spent() {
         let at = |usd: f64| standing(&policy(AtBudget::Drain), Some((usd * 1e6) as u64));
         assert_eq!(at(7.9), Standing::Well);
-        assert_eq!([at(8.0), at(9.99)], [Standing::Low { spent_usd: 8.0 }, Standing::Low { spent_usd: 9.99 }]);
-        assert_eq!(at(10.0), Standing::Spent { spent_usd: 10.0 });
+        assert_eq!([at(8.0), at(9.99)], [8.0, 9.99].map(|usd| Standing::Low { spent: UsdMicros::from_usd(usd) }));
+        assert_eq!(at(10.0), Standing::Spent { spent: UsdMicros::from_usd(10.0) });
         assert_eq!(standing(&Policy::default(), Some(u64::MAX)), Standing::Well, "there is none");
         assert_eq!(standing(&policy(AtBudget::Stop), None), Standing::Well, "nobody knows yet");
         let nothing = Policy { max_usd_per_day: Some(0.0), ..Policy::default() };
-        let spent = Standing::Spent { spent_usd: 0.0 };
+        let spent = Standing::Spent { spent: UsdMicros::ZERO };
         assert_eq!([standing(&nothing, None), standing(&nothing, Some(0))], [spent; 2], "nothing may be spent");
     }
 
@@ -114,12 +119,12 @@ mod tests {
             {"action": {"do": "undrain", "machine": "going"}, "reason": {"why": "lost"}}]}))
         .unwrap();
         let left = |at_budget| {
-            let plan = without_money(plan.clone(), &seen, &policy(at_budget), 10.5);
+            let plan = without_money(plan.clone(), &seen, &policy(at_budget), UsdMicros::from_usd(10.5));
             plan.steps.iter().map(|step| step.action.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(left(AtBudget::Drain), ["resume desk", "release busy"]);
         assert_eq!(left(AtBudget::Stop), ["resume desk", "release busy", "release going"]);
-        let plan = without_money(plan.clone(), &seen, &policy(AtBudget::Stop), 10.5);
+        let plan = without_money(plan.clone(), &seen, &policy(AtBudget::Stop), UsdMicros::from_usd(10.5));
         let reason = "$10.50 of today's budget of $10.00 is spent (max_usd_per_day)";
         assert_eq!(plan.steps[1].reason.to_string(), reason);
     }

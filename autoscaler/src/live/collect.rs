@@ -8,6 +8,7 @@ use stokehold_queue::demands::Demands;
 use stokehold_queue::reach::class_of;
 use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
 use stokehold_queue::{Error, Queue, Shards, now_ms};
+use stokehold_units::UsdMicros;
 use tokio::time::{Instant, timeout};
 
 use crate::live::pause::Pauses;
@@ -62,16 +63,16 @@ pub(crate) struct Poll {
 /// Reason why a provider has no offers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NoOffers {
-    /// The credit is below the minimum, dollars.
-    Poor { credit_usd: f64, least_usd: f64 },
+    /// The credit is below the minimum.
+    Poor { credit: UsdMicros, least: UsdMicros },
     /// The offers or the credit could not be read.
     Failed(String),
 }
 
 impl Collector {
-    pub(crate) fn new(queue: Shards, min_credit_usd: f64) -> Self {
+    pub(crate) fn new(queue: Shards, min_credit: UsdMicros) -> Self {
         let registry = queue.registry();
-        let asker = Asker::new(min_credit_usd);
+        let asker = Asker::new(min_credit);
         Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
     }
 
@@ -157,9 +158,9 @@ async fn class_of_new(
 
 /// Queries providers and caches results that change slowly.
 pub(crate) struct Asker {
-    min_credit_usd: f64,
+    min_credit: UsdMicros,
     /// Credit at each prepaid provider, and when it was read.
-    credits: HashMap<&'static str, (Option<f64>, Instant)>,
+    credits: HashMap<&'static str, (Option<UsdMicros>, Instant)>,
     /// Time since which each provider has listed none of the expected machines, unix milliseconds.
     bare_ms: HashMap<&'static str, u64>,
 }
@@ -181,8 +182,8 @@ struct Lists {
 type Listed = (Vec<Offer>, Option<Vec<Rental>>);
 
 impl Asker {
-    pub(crate) fn new(min_credit_usd: f64) -> Self {
-        Self { min_credit_usd, credits: HashMap::new(), bare_ms: HashMap::new() }
+    pub(crate) fn new(min_credit: UsdMicros) -> Self {
+        Self { min_credit, credits: HashMap::new(), bare_ms: HashMap::new() }
     }
 
     pub(crate) async fn ask(&mut self, providers: &Providers, seen: &RawState) -> Answers {
@@ -197,8 +198,8 @@ impl Asker {
                 Ok((offers, rentals)) => {
                     let mut offers = offers.map_err(|failure| NoOffers::Failed(failure.to_string()));
                     match self.credit(provider).await {
-                        Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
-                            offers = Err(NoOffers::Poor { credit_usd, least_usd: self.min_credit_usd });
+                        Ok(Some(credit)) if credit < self.min_credit => {
+                            offers = Err(NoOffers::Poor { credit, least: self.min_credit });
                         }
                         Ok(_) => {}
                         Err(failure) => offers = Err(NoOffers::Failed(failure.to_string())),
@@ -261,7 +262,7 @@ impl Asker {
     }
 
     /// Credit at a provider, at most a minute old.
-    async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<f64>, Failure> {
+    async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<UsdMicros>, Failure> {
         let now = Instant::now();
         if let Some((credit, since)) = self.credits.get(provider.name())
             && now.duration_since(*since) < CREDIT_FOR
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_list_without_any_machine_that_should_be_there_is_not_believed_for_long_and_never_while_one_is_heard() {
-        let mut asker = Asker::new(0.0);
+        let mut asker = Asker::new(UsdMicros::ZERO);
         let rental = || Rental {
             id: "9001".into(),
             label: "m-1".into(),

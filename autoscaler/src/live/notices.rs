@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
+use stokehold_units::UsdMicros;
 
 use crate::live::collect::NoOffers;
-use crate::money::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
@@ -36,10 +36,10 @@ impl Notices {
 
     pub(crate) fn no_offers(&mut self, provider: &str, why: &NoOffers) {
         let (kind, text) = match why {
-            NoOffers::Poor { credit_usd, least_usd } => (
+            NoOffers::Poor { credit, least } => (
                 "credit",
                 format!(
-                    "{provider} has ${credit_usd:.2} of credit left, and nothing is rented below ${least_usd:.2} \
+                    "{provider} has ${credit} of credit left, and nothing is rented below ${least} \
                      (min_credit_usd); add credit"
                 ),
             ),
@@ -61,8 +61,9 @@ impl Notices {
 
     pub(crate) fn overcharged(&mut self, machines: &[&MachineRecord]) {
         let of = |machine: &&MachineRecord| {
-            let agreed = dollars(machine.agreed_usd_micros_per_hour.unwrap_or_default());
-            format!("{} costs ${:.3}/h instead of ${agreed:.3}/h", machine.id, dollars(machine.usd_micros_per_hour))
+            let agreed = UsdMicros::from(machine.agreed_usd_micros_per_hour.unwrap_or_default());
+            let charged = UsdMicros::from(machine.usd_micros_per_hour);
+            format!("{} costs ${charged:.3}/h instead of ${agreed:.3}/h", machine.id)
         };
         if !machines.is_empty() {
             let all = machines.iter().map(of).collect::<Vec<_>>().join(", ");
@@ -74,22 +75,19 @@ impl Notices {
         }
     }
 
-    pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {
-        let most_usd = policy.max_usd_per_day.unwrap_or_default();
-        self.say(
-            "budget".to_owned(),
-            format!("${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day)"),
-        );
+    pub(crate) fn low(&mut self, spent: UsdMicros, policy: &Policy) {
+        let most = policy.max_per_day().unwrap_or_default();
+        self.say("budget".to_owned(), format!("${spent} of today's budget of ${most} is spent (max_usd_per_day)"));
     }
 
-    pub(crate) fn spent(&mut self, spent_usd: f64, policy: &Policy) {
+    pub(crate) fn spent(&mut self, spent: UsdMicros, policy: &Policy) {
         let goes = match policy.at_budget {
             AtBudget::Drain => "rented machines are given back when their jobs have ended",
             AtBudget::Stop => "rented machines are given back at once",
         };
-        let most_usd = policy.max_usd_per_day.unwrap_or_default();
+        let most = policy.max_per_day().unwrap_or_default();
         let text = format!(
-            "${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day). Nothing is rented until \
+            "${spent} of today's budget of ${most} is spent (max_usd_per_day). Nothing is rented until \
              00:00 UTC, and {goes}"
         );
         self.say("budget".to_owned(), text);
@@ -115,9 +113,9 @@ impl Notices {
                 ("max_machines", text)
             }
             Granted::Spend(micros) => {
-                let (now, most) = (dollars(micros), dollars(caps.usd_micros_per_hour));
+                let (now, most) = (UsdMicros::from(micros), UsdMicros::from(caps.usd_micros_per_hour));
                 let text = format!(
-                    "machines that exist or are being given back cost ${now:.2}/h; the limit is ${most:.2}/h (max_usd_per_hour)"
+                    "machines that exist or are being given back cost ${now}/h; the limit is ${most}/h (max_usd_per_hour)"
                 );
                 ("max_usd_per_hour", text)
             }

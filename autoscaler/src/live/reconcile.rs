@@ -8,8 +8,8 @@ use stokehold_queue::registry::{MachineRecord, Wanted};
 
 pub(crate) use overcharge::too_dear;
 use overcharge::{false_offer, give_back};
+use stokehold_units::UsdMicros;
 
-use crate::money::micros;
 use crate::observe::RawState;
 use crate::provider::Provider;
 
@@ -90,7 +90,7 @@ fn unrecorded(seen: &RawState) -> impl Iterator<Item = Correction> {
             drained_ms: None,
             then: None,
             // The machine counts towards the limits until it is gone.
-            usd_micros_per_hour: rental.usd_per_hour.map_or(0, micros),
+            usd_micros_per_hour: rental.usd_per_hour.map_or(0, UsdMicros::micros),
             agreed_usd_micros_per_hour: None,
             booting_usd_micros_per_hour: None,
             made_ms: None,

@@ -46,10 +46,10 @@ pub(crate) async fn round(
     let mut executor = *executor;
     match standing(planner.policy(), spent_usd_micros) {
         Standing::Well => {}
-        Standing::Low { spent_usd } => notices.low(spent_usd, planner.policy()),
-        Standing::Spent { spent_usd } => {
-            notices.spent(spent_usd, planner.policy());
-            plan = without_money(plan, &observation, planner.policy(), spent_usd);
+        Standing::Low { spent } => notices.low(spent, planner.policy()),
+        Standing::Spent { spent } => {
+            notices.spent(spent, planner.policy());
+            plan = without_money(plan, &observation, planner.policy(), spent);
             executor.is_urgent = planner.policy().at_budget == AtBudget::Stop;
         }
     }

@@ -84,7 +84,7 @@ fn a_machine_is_where_its_record_and_its_worker_say() {
 fn a_machine_is_as_its_worker_tells() {
     let [machine] = &machines(record(Wanted::Running), vec![worker("m-1", 1, NOW_MS)])[..] else { panic!() };
     assert_eq!((&*machine.kind, machine.vram_gb, machine.slots, machine.running), ("RTX 4090", 24.0, 4, 1));
-    assert_eq!((machine.running_gb, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 0.35));
+    assert_eq!((machine.running_gb, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 350_000.into()));
     assert_eq!(machine.resident, ["acme/draw".into()], "what is loading is not there yet");
     let draining = MachineRecord { drained_ms: Some(NOW_MS - 1_000), ..record(Wanted::Running) };
     let [machine] = &machines(draining, vec![worker("m-1", 0, NOW_MS - 500)])[..] else { panic!() };
@@ -99,7 +99,7 @@ fn a_machine_whose_offer_cannot_be_read_is_seen_paid_for_and_said() {
         ..record(Wanted::Running)
     };
     let [machine] = &machines(damaged(), vec![])[..] else { panic!("it is gone from the plan") };
-    assert_eq!((machine.phase, machine.usd_per_hour, &*machine.host), (Phase::Booting, 0.35, "box-3"));
+    assert_eq!((machine.phase, machine.usd_per_hour, &*machine.host), (Phase::Booting, 350_000.into(), "box-3"));
     let [machine] = &machines(damaged(), vec![worker("m-1", 0, NOW_MS)])[..] else { panic!() };
     assert_eq!((machine.phase, machine.vram_gb, machine.cards), (Phase::Ready, 24.0, 1), "its worker says what it is");
     assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");

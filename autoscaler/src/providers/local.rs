@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
+use stokehold_units::UsdMicros;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -98,12 +99,12 @@ impl Local {
             vram_gb: f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)),
             slots: slots.div_ceil(cards.max(1)),
             speed: 1.0,
-            usd_per_hour: 0.0,
+            usd_per_hour: UsdMicros::ZERO,
             min_bid_usd_per_hour: None,
             losses_per_hour: 0.0,
             stopped_usd_per_hour: None,
             boot_s: 2.0,
-            inbound_usd_per_gb: 0.0,
+            inbound_usd_per_gb: UsdMicros::ZERO,
             inbound_mbit_per_s: 0.0,
             reliability: 1.0,
             listed_for_s: None,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use stokehold_queue::demands::{SandboxLevel, Trust, Version};
+use stokehold_units::UsdMicros;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
@@ -193,12 +194,12 @@ impl Host {
             vram_gb: self.vram_gb,
             slots: self.slots,
             speed: self.speed,
-            usd_per_hour: 0.0,
+            usd_per_hour: UsdMicros::ZERO,
             min_bid_usd_per_hour: None,
             losses_per_hour: 0.0,
             stopped_usd_per_hour: None,
             boot_s: self.boot_s,
-            inbound_usd_per_gb: 0.0,
+            inbound_usd_per_gb: UsdMicros::ZERO,
             inbound_mbit_per_s: 0.0,
             reliability: 1.0,
             listed_for_s: None,

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::json;
+use stokehold_units::UsdMicros;
 use stokehold_vast::{path, state};
 
 use self::api::{Api, Trouble, request};
@@ -176,7 +177,7 @@ impl Provider for Vast {
         })
     }
 
-    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
+    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
         Box::pin(async {
             let mut asked = request(Method::Get, instance(rental)?, None);
             asked.query.push(("owner", "me".to_owned()));
@@ -205,7 +206,7 @@ impl Provider for Vast {
         false
     }
 
-    fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
         Box::pin(async { Ok(Some(money::credit(&self.api).await?)) })
     }
 

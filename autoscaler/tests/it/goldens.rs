@@ -8,6 +8,7 @@ use stokehold_autoscaler::observation::{Runs, Traits, Work};
 use stokehold_autoscaler::{
     Endpoint, Machine, Name, Observation, Observer, Offer, Phase, Plan, Policy, Snapshot, decide,
 };
+use stokehold_units::UsdMicros;
 
 /// A Monday, 08:00 UTC.
 const MORNING_S: f64 = 1_700_467_200.0;
@@ -98,13 +99,13 @@ fn shown(seen: &Observation) -> String {
         let Machine { id, kind, phase, usd_per_hour, since_s, running, .. } = machine;
         let since = clock(*since_s);
         let phase = format!("{phase:?}").to_lowercase();
-        writeln!(told, "   {id}: {kind} for ${usd_per_hour:.2}/h, {phase} since {since}, {running} jobs").unwrap();
+        writeln!(told, "   {id}: {kind} for ${usd_per_hour}/h, {phase} since {since}, {running} jobs").unwrap();
     }
     for offer in &seen.offers {
         let Offer { id, kind, vram_gb, usd_per_hour, .. } = offer;
-        let bid = offer.min_bid_usd_per_hour.map_or(String::new(), |bid| format!(", interruptible from ${bid:.2}/h"));
+        let bid = offer.min_bid_usd_per_hour.map_or(String::new(), |bid| format!(", interruptible from ${bid}/h"));
         let owned = if offer.is_owned { ", owned" } else { "" };
-        writeln!(told, "   offer {id}: {kind}, {vram_gb} GB, ${usd_per_hour:.2}/h{bid}{owned}").unwrap();
+        writeln!(told, "   offer {id}: {kind}, {vram_gb} GB, ${usd_per_hour}/h{bid}{owned}").unwrap();
     }
     told
 }
@@ -133,12 +134,12 @@ fn offer(id: &str, kind: &str, vram_gb: f64, speed: f64, usd_per_hour: f64) -> O
         vram_gb,
         slots: 1,
         speed,
-        usd_per_hour,
+        usd_per_hour: UsdMicros::from_usd(usd_per_hour),
         min_bid_usd_per_hour: None,
         losses_per_hour: 0.3,
-        stopped_usd_per_hour: Some(0.01),
+        stopped_usd_per_hour: Some(10_000.into()),
         boot_s: 120.0,
-        inbound_usd_per_gb: 0.0,
+        inbound_usd_per_gb: UsdMicros::ZERO,
         inbound_mbit_per_s: 0.0,
         reliability: 1.0,
         listed_for_s: None,
@@ -158,8 +159,8 @@ fn machine(id: &str, phase: Phase, since_s: f64) -> Machine {
         phase,
         since_s,
         rented_s: since_s,
-        usd_per_hour: 0.40,
-        stopped_usd_per_hour: 0.01,
+        usd_per_hour: 400_000.into(),
+        stopped_usd_per_hour: 10_000.into(),
         is_interruptible: false,
         can_stop: true,
         cards: 1,
@@ -294,8 +295,12 @@ fn owned_goes_first() -> Morning {
     morning.arrive(0, 0, 3);
     morning.tell();
     morning.serve();
-    let owned =
-        Machine { usd_per_hour: 0.0, stopped_usd_per_hour: 0.0, can_stop: false, ..machine("m1", Phase::Ready, 60.0) };
+    let owned = Machine {
+        usd_per_hour: UsdMicros::ZERO,
+        stopped_usd_per_hour: UsdMicros::ZERO,
+        can_stop: false,
+        ..machine("m1", Phase::Ready, 60.0)
+    };
     morning.seen.machines = vec![owned, machine("m2", Phase::Ready, 120.0)];
     morning.seen.offers.pop();
     morning.pass(180.0);
@@ -306,7 +311,7 @@ fn owned_goes_first() -> Morning {
 fn bids() -> Morning {
     let about = "An interruptible machine may be lost: good enough for batch, but the first that somebody waits for is to stay.";
     let mut morning = Morning::new(about, Policy { may_bid: true, ..Policy::default() });
-    morning.seen.offers[0].min_bid_usd_per_hour = Some(0.20);
+    morning.seen.offers[0].min_bid_usd_per_hour = Some(200_000.into());
     morning.arrive(0, 2, 100);
     morning.tell_when_something_is_done();
     morning.serve();
@@ -323,9 +328,9 @@ fn bids_that_are_not_made() -> Morning {
     morning.seen.offers.truncate(1);
     morning.arrive(0, 2, 12);
     morning.tell_when_something_is_done();
-    morning.seen.offers[0].min_bid_usd_per_hour = Some(0.39);
+    morning.seen.offers[0].min_bid_usd_per_hour = Some(390_000.into());
     morning.tell();
-    morning.seen.offers[0].min_bid_usd_per_hour = Some(0.20);
+    morning.seen.offers[0].min_bid_usd_per_hour = Some(200_000.into());
     morning.tell();
     let often_lost = &mut morning.seen.offers[0];
     (often_lost.kind, often_lost.losses_per_hour) = ("RTX 4080".into(), 20.0);

@@ -3,6 +3,7 @@
 use stokehold_autoscaler::observation::{Traits, Work};
 use stokehold_autoscaler::{Endpoint, Machine, Observation, Offer, Phase};
 use stokehold_queue::demands::Demands;
+use stokehold_units::UsdMicros;
 
 const NOW_S: f64 = 1_700_000_000.0;
 const KINDS: [(&str, f64, f64, f64); 6] = [
@@ -73,8 +74,8 @@ fn machine(number: usize) -> Machine {
         phase,
         since_s: NOW_S - (number % 30) as f64,
         rented_s: NOW_S - 3_600.0,
-        usd_per_hour,
-        stopped_usd_per_hour: 0.01,
+        usd_per_hour: UsdMicros::from_usd(usd_per_hour),
+        stopped_usd_per_hour: 10_000.into(),
         is_interruptible: number.is_multiple_of(4),
         can_stop: number.is_multiple_of(2),
         cards: 1 + u32::from(number.is_multiple_of(7)),
@@ -104,12 +105,12 @@ fn offer(number: usize) -> Offer {
         vram_gb,
         slots: 1,
         speed,
-        usd_per_hour: f64::from(cards) * usd_per_hour * (1.0 + (number % 97) as f64 / 200.0),
-        min_bid_usd_per_hour: (number.is_multiple_of(2)).then_some(usd_per_hour * 0.6),
+        usd_per_hour: UsdMicros::from_usd(f64::from(cards) * usd_per_hour * (1.0 + (number % 97) as f64 / 200.0)),
+        min_bid_usd_per_hour: (number.is_multiple_of(2)).then_some(UsdMicros::from_usd(usd_per_hour * 0.6)),
         losses_per_hour: 0.3,
-        stopped_usd_per_hour: Some(0.01),
+        stopped_usd_per_hour: Some(10_000.into()),
         boot_s: 120.0,
-        inbound_usd_per_gb: 0.001,
+        inbound_usd_per_gb: 1_000.into(),
         inbound_mbit_per_s: 900.0,
         reliability: 0.9 + (number % 11) as f64 / 100.0,
         listed_for_s: (number.is_multiple_of(5)).then_some(40_000.0),

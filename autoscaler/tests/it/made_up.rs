@@ -7,6 +7,7 @@ use stokehold_autoscaler::observation::Traits;
 use stokehold_autoscaler::snapshot::{Group, KindLearned, Needs};
 use stokehold_autoscaler::{Learned, Level, Machine, Name, Observation, Offer, Phase, Policy};
 use stokehold_queue::demands::Demands;
+use stokehold_units::UsdMicros;
 
 const NOW_S: f64 = 1_700_000_000.0;
 const CARDS_GB: [f64; 5] = [12.0, 16.0, 24.0, 48.0, 80.0];
@@ -202,8 +203,8 @@ impl Draw {
             phase,
             since_s,
             rented_s: since_s - self.within(0.0, 1e5),
-            usd_per_hour,
-            stopped_usd_per_hour: usd_per_hour * 0.02,
+            usd_per_hour: UsdMicros::from_usd(usd_per_hour),
+            stopped_usd_per_hour: UsdMicros::from_usd(usd_per_hour * 0.02),
             is_interruptible: !is_owned && self.is(0.2),
             can_stop: self.is(0.6),
             cards,
@@ -236,12 +237,12 @@ impl Draw {
             vram_gb: if cards == 0 { 0.0 } else { vram_gb },
             slots: 1,
             speed: self.within(0.3, 3.0),
-            usd_per_hour,
-            min_bid_usd_per_hour: (!is_owned && self.is(0.5)).then_some(usd_per_hour * 0.5),
+            usd_per_hour: UsdMicros::from_usd(usd_per_hour),
+            min_bid_usd_per_hour: (!is_owned && self.is(0.5)).then_some(UsdMicros::from_usd(usd_per_hour * 0.5)),
             losses_per_hour: self.within(0.0, 1.0),
-            stopped_usd_per_hour: self.is(0.6).then_some(usd_per_hour * 0.02),
+            stopped_usd_per_hour: self.is(0.6).then_some(UsdMicros::from_usd(usd_per_hour * 0.02)),
             boot_s: self.about(20.0, 900.0),
-            inbound_usd_per_gb: self.within(0.0, 0.01),
+            inbound_usd_per_gb: UsdMicros::from_usd(self.within(0.0, 0.01)),
             inbound_mbit_per_s: if self.is(0.3) { 0.0 } else { self.about(50.0, 10_000.0) },
             reliability: if self.is(0.7) { 1.0 } else { self.within(0.8, 1.0) },
             listed_for_s: self.is(0.3).then(|| self.about(100.0, 1e6)),

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Plan, Policy, Reason, Snapshot, decide};
+use stokehold_units::UsdMicros;
 
 use crate::made_up::{Case, Sort, case};
 
 const CASES: u64 = 10_000;
-/// Sums of dollars are exact to this.
-const USD: f64 = 1e-9;
 
 impl Case {
     fn plan(&self) -> Plan {
@@ -39,7 +38,7 @@ fn applied(seen: &Observation, plan: &Plan) -> Observation {
 }
 
 /// One machine more, and its cards are in nobody's offer any longer.
-fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: Option<f64>) {
+fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: Option<UsdMicros>) {
     let place = seen.offers.iter().position(|it| it.id == *offer).unwrap();
     seen.offers[place].count -= 1;
     let taken = seen.offers[place].clone();
@@ -54,7 +53,7 @@ fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: O
         since_s: seen.at_s,
         rented_s: seen.at_s,
         usd_per_hour: bid_usd_per_hour.unwrap_or(taken.usd_per_hour),
-        stopped_usd_per_hour: taken.stopped_usd_per_hour.unwrap_or(0.0),
+        stopped_usd_per_hour: taken.stopped_usd_per_hour.unwrap_or_default(),
         is_interruptible: bid_usd_per_hour.is_some(),
         can_stop: taken.stopped_usd_per_hour.is_some(),
         cards: taken.cards,
@@ -78,7 +77,7 @@ fn is_running(machine: &Machine) -> bool {
     is_on(machine) || machine.phase == Phase::Draining
 }
 
-fn running(seen: &Observation) -> (usize, f64) {
+fn running(seen: &Observation) -> (usize, UsdMicros) {
     let running = || seen.machines.iter().filter(|it| is_running(it));
     (running().count(), running().map(|machine| machine.usd_per_hour).sum())
 }
@@ -125,10 +124,10 @@ fn planning_again_after_a_plan_changes_nothing() {
 #[test]
 fn a_plan_never_crosses_a_limit() {
     of_all(Sort::Any, |case, plan| {
-        let Policy { max_machines, min_machines, max_usd_per_hour, .. } = case.policy;
+        let Policy { max_machines, min_machines, .. } = case.policy;
         let ((before, before_usd), (after, after_usd)) = (running(&case.seen), running(&applied(&case.seen, plan)));
         assert!(after <= before.max(max_machines as usize), "{after} machines run after {before}");
-        assert!(after_usd <= before_usd.max(max_usd_per_hour) + USD, "${after_usd}/h after ${before_usd}/h");
+        assert!(after_usd <= before_usd.max(case.policy.max_per_hour()), "${after_usd}/h after ${before_usd}/h");
         let is_idle = |reason: &Reason| matches!(reason, Reason::Idle { .. });
         if plan.steps.iter().any(|step| is_idle(&step.reason)) {
             let on = applied(&case.seen, plan).machines.iter().filter(|machine| is_on(machine)).count();

@@ -11,6 +11,7 @@ use stokehold_autoscaler::providers::vast::Vast;
 use stokehold_autoscaler::providers::vast::transport::Http;
 use stokehold_autoscaler::secret::Secret;
 use stokehold_fake_vast::{Call, KEY, Market, Options, Server, Settings};
+use stokehold_units::UsdMicros;
 
 /// What Vast.ai asks for between two calls of a kind, seconds.
 const INTERVALS: [(&str, &str, f64); 6] = [
@@ -42,7 +43,7 @@ async fn what_is_sent_has_the_headers_bodies_slashes_and_pauses_that_the_provide
     let settings = Settings { boot_s: (0.5, 0.5), limits_calls: true, ..Settings::calm() };
     let server = Server::start(Market::new(1, settings), Options::default()).await.unwrap();
     let vast = vast(server.url());
-    assert_eq!(vast.credit().await, Ok(Some(100.0)));
+    assert_eq!(vast.credit().await, Ok(Some(UsdMicros::from_usd(100.0))));
     assert_eq!(vast.rentals().await, Ok(Some(vec![])), "a list that is empty is a list");
     let offers = vast.offers().await.unwrap();
     let order = |label: &str, n: usize| Order {

@@ -1,9 +1,9 @@
 //! Corrections of one machine: what its provider's list and its worker show, against what its record wants.
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
+use stokehold_units::UsdMicros;
 
 use super::{Correction, Patience, cool_down};
-use crate::money::micros;
 use crate::observe::{self, RawState};
 use crate::provider::{Provider, RentalState};
 
@@ -45,7 +45,7 @@ pub(super) fn correct(
         // The machine was created after all.
         known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
         known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;
-        if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
+        if let Some(micros) = rental.usd_per_hour.map(UsdMicros::micros).filter(|_| machine.wanted == Wanted::Running) {
             known.usd_micros_per_hour = micros;
         }
     } else if listed.is_some()

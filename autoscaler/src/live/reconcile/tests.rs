@@ -273,7 +273,7 @@ fn one_that_costs_more_than_was_agreed_goes_when_all_cost_more_than_they_may_and
     let busy = WorkerRecord { name: "m-2".to_owned(), ..worker(NOW_MS, 1, false) };
     let corrections = at(&dear, vec![busy]);
     assert!(matches!(&corrections[2..], [Correction::Drain { machine, .. }] if machine.id == "m-2"), "{corrections:?}");
-    let raised = Rental { usd_per_hour: Some(0.9), ..rental("m-1", "9001") };
+    let raised = Rental { usd_per_hour: Some(900_000.into()), ..rental("m-1", "9001") };
     let [Correction::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
     assert_eq!((known.usd_micros_per_hour, known.agreed_usd_micros_per_hour), (900_000, Some(300_000)));
 }

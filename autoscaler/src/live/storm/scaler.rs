@@ -58,7 +58,7 @@ impl Scaler {
             ledger: planted::ledger(world, vast.clone()),
             holder,
             planner: Planner::new(settings.policy.clone()),
-            asker: Asker::new(settings.policy.min_credit_usd),
+            asker: Asker::new(settings.policy.min_credit()),
             notices: Notices::default(),
             providers: std::iter::once(vast).collect(),
             settings,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use stokehold_queue::demands::{SandboxLevel, Trust, Version};
+use stokehold_units::UsdMicros;
 
 use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
@@ -217,12 +218,12 @@ impl Pool {
             vram_gb: self.vram_gb,
             slots: self.slots,
             speed: self.speed,
-            usd_per_hour: self.usd_per_hour,
+            usd_per_hour: UsdMicros::from_usd(self.usd_per_hour),
             min_bid_usd_per_hour: None,
             losses_per_hour: 0.0,
             stopped_usd_per_hour: None,
             boot_s: self.boot_s,
-            inbound_usd_per_gb: 0.0,
+            inbound_usd_per_gb: UsdMicros::ZERO,
             inbound_mbit_per_s: 0.0,
             reliability: 1.0,
             listed_for_s: None,

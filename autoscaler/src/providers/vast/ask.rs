@@ -3,6 +3,7 @@
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::vram::sold_gib;
+use stokehold_units::UsdMicros;
 use stokehold_vast::field;
 
 use super::NAME;
@@ -134,6 +135,7 @@ impl Ask {
     /// Converts the row to an offer. `bid`: the same row in a search for interruptible machines.
     pub(super) fn offer(&self, bid: Option<&Self>, wishes: &Wishes) -> Offer {
         let storage = self.storage_usd_per_hour(wishes);
+        let stopped = UsdMicros::from_usd(storage);
         // In such a search the base price is the minimum bid.
         let min_bid = bid.map(|bid| bid.min_bid.unwrap_or(0.0).max(bid.dph_base));
         let image_mbit = self.inet_down.clamp(1.0, IMAGE_MBIT_MAX);
@@ -148,12 +150,13 @@ impl Ask {
             vram_gb: f64::from(sold_gib(self.gpu_ram)),
             slots: 0,
             speed: self.speed(),
-            usd_per_hour: self.dph_base + storage,
-            min_bid_usd_per_hour: min_bid.map(|min_bid| min_bid + storage),
+            usd_per_hour: UsdMicros::from_usd(self.dph_base + storage),
+            // A bid that is rounded down would be too low.
+            min_bid_usd_per_hour: min_bid.map(|min_bid| UsdMicros::from_usd_up(min_bid) + stopped),
             losses_per_hour: LOSSES_PER_HOUR,
-            stopped_usd_per_hour: Some(storage),
+            stopped_usd_per_hour: Some(stopped),
             boot_s: BOOT_S + wishes.image_gb * 8_000.0 / image_mbit,
-            inbound_usd_per_gb: self.inet_down_cost,
+            inbound_usd_per_gb: UsdMicros::from_usd(self.inet_down_cost),
             inbound_mbit_per_s: self.inet_down,
             reliability: self.reliability.min(1.0),
             listed_for_s: Some(self.duration),
@@ -239,9 +242,9 @@ pub(super) mod tests {
         assert_eq!((&*offer.id, &*offer.kind, &*offer.host), ("45603753", "RTX 3090", "machine 21486"));
         assert_eq!((offer.cards, &offer.gpu_ids[..], offer.vram_gb, offer.speed), (1, &[76_387][..], 24.0, 0.55));
         let storage = 40.0 * 0.1333333333333333 / 720.0;
-        assert!((offer.usd_per_hour - (0.2 + storage)).abs() < 1e-9, "{offer:?}");
-        assert!((offer.stopped_usd_per_hour.unwrap() - storage).abs() < 1e-12);
-        assert_eq!((offer.min_bid_usd_per_hour, offer.inbound_usd_per_gb), (None, 0.0087890625));
+        assert_eq!(offer.usd_per_hour, UsdMicros::from_usd(0.2 + storage), "{offer:?}");
+        assert_eq!(offer.stopped_usd_per_hour, Some(UsdMicros::from_usd(storage)));
+        assert_eq!((offer.min_bid_usd_per_hour, offer.inbound_usd_per_gb), (None, 8_789.into()));
         assert_eq!((offer.inbound_mbit_per_s, offer.reliability), (893.2, 0.9982436));
         assert!((offer.boot_s - (60.0 + 32_000.0 / 893.2)).abs() < 1e-9 && offer.listed_for_s.unwrap() > 600_000.0);
         let Traits { compute_capability, cuda, region, trust, .. } = &offer.traits;
@@ -260,11 +263,11 @@ pub(super) mod tests {
         let four = ask(&row("bid", 52_216_316)).unwrap();
         let offer = four.offer(Some(&four), &wishes());
         let storage = offer.stopped_usd_per_hour.unwrap();
-        assert!((offer.min_bid_usd_per_hour.unwrap() - storage - 0.5333333333).abs() < 1e-6);
+        assert_eq!(offer.min_bid_usd_per_hour.unwrap() - storage, 533_334.into());
         assert_eq!((offer.cards, offer.gpu_ids.len(), offer.vram_gb, offer.speed), (4, 4, 80.0, 0.9));
         let h100 = ask(&row("bid", 31_183_491)).unwrap().offer(None, &wishes());
         assert_eq!((h100.traits.trust, h100.traits.region.as_str()), (Trust::Datacenter, "cz"));
-        assert!(h100.inbound_usd_per_gb > 0.036);
+        assert!(h100.inbound_usd_per_gb > 36_000.into());
         let v100 = ask(&row("ondemand", 38_450_985)).unwrap().offer(None, &wishes());
         assert!((0.4..0.5).contains(&v100.speed), "{}", v100.speed);
     }
@@ -329,7 +332,7 @@ pub(super) mod tests {
             row[member] = value;
             if let Some(ask) = ask(&row) {
                 let offer = ask.offer(Some(&ask), &wishes());
-                prop_assert!(offer.usd_per_hour.is_finite() && offer.speed.is_finite() && offer.boot_s.is_finite());
+                prop_assert!(offer.usd_per_hour >= UsdMicros::ZERO && offer.speed.is_finite() && offer.boot_s.is_finite());
             }
         }
     }

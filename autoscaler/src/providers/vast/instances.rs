@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use stokehold_units::UsdMicros;
 use stokehold_vast::{Status, field, path, state};
 use tokio::time::Instant;
 
@@ -146,10 +147,13 @@ fn rental(row: &Value, prefix: &str) -> Option<(u64, Option<Rental>)> {
     Some((id, rental))
 }
 
-/// Price per hour of a running row with its disk, dollars.
-pub(super) fn usd_per_hour(row: &Value) -> Option<f64> {
+/// Price per hour of a running row with its disk.
+pub(super) fn usd_per_hour(row: &Value) -> Option<UsdMicros> {
     let number = |member: &str| row.get(member).and_then(Value::as_f64);
-    number(field::DPH_TOTAL).or_else(|| number(field::DPH_BASE)).filter(|usd| usd.is_finite() && *usd >= 0.0)
+    number(field::DPH_TOTAL)
+        .or_else(|| number(field::DPH_BASE))
+        .filter(|usd| usd.is_finite() && *usd >= 0.0)
+        .map(UsdMicros::from_usd)
 }
 
 /// State of a row. It does not show who stopped the machine; callers know whether they did.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use stokehold_queue::now_ms;
+use stokehold_units::UsdMicros;
 use stokehold_vast::{field, path};
 
 use super::api::{Api, Object, Trouble, request};
@@ -21,12 +22,14 @@ const ROWS_MAX: usize = 500;
 /// Maximum number of pages: twenty thousand rentals.
 const PAGES_MAX: usize = 40;
 
-/// Credit of the account, dollars; may be negative.
-pub(super) async fn credit(api: &Api) -> Result<f64, Trouble> {
+/// Credit of the account; may be negative.
+pub(super) async fn credit(api: &Api) -> Result<UsdMicros, Trouble> {
     // This path has no trailing slash.
     let user = api.again(Endpoint::User, request(Method::Get, path::USER, None)).await?;
     let credit = user.get("credit").and_then(Value::as_f64).filter(|credit| credit.is_finite());
-    Ok(credit.ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
+    Ok(credit
+        .map(UsdMicros::from_usd)
+        .ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
 }
 
 /// Charges since the start of that day, for rentals that are ours or that the bill has no label of.
@@ -90,7 +93,7 @@ fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
         },
     };
     let amount = usd(row)?;
-    let (mut disk_usd, mut traffic_usd) = (0.0, 0.0);
+    let (mut disk_usd, mut traffic_usd) = (UsdMicros::ZERO, UsdMicros::ZERO);
     for item in row.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
         match item.get("type").and_then(Value::as_str) {
             Some("disk") => disk_usd += usd(item)?,
@@ -100,12 +103,12 @@ fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
     }
     // Everything except disk and traffic counts as GPUs, whatever its name, so that the sum is what was paid.
     let gpu_usd = amount - disk_usd - traffic_usd;
-    Some(Some(Charge { rental: rental.to_owned(), label, gpu_usd: gpu_usd.max(0.0), disk_usd, traffic_usd }))
+    Some(Some(Charge { rental: rental.to_owned(), label, gpu_usd: gpu_usd.at_least_zero(), disk_usd, traffic_usd }))
 }
 
-fn usd(row: &Value) -> Option<f64> {
+fn usd(row: &Value) -> Option<UsdMicros> {
     let amount = row.get("amount")?;
-    amount.as_f64().or_else(|| amount.as_str()?.parse().ok()).filter(|usd| usd.is_finite())
+    amount.as_f64().or_else(|| amount.as_str()?.parse().ok()).filter(|usd| usd.is_finite()).map(UsdMicros::from_usd)
 }
 
 #[cfg(test)]
@@ -125,8 +128,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn credit_is_what_can_be_spent_and_not_the_balance() {
         let of = async |body: &str| credit(&api(vec![answer(200, body)])).await;
-        assert_eq!(of(r#"{"credit": 12.5, "balance": 3.0}"#).await.unwrap(), 12.5);
-        assert_eq!(of(r#"{"credit": -0.2}"#).await.unwrap(), -0.2);
+        assert_eq!(of(r#"{"credit": 12.5, "balance": 3.0}"#).await.unwrap(), UsdMicros::from_usd(12.5));
+        assert_eq!(of(r#"{"credit": -0.2}"#).await.unwrap(), UsdMicros::from_usd(-0.2));
         for body in ["", "{}", r#"{"balance": 3.0}"#, r#"{"credit": null}"#] {
             assert!(of(body).await.is_err(), "{body}");
         }
@@ -153,8 +156,8 @@ mod tests {
         assert_eq!(charges.len(), 2, "{charges:?}");
         let Charge { rental, label, gpu_usd, disk_usd, traffic_usd } = &charges[0];
         assert_eq!((rental.as_str(), label.as_deref()), ("1", Some("m-1")));
-        assert!((gpu_usd - 1.2).abs() < 1e-9 && (disk_usd - 0.1).abs() < 1e-9 && (traffic_usd - 0.2).abs() < 1e-9);
-        assert!((charges[1].gpu_usd - 0.4).abs() < 1e-9, "what is called nothing is for the cards");
+        assert_eq!([*gpu_usd, *disk_usd, *traffic_usd].map(UsdMicros::micros), [1_200_000, 100_000, 200_000]);
+        assert_eq!(charges[1].gpu_usd, UsdMicros::from_usd(0.4), "what is called nothing is for the cards");
         assert!(of(vec![page(&first, None)]).await.is_err(), "two are missing");
         assert!(of(vec![answer(200, r#"{"results":[{"source":"instance-1"}],"total":1}"#)]).await.is_err());
         assert!(of(vec![answer(200, r#"{"success":true}"#)]).await.is_err());

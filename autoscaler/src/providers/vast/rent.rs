@@ -2,6 +2,7 @@
 //! response looks like one that another customer took.
 
 use serde_json::{Map, Value, json};
+use stokehold_units::UsdMicros;
 use stokehold_vast::{field, path, state};
 
 use super::api::{Object, Trouble, request};
@@ -19,8 +20,8 @@ const SHELL: &str = "/bin/sh";
 /// Maximum number of characters of a label.
 const LABEL_MAX: usize = 60;
 
-/// Range of bids that Vast.ai accepts, dollars per hour.
-const PRICES: std::ops::RangeInclusive<f64> = 0.001..=128.0;
+/// Range of bids that Vast.ai accepts, millionths of a dollar per hour.
+const PRICES: std::ops::RangeInclusive<u64> = 1_000..=128_000_000;
 
 /// Parameters of every rent.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ impl Lease {
         };
         let price = match order.bid_usd_per_hour {
             // A bid covers the GPUs; the disk is charged in addition.
-            Some(usd) => Some(bid(usd - offer.stopped_usd_per_hour.unwrap_or(0.0))?),
+            Some(price) => Some(bid(price - offer.stopped_usd_per_hour.unwrap_or_default())?),
             None => None,
         };
         let body = json!({
@@ -122,13 +123,12 @@ impl Lease {
     }
 }
 
-/// Rounds a bid up to the precision of Vast.ai, because the minimum bid rounded down is too low.
-pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
-    let rounded = (usd * 1e6).ceil() / 1e6;
-    if PRICES.contains(&rounded) {
-        Ok(rounded)
+/// The bid in dollars, if Vast.ai accepts such a bid.
+pub(super) fn bid(price: UsdMicros) -> Result<f64, Failure> {
+    if PRICES.contains(&price.micros()) {
+        Ok(price.usd())
     } else {
-        Err(Failure::Refused(format!("Vast.ai does not accept a bid of ${usd} per hour")))
+        Err(Failure::Refused(format!("Vast.ai does not accept a bid of ${price:.6} per hour")))
     }
 }
 

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use stokehold_units::UsdMicros;
 
 use super::ask::tests::rows;
 use super::scripted::{Scripted, Sent, json as answer, lost, said, shown, unsent};
@@ -22,6 +23,7 @@ fn offer() -> Offer {
 }
 
 fn order(bid_usd_per_hour: Option<f64>) -> Order {
+    let bid_usd_per_hour = bid_usd_per_hour.map(UsdMicros::from_usd);
     Order {
         label: "m-0123456789abcdef".to_owned(),
         offer: offer(),
@@ -254,7 +256,7 @@ async fn offers_are_what_both_searches_say_of_those_that_are_wanted() {
         offers.iter().map(|offer| (&*offer.id, offer.min_bid_usd_per_hour.is_some())).collect();
     assert_eq!(told, [("38450985", true), ("45603753", false), ("50761692", false), ("52216317", false)]);
     assert!(
-        (offers[0].min_bid_usd_per_hour.unwrap() - 0.01333333 - offers[0].stopped_usd_per_hour.unwrap()).abs() < 1e-9
+        offers[0].min_bid_usd_per_hour.unwrap() == UsdMicros::from(13_334) + offers[0].stopped_usd_per_hour.unwrap()
     );
 
     let script = Scripted::new([page(&rows("ondemand"))]);

@@ -1,6 +1,7 @@
 //! What is seen of the world: what decisions go by, and what pictures show.
 
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
+use stokehold_units::UsdMicros;
 
 use super::{START_MS, World, s};
 use crate::name::Name;
@@ -48,8 +49,8 @@ impl World<'_> {
             phase: machine.phase,
             since_s: at_s(machine.since_ms),
             rented_s: at_s(machine.rented_ms),
-            usd_per_hour: machine.usd_per_hour,
-            stopped_usd_per_hour: self.rules.stopped_usd_per_hour,
+            usd_per_hour: UsdMicros::from_usd(machine.usd_per_hour),
+            stopped_usd_per_hour: UsdMicros::from_usd(self.rules.stopped_usd_per_hour),
             is_interruptible: machine.is_interruptible,
             can_stop: true,
             cards: 1,
@@ -85,12 +86,15 @@ impl World<'_> {
             vram_gb: self.room_gb(number),
             slots: u32::from(self.rules.share_gb.is_none()),
             speed: kind.speed,
-            usd_per_hour: kind.od_usd_h,
-            min_bid_usd_per_hour: self.rules.has_interruptible.then(|| self.usd_per_hour(number, true)),
+            usd_per_hour: UsdMicros::from_usd(kind.od_usd_h),
+            min_bid_usd_per_hour: self
+                .rules
+                .has_interruptible
+                .then(|| UsdMicros::from_usd(self.usd_per_hour(number, true))),
             losses_per_hour,
-            stopped_usd_per_hour: Some(self.rules.stopped_usd_per_hour),
+            stopped_usd_per_hour: Some(UsdMicros::from_usd(self.rules.stopped_usd_per_hour)),
             boot_s: f64::midpoint(kind.boot_lo_s, kind.boot_hi_s),
-            inbound_usd_per_gb: 0.0,
+            inbound_usd_per_gb: UsdMicros::ZERO,
             inbound_mbit_per_s: 0.0,
             reliability: 1.0,
             listed_for_s: None,

@@ -67,7 +67,7 @@ impl Fleet {
     /// Offers with at least `need_gb` of memory, the lowest price for its speed first, ties by id.
     fn offers<'a>(&self, seen: &'a Observation, need_gb: f64) -> Vec<&'a Offer> {
         let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram_gb >= need_gb).collect();
-        let usd_of_work = |offer: &Offer| offer.usd_per_hour / offer.speed;
+        let usd_of_work = |offer: &Offer| offer.usd_per_hour.usd() / offer.speed;
         offers.sort_by(|one, other| usd_of_work(one).total_cmp(&usd_of_work(other)).then(one.id.cmp(&other.id)));
         offers
     }

@@ -2,6 +2,7 @@
 
 use stokehold_autoscaler::observation::{Runs, Work};
 use stokehold_autoscaler::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
+use stokehold_units::UsdMicros;
 
 /// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last look.
 pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {
@@ -42,12 +43,12 @@ fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> O
         vram_gb,
         slots: 1,
         speed,
-        usd_per_hour,
+        usd_per_hour: UsdMicros::from_usd(usd_per_hour),
         min_bid_usd_per_hour: None,
         losses_per_hour: 0.0,
-        stopped_usd_per_hour: Some(0.01),
+        stopped_usd_per_hour: Some(10_000.into()),
         boot_s: 150.0,
-        inbound_usd_per_gb: 0.0,
+        inbound_usd_per_gb: UsdMicros::ZERO,
         inbound_mbit_per_s: 0.0,
         reliability: 1.0,
         listed_for_s: None,
@@ -66,8 +67,8 @@ pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
         phase,
         since_s: 0.0,
         rented_s: 0.0,
-        usd_per_hour: 0.4,
-        stopped_usd_per_hour: 0.01,
+        usd_per_hour: 400_000.into(),
+        stopped_usd_per_hour: 10_000.into(),
         is_interruptible: false,
         can_stop: true,
         cards: 1,

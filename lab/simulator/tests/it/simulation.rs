@@ -55,10 +55,11 @@ fn every_job_is_served() {
 
 /// What a machine costs an hour in this phase, where no resume finds its card taken.
 fn usd_per_hour(machine: &Machine) -> f64 {
-    match machine.phase {
+    let price = match machine.phase {
         Phase::Booting | Phase::Ready | Phase::Draining | Phase::Resuming => machine.usd_per_hour,
         Phase::Stopped | Phase::Lost => machine.stopped_usd_per_hour,
-    }
+    };
+    price.usd()
 }
 
 #[test]

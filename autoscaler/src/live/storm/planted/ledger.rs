@@ -7,7 +7,6 @@ use stokehold_queue::Error;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 
 use super::is;
-use crate::money::dollars;
 use crate::observation::Offer;
 use crate::provider::{Order, Provider};
 use crate::rental_ledger::RentalLedger;
@@ -49,7 +48,7 @@ impl PlantedLedger {
     /// Has the provider make a machine that is about to be written down.
     async fn rent_early(&self, machine: &MachineRecord) {
         let (offer, _) = Offer::recovered(&machine.offer);
-        let bid_usd_per_hour = machine.is_interruptible.then(|| dollars(machine.usd_micros_per_hour));
+        let bid_usd_per_hour = machine.is_interruptible.then(|| machine.usd_micros_per_hour.into());
         let order = Order { label: machine.id.clone(), offer, bid_usd_per_hour, join_token: Secret::new("jt_storm") };
         drop(self.provider.rent(&order).await);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use stokehold_queue::registry::{MachineRecord, Wanted};
+use stokehold_units::UsdMicros;
 
 use super::is;
 use crate::observation::Offer;
@@ -96,7 +97,7 @@ impl Provider for PlantedProvider {
         })
     }
 
-    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
+    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
         self.inner.price(rental)
     }
 
@@ -133,7 +134,7 @@ impl Provider for PlantedProvider {
         self.inner.charges_boots()
     }
 
-    fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
         self.inner.credit()
     }
 
