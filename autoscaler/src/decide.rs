@@ -480,7 +480,7 @@ fn whole(machines: f64) -> usize {
 
 fn shortage(group: &Group, have: usize, need: usize) -> Shortage {
     Shortage {
-        vram_gb: group.needs.vram_gb,
+        vram_gib: group.needs.vram_gib,
         have,
         need,
         interactive: group.interactive,

@@ -26,8 +26,9 @@ pub struct Observation {
 pub struct Endpoint {
     /// `<tenant>/<name>`; in a trace, the name of the endpoint.
     pub name: Name,
-    /// Memory that the model takes of each of its GPUs, GB; 0 runs on a machine without GPUs.
-    pub vram_gb: f64,
+    /// Memory that the model takes of each of its GPUs, GiB; 0 runs on a machine without GPUs.
+    #[serde(alias = "vram_gb")]
+    pub vram_gib: f64,
     /// Requirements beside memory.
     #[serde(default)]
     pub demands: Demands,
@@ -139,8 +140,9 @@ pub struct Machine {
     pub can_stop: bool,
     /// Number of GPUs; 0 computes on the CPU.
     pub cards: u32,
-    /// Memory of each GPU that models may use, GB.
-    pub vram_gb: f64,
+    /// Memory of each GPU that models may use, GiB.
+    #[serde(alias = "vram_gb")]
+    pub vram_gib: f64,
     /// Jobs that run at once on a GPU: 1, or more if models share it; 0: as many as its memory allows.
     #[serde(default)]
     pub slots: u32,
@@ -149,9 +151,9 @@ pub struct Machine {
     pub traits: Traits,
     /// Jobs that it runs now.
     pub running: u64,
-    /// GPU memory that those jobs use, GB; known where models share a GPU.
-    #[serde(default)]
-    pub running_gb: f64,
+    /// GPU memory that those jobs use, GiB; known where models share a GPU.
+    #[serde(default, alias = "running_gb")]
+    pub running_gib: f64,
     /// Time since which it has run no job, unix seconds; the start of the phase if it has never run one.
     #[serde(default)]
     pub idle_since_s: Option<f64>,
@@ -207,8 +209,9 @@ pub struct Offer {
     /// only one can be rented.
     #[serde(default)]
     pub gpu_ids: Vec<u64>,
-    /// Memory of each GPU that models may use, GB.
-    pub vram_gb: f64,
+    /// Memory of each GPU that models may use, GiB.
+    #[serde(alias = "vram_gb")]
+    pub vram_gib: f64,
     /// See [`Machine::slots`].
     #[serde(default)]
     pub slots: u32,
@@ -261,6 +264,8 @@ impl Offer {
         let Ok(mut known) = serde_json::to_value(&unread) else { return (unread, true) };
         let mut offer = unread;
         for (member, value) in recorded.as_object().into_iter().flatten() {
+            // Earlier releases wrote `vram_gb`.
+            let member = if member == "vram_gb" { "vram_gib" } else { member };
             let before = known.get(member).cloned();
             known[member] = value.clone();
             match (Self::deserialize(&known), before) {
@@ -281,7 +286,7 @@ impl Offer {
             count: 0,
             cards: 0,
             gpu_ids: Vec::new(),
-            vram_gb: 0.0,
+            vram_gib: 0.0,
             slots: 0,
             speed: 1.0,
             usd_per_hour: UsdMicros::ZERO,
@@ -315,7 +320,7 @@ mod tests {
             "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0, "of_a_later_release": true});
         let (offer, is_damaged) = Offer::recovered(&recorded);
         assert!(is_damaged);
-        assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram_gb), ("RTX 4090", "", 2, 0.0));
+        assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram_gib), ("RTX 4090", "", 2, 0.0));
         assert_eq!(
             (offer.usd_per_hour, offer.stopped_usd_per_hour, offer.speed),
             (350_000.into(), Some(10_000.into()), 1.0)

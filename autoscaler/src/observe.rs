@@ -191,8 +191,8 @@ pub(crate) fn needs(seen: &RawState) -> Vec<Needs> {
         urgency(a).cmp(&urgency(b)).then_with(|| a.name.cmp(&b.name))
     });
     let mut needs: Vec<Needs> = Vec::new();
-    for Endpoint { vram_gb, demands, .. } in endpoints {
-        let of = Needs { vram_gb, demands };
+    for Endpoint { vram_gib, demands, .. } in endpoints {
+        let of = Needs { vram_gib, demands };
         if !needs.contains(&of) {
             needs.push(of);
         }
@@ -230,7 +230,7 @@ fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
     let at_once = seen.at_once.get(&name).copied().unwrap_or(1);
     Endpoint {
         name: name.into(),
-        vram_gb: f64::from(gib),
+        vram_gib: f64::from(gib),
         demands: seen.demands.get(&demands).cloned().unwrap_or_default(),
         work,
         running: flow.running,
@@ -278,11 +278,11 @@ fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
         is_interruptible: record.is_interruptible,
         can_stop: offer.stopped_usd_per_hour.is_some() || record.stopped_usd_micros_per_hour > 0,
         cards: offer.cards,
-        vram_gb: offer.vram_gb,
+        vram_gib: offer.vram_gib,
         slots: offer.slots,
         traits: offer.traits,
         running: 0,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: record.on_disk.iter().map(|name| name.as_str().into()).collect(),
@@ -311,11 +311,11 @@ fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
         is_interruptible: false,
         can_stop: false,
         cards: 0,
-        vram_gb: 0.0,
+        vram_gib: 0.0,
         slots: 0,
         traits: Traits::default(),
         running: 0,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -342,7 +342,7 @@ fn told(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
     Machine {
         kind: kind_of_cards(&worker.gpus).into(),
         cards,
-        vram_gb: f64::from(classes.into_iter().min().unwrap_or(0)),
+        vram_gib: f64::from(classes.into_iter().min().unwrap_or(0)),
         slots: worker.slots.div_ceil(cards.max(1)),
         traits: Traits {
             compute_capability: worker
@@ -356,7 +356,7 @@ fn told(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
             sandbox: worker.sandbox.unwrap_or_default(),
         },
         running: u64::from(status.running),
-        running_gb: gib(running_mib),
+        running_gib: gib(running_mib),
         idle_since_s: (status.running == 0).then(|| seconds(idle_ms)),
         resident,
         ..machine

@@ -215,8 +215,9 @@ pub enum Baseline {
 /// Work of a group and its machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// Required memory of a GPU, GB.
-    pub vram_gb: f64,
+    /// Required memory of a GPU, GiB.
+    #[serde(alias = "vram_gb")]
+    pub vram_gib: f64,
     /// Machines that run or start.
     pub have: usize,
     /// Machines that are needed.
@@ -291,8 +292,8 @@ impl fmt::Display for Shortage {
             (interactive, deferrable) => write!(f, "{interactive} interactive and {deferrable} deferrable jobs wait")?,
         }
         write!(f, "; needs {} {}", self.need, if self.need == 1 { "machine" } else { "machines" })?;
-        if self.vram_gb > 0.0 {
-            write!(f, " of {} GB", self.vram_gb)?;
+        if self.vram_gib > 0.0 {
+            write!(f, " of {} GiB", self.vram_gib)?;
         }
         write!(f, ", has {}", self.have)?;
         let parts = [

@@ -68,7 +68,7 @@ impl Provider for Cloud {
 
 fn offer() -> Offer {
     let offer = serde_json::json!({"id": "77", "provider": "cloud", "kind": "RTX 4090", "host": "box-3", "count": 1,
-        "cards": 1, "vram_gb": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
+        "cards": 1, "vram_gib": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
     serde_json::from_value(offer).unwrap()
 }
 

@@ -108,7 +108,7 @@ mod tests {
     fn a_spent_budget_lets_nothing_begin_and_what_costs_money_go() {
         let machine = |id: &str, phase: &str, usd: f64| {
             json!({"id": id, "provider": "vast", "kind": "RTX 4090", "phase": phase, "since_s": 0.0, "rented_s": 0.0, "usd_per_hour": usd,
-                "cards": 1, "vram_gb": 24.0, "running": 1})
+                "cards": 1, "vram_gib": 24.0, "running": 1})
         };
         let seen: Observation = serde_json::from_value(json!({"at_s": 0.0, "endpoints": [], "offers": [],
             "machines": [machine("busy", "ready", 0.4), machine("going", "draining", 0.4), machine("desk", "stopped", 0.0)]}))

@@ -56,7 +56,7 @@ fn work_s(endpoint: &Endpoint, priority: usize, policy: &Policy) -> f64 {
 }
 
 fn needs(endpoint: &Endpoint) -> Needs {
-    Needs { vram_gb: endpoint.vram_gb, demands: endpoint.demands.clone() }
+    Needs { vram_gib: endpoint.vram_gib, demands: endpoint.demands.clone() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
@@ -79,12 +79,12 @@ mod tests {
     fn seen(machines: u32, interactive: u64, batch: u64) -> Observation {
         let machine = |n: u32| {
             json!({"id": format!("m-{n}"), "provider": "cloud", "kind": "RTX 4090", "phase": "ready", "since_s": 0.0, "rented_s": 0.0,
-                "usd_per_hour": 0.4, "cards": 1, "vram_gb": 24.0, "slots": 1, "running": 0})
+                "usd_per_hour": 0.4, "cards": 1, "vram_gib": 24.0, "slots": 1, "running": 0})
         };
         let work = |waiting| json!({"arrived": waiting, "waiting": waiting, "oldest_s": 0.0, "started": 0, "late": 0});
         serde_json::from_value(json!({
             "at_s": 0.0, "offers": [], "machines": (0..machines).map(machine).collect::<Vec<_>>(),
-            "endpoints": [{"name": "acme/draw", "vram_gb": 10.0, "work": [work(interactive), work(0), work(batch)], "running": 0,
+            "endpoints": [{"name": "acme/draw", "vram_gib": 10.0, "work": [work(interactive), work(0), work(batch)], "running": 0,
                 "runs": [{"kind": "RTX 4090", "ended": 10, "run_s": 20.0}]}],
         }))
         .unwrap()

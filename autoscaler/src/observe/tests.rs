@@ -34,8 +34,8 @@ fn what_limits_keep_back_is_not_for_another_machine() {
 #[test]
 fn the_largest_class_that_waits_decides_and_else_that_of_new_jobs() {
     let outgrown = of(flow(None, vec![lane(Priority::Batch, 10, 1, 0), lane(Priority::Batch, 3_024, 1, 0)]));
-    assert_eq!((outgrown.vram_gb, outgrown.demands.gpus), (24.0, 2));
-    assert_eq!(of(flow(None, vec![lane(Priority::Batch, 80, 0, 0)])).vram_gb, 10.0, "nothing of the old one waits");
+    assert_eq!((outgrown.vram_gib, outgrown.demands.gpus), (24.0, 2));
+    assert_eq!(of(flow(None, vec![lane(Priority::Batch, 80, 0, 0)])).vram_gib, 10.0, "nothing of the old one waits");
 }
 
 fn worker(name: &str, running: u32, seen_ms: u64) -> WorkerRecord {
@@ -51,7 +51,7 @@ fn worker(name: &str, running: u32, seen_ms: u64) -> WorkerRecord {
 
 fn record(wanted: Wanted) -> MachineRecord {
     let offer = json!({"id": "77", "provider": "cloud", "kind": "4090 as sold", "host": "box-3", "count": 1, "cards": 1,
-        "vram_gb": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
+        "vram_gib": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
     let machine = json!({"id": "m-1", "provider": "cloud", "rental": "9001", "offer": offer, "wanted": wanted,
         "wanted_ms": NOW_MS - 100_000, "is_done": true, "rented_ms": NOW_MS - 100_000, "usd_micros_per_hour": 350_000});
     serde_json::from_value(machine).unwrap()
@@ -83,8 +83,8 @@ fn a_machine_is_where_its_record_and_its_worker_say() {
 #[test]
 fn a_machine_is_as_its_worker_tells() {
     let [machine] = &machines(record(Wanted::Running), vec![worker("m-1", 1, NOW_MS)])[..] else { panic!() };
-    assert_eq!((&*machine.kind, machine.vram_gb, machine.slots, machine.running), ("RTX 4090", 24.0, 4, 1));
-    assert_eq!((machine.running_gb, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 350_000.into()));
+    assert_eq!((&*machine.kind, machine.vram_gib, machine.slots, machine.running), ("RTX 4090", 24.0, 4, 1));
+    assert_eq!((machine.running_gib, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 350_000.into()));
     assert_eq!(machine.resident, ["acme/draw".into()], "what is loading is not there yet");
     let draining = MachineRecord { drained_ms: Some(NOW_MS - 1_000), ..record(Wanted::Running) };
     let [machine] = &machines(draining, vec![worker("m-1", 0, NOW_MS - 500)])[..] else { panic!() };
@@ -101,7 +101,7 @@ fn a_machine_whose_offer_cannot_be_read_is_seen_paid_for_and_said() {
     let [machine] = &machines(damaged(), vec![])[..] else { panic!("it is gone from the plan") };
     assert_eq!((machine.phase, machine.usd_per_hour, &*machine.host), (Phase::Booting, 350_000.into(), "box-3"));
     let [machine] = &machines(damaged(), vec![worker("m-1", 0, NOW_MS)])[..] else { panic!() };
-    assert_eq!((machine.phase, machine.vram_gb, machine.cards), (Phase::Ready, 24.0, 1), "its worker says what it is");
+    assert_eq!((machine.phase, machine.vram_gib, machine.cards), (Phase::Ready, 24.0, 1), "its worker says what it is");
     assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");
     let seen =
         |machine: MachineRecord| RawState { machines: [(machine.id.clone(), machine)].into(), ..RawState::default() };

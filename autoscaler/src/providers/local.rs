@@ -96,7 +96,7 @@ impl Local {
             count,
             cards,
             gpu_ids: Vec::new(),
-            vram_gb: f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)),
+            vram_gib: f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)),
             slots: slots.div_ceil(cards.max(1)),
             speed: 1.0,
             usd_per_hour: UsdMicros::ZERO,

@@ -66,8 +66,8 @@ pub struct Host {
     #[serde(default)]
     pub cards: u32,
     /// Memory of each GPU, GiB.
-    #[serde(default)]
-    pub vram_gb: f64,
+    #[serde(default, alias = "vram_gb")]
+    pub vram_gib: f64,
     /// Jobs that run at once on a GPU, or on the whole host if it has none; 0: as many as the memory allows.
     #[serde(default)]
     pub slots: u32,
@@ -191,7 +191,7 @@ impl Host {
             count: 1,
             cards: self.cards,
             gpu_ids: Vec::new(),
-            vram_gb: self.vram_gb,
+            vram_gib: self.vram_gib,
             slots: self.slots,
             speed: self.speed,
             usd_per_hour: UsdMicros::ZERO,

@@ -125,7 +125,7 @@ impl<'a> World<'a> {
         });
         let endpoints = names.iter().zip(&vram_gb).map(|(name, vram_gb)| Endpoint {
             name: (*name).clone(),
-            vram_gb: *vram_gb,
+            vram_gib: *vram_gb,
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,

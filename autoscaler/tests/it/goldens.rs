@@ -92,8 +92,8 @@ fn shown(seen: &Observation) -> String {
     let mut told = clock(seen.at_s) + "\n";
     for endpoint in &seen.endpoints {
         let [interactive, _, batch] = endpoint.work.map(|work| work.waiting);
-        let Endpoint { name, vram_gb, .. } = endpoint;
-        writeln!(told, "   {name} ({vram_gb} GB): {interactive} interactive and {batch} batch jobs wait").unwrap();
+        let Endpoint { name, vram_gib, .. } = endpoint;
+        writeln!(told, "   {name} ({vram_gib} GiB): {interactive} interactive and {batch} batch jobs wait").unwrap();
     }
     for machine in &seen.machines {
         let Machine { id, kind, phase, usd_per_hour, since_s, running, .. } = machine;
@@ -102,18 +102,18 @@ fn shown(seen: &Observation) -> String {
         writeln!(told, "   {id}: {kind} for ${usd_per_hour}/h, {phase} since {since}, {running} jobs").unwrap();
     }
     for offer in &seen.offers {
-        let Offer { id, kind, vram_gb, usd_per_hour, .. } = offer;
+        let Offer { id, kind, vram_gib, usd_per_hour, .. } = offer;
         let bid = offer.min_bid_usd_per_hour.map_or(String::new(), |bid| format!(", interruptible from ${bid}/h"));
         let owned = if offer.is_owned { ", owned" } else { "" };
-        writeln!(told, "   offer {id}: {kind}, {vram_gb} GB, ${usd_per_hour}/h{bid}{owned}").unwrap();
+        writeln!(told, "   offer {id}: {kind}, {vram_gib} GiB, ${usd_per_hour}/h{bid}{owned}").unwrap();
     }
     told
 }
 
-fn endpoint(name: &str, vram_gb: f64) -> Endpoint {
+fn endpoint(name: &str, vram_gib: f64) -> Endpoint {
     Endpoint {
         name: name.into(),
-        vram_gb,
+        vram_gib,
         demands: Default::default(),
         work: [Work::default(); 3],
         running: 0,
@@ -122,7 +122,7 @@ fn endpoint(name: &str, vram_gb: f64) -> Endpoint {
     }
 }
 
-fn offer(id: &str, kind: &str, vram_gb: f64, speed: f64, usd_per_hour: f64) -> Offer {
+fn offer(id: &str, kind: &str, vram_gib: f64, speed: f64, usd_per_hour: f64) -> Offer {
     Offer {
         id: id.into(),
         provider: "market".into(),
@@ -131,7 +131,7 @@ fn offer(id: &str, kind: &str, vram_gb: f64, speed: f64, usd_per_hour: f64) -> O
         count: 8,
         cards: 1,
         gpu_ids: Vec::new(),
-        vram_gb,
+        vram_gib,
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(usd_per_hour),
@@ -164,11 +164,11 @@ fn machine(id: &str, phase: Phase, since_s: f64) -> Machine {
         is_interruptible: false,
         can_stop: true,
         cards: 1,
-        vram_gb: 24.0,
+        vram_gib: 24.0,
         slots: 1,
         traits: Traits::default(),
         running: 0,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: (phase == Phase::Ready).then_some(since_s),
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -268,7 +268,7 @@ fn max_usd_per_hour() -> Morning {
 
 fn nobody_offers_80_gb() -> Morning {
     let about =
-        "A model of 70 GB, and nobody offers a card that holds it; the small one gets its machine all the same.";
+        "A model of 70 GiB, and nobody offers a card that holds it; the small one gets its machine all the same.";
     let mut morning = Morning::new(about, Policy::default());
     morning.seen.endpoints.push(endpoint("acme/write", 70.0));
     morning.seen.offers.truncate(1);

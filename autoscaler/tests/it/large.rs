@@ -47,7 +47,7 @@ fn endpoint(number: usize) -> Endpoint {
     let waiting = Work { arrived: 2, waiting: 2, oldest_s: 5.0, ..Work::default() };
     Endpoint {
         name: format!("tenant{}/endpoint{number:04}", number % 50).into(),
-        vram_gb: [8.0, 20.0, 30.0, 44.0, 70.0][number % 5],
+        vram_gib: [8.0, 20.0, 30.0, 44.0, 70.0][number % 5],
         demands,
         work: [waiting; 3],
         running: 1,
@@ -57,7 +57,7 @@ fn endpoint(number: usize) -> Endpoint {
 }
 
 fn machine(number: usize) -> Machine {
-    let (kind, vram_gb, _, usd_per_hour) = KINDS[number % KINDS.len()];
+    let (kind, vram_gib, _, usd_per_hour) = KINDS[number % KINDS.len()];
     let phase = match number % 25 {
         0..=3 => Phase::Booting,
         4..=6 => Phase::Stopped,
@@ -79,11 +79,11 @@ fn machine(number: usize) -> Machine {
         is_interruptible: number.is_multiple_of(4),
         can_stop: number.is_multiple_of(2),
         cards: 1 + u32::from(number.is_multiple_of(7)),
-        vram_gb,
+        vram_gib,
         slots: 1,
         traits: traits(number),
         running,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: (phase == Phase::Ready && running == 0).then_some(NOW_S - (number % 9) as f64),
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -91,7 +91,7 @@ fn machine(number: usize) -> Machine {
 }
 
 fn offer(number: usize) -> Offer {
-    let (kind, vram_gb, speed, usd_per_hour) = KINDS[number % KINDS.len()];
+    let (kind, vram_gib, speed, usd_per_hour) = KINDS[number % KINDS.len()];
     let cards = [1, 1, 2, 4][number % 4];
     let first = (number % 3) as u64 * 2;
     Offer {
@@ -102,7 +102,7 @@ fn offer(number: usize) -> Offer {
         count: 1,
         cards,
         gpu_ids: (first..first + u64::from(cards)).collect(),
-        vram_gb,
+        vram_gib,
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(f64::from(cards) * usd_per_hour * (1.0 + (number % 97) as f64 / 200.0)),

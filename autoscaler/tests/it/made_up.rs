@@ -139,7 +139,7 @@ impl Draw {
             running: self.random.random_range(0..9),
             jobs_per_s: self.within(0.0, 2.0),
             run_s: self.about(0.5, 600.0),
-            working_set_gb: self.within(0.0, 200.0),
+            working_set_gib: self.within(0.0, 200.0),
             hour_factor: self.within(0.2, 3.0),
             levels: (0..levels).map(|_| self.level()).collect(),
         }
@@ -150,14 +150,14 @@ impl Draw {
         let mut needs: Vec<Needs> = Vec::new();
         for _ in 0..count {
             let gb = if self.is(0.1) { 0.0 } else { self.one(&CARDS_GB) };
-            let new = Needs { vram_gb: gb, demands: self.demands() };
+            let new = Needs { vram_gib: gb, demands: self.demands() };
             if !needs.contains(&new) {
                 needs.push(new);
             }
         }
         // As the observer sorts them.
         needs.sort_by(|a, b| {
-            a.vram_gb.total_cmp(&b.vram_gb).then(b.demands.ask_nothing().cmp(&a.demands.ask_nothing()))
+            a.vram_gib.total_cmp(&b.vram_gib).then(b.demands.ask_nothing().cmp(&a.demands.ask_nothing()))
         });
         let groups = needs.into_iter().map(|needs| self.group(needs)).collect();
         let kinds = self.kinds.clone().into_iter().map(|(name, _)| {
@@ -180,7 +180,7 @@ impl Draw {
     }
 
     fn machine(&mut self, number: usize, policy: &Policy) -> Machine {
-        let (kind, vram_gb) = self.one(&self.kinds.clone());
+        let (kind, vram_gib) = self.one(&self.kinds.clone());
         let cards = self.cards();
         use Phase::{Booting, Draining, Lost, Ready, Resuming, Stopped};
         let phase = self.one(&[Booting, Ready, Ready, Ready, Ready, Draining, Stopped, Stopped, Resuming, Lost]);
@@ -208,11 +208,11 @@ impl Draw {
             is_interruptible: !is_owned && self.is(0.2),
             can_stop: self.is(0.6),
             cards,
-            vram_gb: if cards == 0 { 0.0 } else { vram_gb },
+            vram_gib: if cards == 0 { 0.0 } else { vram_gib },
             slots: 1,
             traits: self.traits(),
             running,
-            running_gb: 0.0,
+            running_gib: 0.0,
             idle_since_s: (phase == Ready && running == 0).then(|| self.within(since_s, NOW_S)),
             resident: Vec::new(),
             on_disk: Vec::new(),
@@ -220,7 +220,7 @@ impl Draw {
     }
 
     fn offer(&mut self, number: usize) -> Offer {
-        let (kind, vram_gb) = self.one(&self.kinds.clone());
+        let (kind, vram_gib) = self.one(&self.kinds.clone());
         let (cards, is_owned) = (self.cards(), self.is(0.1));
         let host = if self.is(0.5) { "" } else { self.one(&["h0", "h1", "h2", "h3"]) };
         let is_split = !host.is_empty() && cards > 0 && self.is(0.7);
@@ -234,7 +234,7 @@ impl Draw {
             count: if is_split { 1 } else { self.random.random_range(0..5) },
             cards,
             gpu_ids: if is_split { (first..first + u64::from(cards)).collect() } else { Vec::new() },
-            vram_gb: if cards == 0 { 0.0 } else { vram_gb },
+            vram_gib: if cards == 0 { 0.0 } else { vram_gib },
             slots: 1,
             speed: self.within(0.3, 3.0),
             usd_per_hour: UsdMicros::from_usd(usd_per_hour),

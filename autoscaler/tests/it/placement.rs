@@ -56,7 +56,7 @@ fn some_demands() -> impl Strategy<Value = Demands> {
 fn offer(kind: &Kind, cards: u32, traits: Traits) -> Offer {
     serde_json::from_value(serde_json::json!({
         "id": "1", "provider": "market", "kind": kind.market.unwrap_or(kind.name), "count": 1, "cards": cards,
-        "vram_gb": sold_gib(kind.reported_mib), "speed": 1.0, "usd_per_hour": 1.0, "boot_s": 60.0, "traits": traits,
+        "vram_gib": sold_gib(kind.reported_mib), "speed": 1.0, "usd_per_hour": 1.0, "boot_s": 60.0, "traits": traits,
     }))
     .unwrap()
 }
@@ -78,7 +78,7 @@ proptest! {
         let kind = &KINDS[which];
         let (capability, cuda) = (version(capability.0, capability.1), version(cuda.0, cuda.1));
         let traits = Traits { compute_capability: Some(capability), cuda: Some(cuda), region: region.to_owned(), trust, sandbox: SandboxLevel::L0 };
-        let needs = Needs { vram_gb: f64::from(gib), demands: demands.clone() };
+        let needs = Needs { vram_gib: f64::from(gib), demands: demands.clone() };
         let is_rented = needs.are_met_by_offer(&offer(kind, cards, traits));
 
         let gpu = |index| Gpu {
@@ -101,7 +101,7 @@ proptest! {
 fn a_model_is_matched_by_whole_words_in_any_case() {
     let of = |name: &str| KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name).unwrap();
     let wants = |model: &str| Needs {
-        vram_gb: 20.0,
+        vram_gib: 20.0,
         demands: Demands { gpu_models: vec![model.to_owned()], min_trust: Trust::Community, ..Demands::default() },
     };
     let is_rented = |model: &str, name: &str| wants(model).are_met_by_offer(&offer(of(name), 1, Traits::default()));

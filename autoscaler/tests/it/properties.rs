@@ -57,11 +57,11 @@ fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: O
         is_interruptible: bid_usd_per_hour.is_some(),
         can_stop: taken.stopped_usd_per_hour.is_some(),
         cards: taken.cards,
-        vram_gb: taken.vram_gb,
+        vram_gib: taken.vram_gib,
         slots: taken.slots,
         traits: taken.traits,
         running: 0,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -174,7 +174,7 @@ fn what_is_rented_can_hold_what_it_is_rented_for() {
             let (Action::Rent { offer, .. }, Reason::Work(shortage)) = (&step.action, &step.reason) else { continue };
             // A shortage names its group by its memory; of the groups with that much, one is met.
             let mut groups =
-                case.learned.groups.iter().filter(|group| group.needs.vram_gb.total_cmp(&shortage.vram_gb).is_eq());
+                case.learned.groups.iter().filter(|group| group.needs.vram_gib.total_cmp(&shortage.vram_gib).is_eq());
             assert!(groups.any(|group| group.needs.are_met_by_offer(offers[offer])), "{offer} for {shortage}");
         }
     });

@@ -71,8 +71,8 @@ pub struct Pool {
     #[serde(default)]
     pub cards: u32,
     /// Memory of one card, GiB.
-    #[serde(default)]
-    pub vram_gb: f64,
+    #[serde(default, alias = "vram_gb")]
+    pub vram_gib: f64,
     /// Maximum number of concurrent jobs per card, or per machine without cards; 0: as many as their memory allows.
     #[serde(default)]
     pub slots: u32,
@@ -215,7 +215,7 @@ impl Pool {
             count,
             cards: self.cards,
             gpu_ids: Vec::new(),
-            vram_gb: self.vram_gb,
+            vram_gib: self.vram_gib,
             slots: self.slots,
             speed: self.speed,
             usd_per_hour: UsdMicros::from_usd(self.usd_per_hour),

@@ -17,7 +17,7 @@ use crate::secret::Secret;
 fn offer() -> Offer {
     let traits = Traits::default();
     let text = json!({"id": "45603753", "provider": "vast", "kind": "RTX 3090", "host": "machine 21486", "count": 1,
-        "cards": 1, "vram_gb": 24.0, "speed": 0.55, "usd_per_hour": 0.21, "min_bid_usd_per_hour": 0.12,
+        "cards": 1, "vram_gib": 24.0, "speed": 0.55, "usd_per_hour": 0.21, "min_bid_usd_per_hour": 0.12,
         "stopped_usd_per_hour": 0.01, "boot_s": 70.0, "traits": traits});
     serde_json::from_value(text).unwrap()
 }
@@ -291,8 +291,8 @@ async fn pages_go_on_by_price_and_overlap_and_end() {
     assert_eq!(script.count(), 4, "max_search_pages");
 }
 
-fn needs(vram_gb: f64, demands: Value) -> Needs {
-    Needs { vram_gb, demands: serde_json::from_value(demands).unwrap() }
+fn needs(vram_gib: f64, demands: Value) -> Needs {
+    Needs { vram_gib, demands: serde_json::from_value(demands).unwrap() }
 }
 
 #[tokio::test(start_paused = true)]

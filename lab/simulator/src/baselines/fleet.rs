@@ -33,7 +33,7 @@ impl Fleet {
         let mut steps = Steps::new(why);
         let need_gb = self.need_gb(seen);
         let up: Vec<&Machine> = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).collect();
-        let able = up.iter().filter(|machine| machine.vram_gb >= need_gb).count();
+        let able = up.iter().filter(|machine| machine.vram_gib >= need_gb).count();
         if want > able {
             self.grow(seen, want - able, need_gb, &mut steps);
         } else if up.len() > want {
@@ -52,7 +52,7 @@ impl Fleet {
 
     fn grow(&self, seen: &Observation, count: usize, need_gb: f64, steps: &mut Steps) {
         let of = |phase: Phase| {
-            seen.machines.iter().filter(move |machine| machine.phase == phase && machine.vram_gb >= need_gb)
+            seen.machines.iter().filter(move |machine| machine.phase == phase && machine.vram_gib >= need_gb)
         };
         let drained = of(Phase::Draining).map(|machine| Action::Undrain { machine: machine.id.clone() });
         let stopped = of(Phase::Stopped).map(|machine| Action::Resume { machine: machine.id.clone() });
@@ -66,7 +66,7 @@ impl Fleet {
 
     /// Offers with at least `need_gb` of memory, the lowest price for its speed first, ties by id.
     fn offers<'a>(&self, seen: &'a Observation, need_gb: f64) -> Vec<&'a Offer> {
-        let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram_gb >= need_gb).collect();
+        let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram_gib >= need_gb).collect();
         let usd_of_work = |offer: &Offer| offer.usd_per_hour.usd() / offer.speed;
         offers.sort_by(|one, other| usd_of_work(one).total_cmp(&usd_of_work(other)).then(one.id.cmp(&other.id)));
         offers
@@ -79,11 +79,11 @@ impl Fleet {
     /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be
     /// helped.
     fn need_gb(&self, seen: &Observation) -> f64 {
-        let largest_gb = self.of_kind(seen).map(|offer| offer.vram_gb).fold(0.0, f64::max);
+        let largest_gb = self.of_kind(seen).map(|offer| offer.vram_gib).fold(0.0, f64::max);
         let most = |waits: bool| {
             let of =
                 seen.endpoints.iter().filter(|endpoint| !waits || endpoint.work.iter().any(|work| work.waiting > 0));
-            of.map(|endpoint| endpoint.vram_gb).filter(|gb| *gb <= largest_gb).reduce(f64::max)
+            of.map(|endpoint| endpoint.vram_gib).filter(|gb| *gb <= largest_gb).reduce(f64::max)
         };
         most(true).or_else(|| most(false)).unwrap_or_default()
     }
@@ -195,9 +195,9 @@ mod tests {
         // $0.40 at 1.0, $0.51 at 1.4 and $0.25 at 0.55: the second; with 40 GB only the third kind of card will do.
         assert_eq!(toward(&seen(0.0, 1, 0, vec![]), 2, 0), "rent fast, rent fast");
         let mut large = seen(0.0, 1, 0, vec![]);
-        large.endpoints[0].vram_gb = 40.0;
+        large.endpoints[0].vram_gib = 40.0;
         assert_eq!(toward(&large, 1, 0), "rent large");
-        large.endpoints[0].vram_gb = 400.0;
+        large.endpoints[0].vram_gib = 400.0;
         assert_eq!(toward(&large, 1, 0), "rent fast");
         assert_eq!(said(&Fleet::of("card".into()).toward(&seen(0.0, 1, 0, vec![]), 1, 0, Baseline::Idle)), "rent card");
     }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_machine_that_cannot_hold_what_waits_does_not_count() {
         let mut large = seen(0.0, 1, 0, vec![idle("a")]);
-        large.endpoints[0].vram_gb = 40.0;
+        large.endpoints[0].vram_gib = 40.0;
         assert_eq!(toward(&large, 1, 0), "rent large");
     }
 

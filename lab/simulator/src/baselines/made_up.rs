@@ -9,7 +9,7 @@ pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>
     let work = Work { arrived: waiting + running, waiting, started: running, ..Work::default() };
     let endpoint = Endpoint {
         name: "a".into(),
-        vram_gb: 8.0,
+        vram_gib: 8.0,
         demands: Default::default(),
         work: [work, Work::default(), Work::default()],
         running,
@@ -31,7 +31,7 @@ pub(super) fn with_work(at_s: f64, work: Work, machines: Vec<Machine>) -> Observ
     seen
 }
 
-fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> Offer {
+fn offer(id: &str, vram_gib: f64, speed: f64, usd_per_hour: f64, count: u32) -> Offer {
     Offer {
         id: id.into(),
         provider: "made-up".into(),
@@ -40,7 +40,7 @@ fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> O
         count,
         cards: 1,
         gpu_ids: vec![],
-        vram_gb,
+        vram_gib,
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(usd_per_hour),
@@ -72,11 +72,11 @@ pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
         is_interruptible: false,
         can_stop: true,
         cards: 1,
-        vram_gb: 24.0,
+        vram_gib: 24.0,
         slots: 1,
         traits: Default::default(),
         running,
-        running_gb: 0.0,
+        running_gib: 0.0,
         idle_since_s: None,
         resident: vec![],
         on_disk: vec![],
