@@ -8,7 +8,7 @@ use stokehold_units::UsdMicros;
 use crate::observation::Offer;
 use crate::observe::RawState;
 use crate::plan::{Action, Step};
-use crate::provider::{Failure, Invites, Order, Provider, in_time};
+use crate::provider::{Invites, Order, Provider, ProviderError, in_time};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
@@ -22,7 +22,7 @@ const SOON_MS: u64 = 10_000;
 
 /// Reason to stop executing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Stop {
+pub(crate) enum ExecutorError {
     /// Another autoscaler leads now.
     #[error("another autoscaler leads now")]
     Deposed,
@@ -67,7 +67,7 @@ pub(crate) struct Executor<'a> {
 
 impl Executor<'_> {
     /// Executes a step of a plan that was made of `seen`, and updates the machines in it.
-    pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, Stop> {
+    pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, ExecutorError> {
         match &step.action {
             Action::Rent { offer, bid_usd_per_hour, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
@@ -96,8 +96,8 @@ impl Executor<'_> {
         &self,
         seen: &mut RawState,
         id: &str,
-        act: impl AsyncFnOnce(MachineRecord, &RawState) -> Result<(Option<MachineRecord>, Outcome), Stop>,
-    ) -> Result<Outcome, Stop> {
+        act: impl AsyncFnOnce(MachineRecord, &RawState) -> Result<(Option<MachineRecord>, Outcome), ExecutorError>,
+    ) -> Result<Outcome, ExecutorError> {
         let Some(machine) = seen.machines.get(id).cloned() else {
             let is_joined = seen.workers.iter().any(|worker| worker.worker_id == id);
             let why = if is_joined { "this autoscaler did not start it" } else { "the machine is gone" };
@@ -119,7 +119,7 @@ impl Executor<'_> {
         seen: &mut RawState,
         offer: Offer,
         bid_usd_per_hour: Option<UsdMicros>,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, ExecutorError> {
         let Some(provider) = self.providers.get(&offer.provider) else {
             return Ok(Outcome::LeftAlone("the provider is not configured"));
         };
@@ -130,10 +130,10 @@ impl Executor<'_> {
             machine.booting_usd_micros_per_hour = Some(machine.stopped_usd_micros_per_hour);
         }
         // An earlier machine of this name may have been drained.
-        told(self.ledger.drain(self.term, &id, None).await?)?;
+        require_term(self.ledger.drain(self.term, &id, None).await?)?;
         match self.ledger.rent(self.term, &machine, self.caps).await? {
             Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
-            Granted::Stale => return Err(Stop::Deposed),
+            Granted::Stale => return Err(ExecutorError::Deposed),
             withheld => return Ok(Outcome::Withheld(withheld)),
         }
         if self.clock.now_ms().saturating_sub(now_ms) > SOON_MS {
@@ -158,16 +158,16 @@ impl Executor<'_> {
             Err(failure) => failure,
         };
         match &failure {
-            Failure::Refused(_) | Failure::Vanished(_) => {
+            ProviderError::Refused(_) | ProviderError::Vanished(_) => {
                 self.forget(&id, &[]).await?;
                 seen.machines.remove(&id);
                 if !provider.leaves_with_us() {
-                    told(self.ledger.cool_down(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
+                    require_term(self.ledger.cool_down(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
             }
             // The provider's list resolves it.
-            Failure::Unknown(_) => {}
-            Failure::Made { rental, .. } => {
+            ProviderError::Unknown(_) => {}
+            ProviderError::Made { rental, .. } => {
                 machine.rental = Some(rental.clone());
                 let machine = self.ask(machine, Wanted::Gone).await?.0;
                 seen.machines.insert(id, machine);
@@ -178,7 +178,7 @@ impl Executor<'_> {
 
     /// Records the charged price of a new machine before anything more is rented, because its offer may be outdated or
     /// wrong.
-    async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, Stop> {
+    async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, ExecutorError> {
         let rental = machine.rental.as_deref().unwrap_or_default();
         let usd_per_hour = match in_time(provider, provider.price(rental)).await {
             Ok(usd_per_hour) => usd_per_hour,
@@ -197,23 +197,23 @@ impl Executor<'_> {
     }
 
     /// Issues the join token of a worker, if its provider passes one on.
-    async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
+    async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, ProviderError> {
         match self.invites {
             Some(invites) if provider.takes_join_token() => invites.invite(id, &offer.traits).await,
             None if provider.takes_join_token() => {
-                Err(Failure::Refused("no join token can be made for its worker".to_owned()))
+                Err(ProviderError::Refused("no join token can be made for its worker".to_owned()))
             }
             _ => Ok(Secret::default()),
         }
     }
 
-    async fn resume(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
-        told(self.ledger.drain(self.term, &machine.id, None).await?)?;
+    async fn resume(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), ExecutorError> {
+        require_term(self.ledger.drain(self.term, &machine.id, None).await?)?;
         let wanted = MachineRecord { drained_ms: None, then: None, ..machine.clone() };
         let wanted = self.wanted(wanted, Wanted::Running);
         match self.ledger.rent(self.term, &wanted, self.caps).await? {
             Granted::Yes => {}
-            Granted::Stale => return Err(Stop::Deposed),
+            Granted::Stale => return Err(ExecutorError::Deposed),
             withheld => return Ok((Some(machine), Outcome::Withheld(withheld))),
         }
         let (machine, failure) = self.call(wanted).await?;
@@ -221,19 +221,23 @@ impl Executor<'_> {
     }
 
     /// Stops giving a machine new jobs.
-    pub(crate) async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
+    pub(crate) async fn drain(
+        &self,
+        machine: &MachineRecord,
+        then: Option<Wanted>,
+    ) -> Result<MachineRecord, ExecutorError> {
         let since_ms = machine.drained_ms.unwrap_or_else(|| self.clock.now_ms());
         let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
         self.write(&machine).await?;
-        told(self.ledger.drain(self.term, &machine.id, Some(since_ms)).await?)?;
+        require_term(self.ledger.drain(self.term, &machine.id, Some(since_ms)).await?)?;
         Ok(machine)
     }
 
-    async fn undrain(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
+    async fn undrain(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), ExecutorError> {
         if machine.wanted != Wanted::Running {
             return Ok((Some(machine), Outcome::LeftAlone("it no longer runs")));
         }
-        told(self.ledger.drain(self.term, &machine.id, None).await?)?;
+        require_term(self.ledger.drain(self.term, &machine.id, None).await?)?;
         let machine = MachineRecord { drained_ms: None, then: None, ..machine };
         self.write(&machine).await?;
         Ok((Some(machine), DONE))
@@ -245,7 +249,7 @@ impl Executor<'_> {
         machine: MachineRecord,
         seen: &RawState,
         wanted: Wanted,
-    ) -> Result<(Option<MachineRecord>, Outcome), Stop> {
+    ) -> Result<(Option<MachineRecord>, Outcome), ExecutorError> {
         let is_lost = seen.worker_of(&machine).is_some_and(|worker| seen.is_silent(worker));
         if machine.wanted == Wanted::Running && !seen.is_done(&machine) && !is_lost && !self.is_urgent {
             let machine = self.drain(&machine, Some(wanted)).await?;
@@ -260,13 +264,17 @@ impl Executor<'_> {
         &self,
         machine: MachineRecord,
         wanted: Wanted,
-    ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
+    ) -> Result<(Option<MachineRecord>, Option<ProviderError>), ExecutorError> {
         let (machine, failure) = self.ask(machine, wanted).await?;
         Ok((Some(machine), failure))
     }
 
     /// Writes the wanted state of a machine, requests it from the provider, and writes the response.
-    async fn ask(&self, machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
+    async fn ask(
+        &self,
+        machine: MachineRecord,
+        wanted: Wanted,
+    ) -> Result<(MachineRecord, Option<ProviderError>), ExecutorError> {
         let machine = self.wanted(machine, wanted);
         self.write(&machine).await?;
         self.call(machine).await
@@ -278,9 +286,9 @@ impl Executor<'_> {
         MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, released_ms, ..machine }
     }
 
-    async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<Failure>), Stop> {
+    async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<ProviderError>), ExecutorError> {
         let Some(provider) = self.providers.get(&machine.provider) else {
-            let why = Failure::Refused(format!("provider {} is not configured", machine.provider));
+            let why = ProviderError::Refused(format!("provider {} is not configured", machine.provider));
             return Ok((machine, Some(why)));
         };
         let rental = match &machine.rental {
@@ -307,23 +315,23 @@ impl Executor<'_> {
         }
     }
 
-    pub(crate) async fn write(&self, machine: &MachineRecord) -> Result<(), Stop> {
+    pub(crate) async fn write(&self, machine: &MachineRecord) -> Result<(), ExecutorError> {
         let written = self.ledger.put_machine(self.term, machine).await?;
-        told(written)
+        require_term(written)
     }
 
     /// Removes a machine and its worker from the ledger.
-    pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
+    pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), ExecutorError> {
         let gone: Vec<&str> =
             workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
         self.ledger.drop_workers(&gone).await?;
         let forgotten = self.ledger.drop_machine(self.term, id).await?;
-        told(forgotten)
+        require_term(forgotten)
     }
 
-    pub(crate) async fn cool_down(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
+    pub(crate) async fn cool_down(&self, host: &str, until_ms: u64) -> Result<(), ExecutorError> {
         let written = self.ledger.cool_down(self.term, host, until_ms).await?;
-        told(written)
+        require_term(written)
     }
 }
 
@@ -359,8 +367,8 @@ pub(crate) fn adopted(seen_ms: u64, id: &str, offer: &Offer) -> MachineRecord {
 }
 
 /// Fails if a write was refused because another autoscaler leads.
-fn told(is_ours: bool) -> Result<(), Stop> {
-    if is_ours { Ok(()) } else { Err(Stop::Deposed) }
+fn require_term(is_ours: bool) -> Result<(), ExecutorError> {
+    if is_ours { Ok(()) } else { Err(ExecutorError::Deposed) }
 }
 
 #[cfg(test)]

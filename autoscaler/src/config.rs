@@ -190,7 +190,7 @@ impl Config {
             .check()
             .map_err(|(setting, why)| Error::Setting { setting: "policy", why: format!("{setting}: {why}") })?;
         raw.vast.check().map_err(|(setting, why)| Error::Setting { setting, why })?;
-        if let Some(why) = raw.kubernetes.fault(&raw.redis.prefix) {
+        if let Some(why) = raw.kubernetes.why_invalid(&raw.redis.prefix) {
             return Err(Error::Setting { setting: "kubernetes", why });
         }
         Ok(Self {

@@ -33,11 +33,11 @@ pub(crate) enum Entry {
 }
 
 /// Charges by provider, of providers that send bills and responded in this round.
-pub(crate) type Charges = BTreeMap<String, Said>;
+pub(crate) type Charges = BTreeMap<String, ProviderCharges>;
 
 /// Charges of one provider.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct ProviderCharges {
     pub(crate) charges: Vec<Charge>,
     /// Time after the end of a machine at which its charges are final, milliseconds.
     pub(crate) last_word_ms: u64,
@@ -209,9 +209,9 @@ fn charged(seen: &RawState, bill: MachineBill, charges: &Charges) -> MachineBill
     let is_of = |charge: &&Charge| {
         Some(&charge.rental) == bill.rental.as_ref() || charge.label.as_deref() == Some(&bill.machine)
     };
-    let Some(said) = charges.get(&bill.provider) else { return bill };
-    let Some(charge) = said.charges.iter().find(is_of) else { return bill };
-    let is_final = bill.ended_ms.is_some_and(|ended_ms| seen.now_ms >= ended_ms + said.last_word_ms);
+    let Some(charged) = charges.get(&bill.provider) else { return bill };
+    let Some(charge) = charged.charges.iter().find(is_of) else { return bill };
+    let is_final = bill.ended_ms.is_some_and(|ended_ms| seen.now_ms >= ended_ms + charged.last_word_ms);
     let now = Charged {
         gpu_usd_micros: charge.gpu_usd.micros(),
         disk_usd_micros: charge.disk_usd.micros(),
@@ -288,7 +288,7 @@ mod tests {
             disk_usd: 10_000.into(),
             traffic_usd: 2_000.into(),
         };
-        [("cloud".to_owned(), Said { charges: vec![charge], last_word_ms: 10 * MINUTE })].into()
+        [("cloud".to_owned(), ProviderCharges { charges: vec![charge], last_word_ms: 10 * MINUTE })].into()
     }
 
     #[test]

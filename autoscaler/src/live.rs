@@ -26,7 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
-use crate::apply::{Executor, Stop};
+use crate::apply::{Executor, ExecutorError};
 use crate::cost_ledger::writer::CostLedger;
 use crate::durations::millis;
 use crate::history::Recorder;
@@ -42,7 +42,7 @@ use crate::rental_ledger::RentalLedger;
 use collect::{Collector, Poll};
 use lead::Lead;
 use notices::Notices;
-use reconcile::Patience;
+use reconcile::ReconcileLimits;
 use round::round;
 use stokehold_units::UsdMicros;
 
@@ -68,11 +68,11 @@ pub struct Settings {
 }
 
 /// Maximum interval between two status reports, milliseconds.
-const TELL_EVERY_MS: u64 = 5_000;
+const STATUS_EVERY_MS: u64 = 5_000;
 
 impl Settings {
-    fn patience(&self) -> Patience {
-        Patience {
+    fn limits(&self) -> ReconcileLimits {
+        ReconcileLimits {
             drain_ms: millis(self.policy.drain_deadline_s),
             cooldown_ms: millis(self.policy.host_penalty_s),
             most_usd_micros_per_hour: self.policy.max_per_hour().micros(),
@@ -207,7 +207,7 @@ impl Autoscaler {
     /// # Errors
     /// If it cannot subscribe to the signals of the queue.
     pub async fn run(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut heard = self.queue.listen(AUTOSCALER).await?;
+        let mut wakeups = self.queue.listen(AUTOSCALER).await?;
         let mut lead = Lead::claim(self.queue.registry(), self.settings.holder.clone(), &self.supervisor);
         let rounds = self.supervisor.rounds("autoscaler_round", ROUND_TIMEOUT);
         let mut tick = interval(self.settings.tick);
@@ -215,7 +215,7 @@ impl Autoscaler {
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                () = wanted(&mut heard) => tick.reset(),
+                () = wanted(&mut wakeups) => tick.reset(),
                 () = lead.changed() => {}
                 () = shutdown.cancelled() => break,
             }
@@ -283,7 +283,7 @@ impl Autoscaler {
                 tracing::warn!(%error, "cannot record this round");
             }
         };
-        let gone = round(&executor, &mut self.planner, self.settings.patience(), poll, &mut self.notices, record).await;
+        let gone = round(&executor, &mut self.planner, self.settings.limits(), poll, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
             Err(stop) => {
@@ -305,7 +305,7 @@ impl Autoscaler {
         }
         metrics::led(&self.exposition, &self.settings.policy, &led);
         self.cost_ledger.keep(&registry, term, &self.providers, &seen).await;
-        self.tell(&registry, term, etas).await;
+        self.publish_status(&registry, term, etas).await;
     }
 
     /// Workers on machines that end with this process. A machine of these that is struck off has certainly ended.
@@ -319,10 +319,10 @@ impl Autoscaler {
     }
 
     /// Publishes the status after a change, and every few seconds.
-    async fn tell(&mut self, registry: &Registry, term: Term, etas: Vec<Eta>) {
+    async fn publish_status(&mut self, registry: &Registry, term: Term, etas: Vec<Eta>) {
         let at_ms = now_ms();
         let (notices, changed) = self.notices.end_round(at_ms);
-        if !changed && at_ms.saturating_sub(self.told_ms) < TELL_EVERY_MS {
+        if !changed && at_ms.saturating_sub(self.told_ms) < STATUS_EVERY_MS {
             return;
         }
         let status = AutoscalerStatus { at_ms, notices, etas, decisions: self.notices.decisions() };
@@ -347,7 +347,7 @@ impl Autoscaler {
                     executor.forget(&machine.id, &workers).await?;
                 }
             }
-            Ok::<_, Stop>(())
+            Ok::<_, ExecutorError>(())
         };
         if !matches!(timeout(LEAVE_LIMIT, forgetting).await, Ok(Ok(()))) {
             tracing::debug!("cannot remove machines that ended with this process; the next leader removes them");
@@ -357,9 +357,9 @@ impl Autoscaler {
 }
 
 /// Completes when a job is ready that no worker waits for.
-async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
+async fn wanted(wakeups: &mut mpsc::Receiver<Signal>) {
     loop {
-        match heard.recv().await {
+        match wakeups.recv().await {
             Some(Signal::Unmet | Signal::Missed) => break,
             Some(_) => {}
             // The periodic rounds continue.
@@ -369,7 +369,7 @@ async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
     let until = Instant::now() + WAKE_PAUSE;
     loop {
         tokio::select! {
-            more = heard.recv() => if more.is_none() { return },
+            more = wakeups.recv() => if more.is_none() { return },
             () = sleep_until(until) => return,
         }
     }

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
 /// Name of this set of metrics.
-const TELLER: &str = "autoscaler";
+const COLLECTOR: &str = "autoscaler";
 
 catalogue! {
     /// Metrics of an autoscaler process.
@@ -69,8 +69,8 @@ pub(crate) fn decided(action: &'static str, reason: &Reason, outcome: &'static s
 
 /// The reason without its numbers.
 fn reason_word(reason: &Reason) -> String {
-    let told = serde_json::to_value(reason).unwrap_or_default();
-    told["why"].as_str().unwrap_or("other").to_owned()
+    let value = serde_json::to_value(reason).unwrap_or_default();
+    value["why"].as_str().unwrap_or("other").to_owned()
 }
 
 /// State that the leader read in a round.
@@ -84,7 +84,7 @@ pub(crate) struct Led {
 }
 
 pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
-    exposition.show(TELLER, LED, || {
+    exposition.show(COLLECTOR, LED, || {
         gauge!(led::HOUR_SPEND).set(round.usd_per_hour.usd());
         gauge!(led::HOUR_LIMIT).set(policy.max_usd_per_hour);
         gauge!(led::MACHINES_LIMIT).set(policy.max_machines);
@@ -102,7 +102,7 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
 
 /// Hides the metrics of the leader.
 pub(crate) fn not_led(exposition: &Exposition) {
-    exposition.hide(TELLER);
+    exposition.hide(COLLECTOR);
 }
 
 /// Current cost of all machines per hour.

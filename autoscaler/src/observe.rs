@@ -289,7 +289,7 @@ fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
     };
     let worker = seen.worker_of(record).filter(|_| matches!(phase, Phase::Ready | Phase::Draining));
     let Some(worker) = worker else { return Some(as_offered) };
-    let machine = told(seen, worker, as_offered);
+    let machine = with_worker(seen, worker, as_offered);
     // The last heartbeat may be older than a job that was leased since.
     let unsure = phase == Phase::Draining && machine.running == 0 && !seen.is_done(record);
     Some(if unsure { Machine { running: 1, idle_since_s: None, ..machine } } else { machine })
@@ -320,11 +320,11 @@ fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
         resident: Vec::new(),
         on_disk: Vec::new(),
     };
-    told(seen, worker, unknown)
+    with_worker(seen, worker, unknown)
 }
 
 /// Completes a machine with the reports of its worker.
-fn told(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
+fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
     let status = &worker.status;
     let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
     let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));

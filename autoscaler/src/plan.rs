@@ -302,12 +302,12 @@ impl fmt::Display for Shortage {
             (self.deferred, "deferred"),
             (self.urgent, "urgent"),
         ];
-        let told: Vec<String> = parts
+        let named: Vec<String> = parts
             .iter()
             .filter(|(machines, _)| *machines >= 0.005)
             .map(|(machines, part)| format!("{part} {machines:.2}"))
             .collect();
-        if told.is_empty() { Ok(()) } else { write!(f, " ({})", told.join(", ")) }
+        if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join(", ")) }
     }
 }
 

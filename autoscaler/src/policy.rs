@@ -200,8 +200,8 @@ impl Policy {
             serde_json::json!(value.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
         } else {
             let is_word = place.is_string().then(|| value.into());
-            let told = || no(format!("{value:?} is neither a number nor true or false"));
-            is_word.or_else(|| serde_json::from_str(value).ok()).ok_or_else(told)?
+            let invalid = || no(format!("{value:?} is neither a number nor true or false"));
+            is_word.or_else(|| serde_json::from_str(value).ok()).ok_or_else(invalid)?
         };
         all[key] = new;
         let policy: Self = serde_json::from_value(all).map_err(|error| no(json_in_words(&error)))?;

@@ -21,33 +21,33 @@ pub trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Lists the offers that can be rented now.
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>>;
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>>;
 
     /// Lists all rentals of this installation, identified by their labels. Fails unless every page was read. `None`:
     /// the provider keeps no list, and the ledger is the only record.
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>>;
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>>;
 
     /// Rents a machine. Returns the provider's ID of it.
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>>;
 
     /// Price per hour of a machine that was just rented. `None`: the provider does not report it at once; its
     /// list may.
-    fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
+    fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, ProviderError>> {
         Box::pin(async { Ok(None) })
     }
 
     /// Gives back the GPUs of a machine and keeps its disk. Idempotent.
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>>;
 
     /// Starts a stopped machine again if its GPUs are free.
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>>;
 
     /// Gives a machine back for good. Idempotent; succeeds if the machine does not exist.
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>>;
 
     /// Charges for rentals since a moment in unix seconds, including rentals that have ended. Fails unless all charges
     /// were read. `None`: the provider sends no bills.
-    fn charges(&self, _since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
+    fn charges(&self, _since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, ProviderError>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -62,7 +62,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// Credit left at the provider; may be negative. `None`: the provider is not prepaid.
-    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, ProviderError>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -121,7 +121,7 @@ pub trait Provider: Send + Sync {
 /// Issues join tokens.
 pub trait Invites: Send + Sync {
     /// Issues a token that is valid for a short time, for one worker, and for this machine only.
-    fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>>;
+    fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, ProviderError>>;
 }
 
 /// Order for one machine.
@@ -183,7 +183,7 @@ pub enum RentalState {
 
 /// Outcome of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum ProviderError {
     /// Not carried out. The call may be repeated later.
     #[error("{0}")]
     Refused(String),
@@ -206,14 +206,14 @@ pub enum Failure {
 /// Runs a call with the timeout of its provider.
 pub(crate) async fn in_time<T>(
     provider: &dyn Provider,
-    call: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    call: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, ProviderError> {
     let limit = provider.call_limit();
     tokio::select! {
         // Checked before the call: after a pause longer than the timeout its intent may have been struck off the
         // ledger, so the call must not start.
         biased;
-        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no response within {} s", limit.as_secs()))),
+        () = tokio::time::sleep(limit) => Err(ProviderError::Unknown(format!("no response within {} s", limit.as_secs()))),
         answer = call => answer,
     }
 }

@@ -13,7 +13,7 @@ use crate::provider::Rental;
 
 /// Answers every rent as it is told to, and notes what it was asked.
 struct Cloud {
-    answer: Mutex<Result<String, Failure>>,
+    answer: Mutex<Result<String, ProviderError>>,
     asked: Mutex<Vec<String>>,
     registry: Registry,
 }
@@ -28,33 +28,33 @@ impl Provider for Cloud {
     fn name(&self) -> &'static str {
         "cloud"
     }
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         Box::pin(async { Ok(vec![offer()]) })
     }
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         Box::pin(async { Ok(Some(vec![])) })
     }
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         Box::pin(async {
             let written = self.registry.machines().await.unwrap();
             assert!(written.contains_key(&order.label), "it is written down before anybody is asked");
             self.note("rent".to_owned());
             let answer = self.answer.lock().unwrap().clone();
             match answer {
-                Err(Failure::Unknown(why)) if why == "silence" => std::future::pending().await,
+                Err(ProviderError::Unknown(why)) if why == "silence" => std::future::pending().await,
                 answer => answer,
             }
         })
     }
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.note(format!("stop {rental}"));
         Box::pin(async { Ok(()) })
     }
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.note(format!("resume {rental}"));
         Box::pin(async { Ok(()) })
     }
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.note(format!("release {rental}"));
         Box::pin(async { Ok(()) })
     }
@@ -83,7 +83,7 @@ struct World {
 }
 
 impl World {
-    async fn new(answer: Result<String, Failure>) -> Self {
+    async fn new(answer: Result<String, ProviderError>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = RedisServer::start(dir.path(), &[]);
         let queue = Shards::connect(RedisConfig { url: server.url(), ..RedisConfig::default() }).await.unwrap();
@@ -97,7 +97,7 @@ impl World {
         Self { cloud, providers, registry, term, seen, caps, _server: (server, dir) }
     }
 
-    async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
+    async fn does(&mut self, action: Action) -> Result<Outcome, ExecutorError> {
         let executor = Executor {
             ledger: &self.registry,
             clock: &Clock::Own,
@@ -110,7 +110,7 @@ impl World {
         executor.step(&mut self.seen, &Step { action, reason: Reason::Lost }).await
     }
 
-    async fn rent(&mut self) -> Result<Outcome, Stop> {
+    async fn rent(&mut self) -> Result<Outcome, ExecutorError> {
         self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None }).await
     }
 
@@ -159,7 +159,7 @@ async fn no_more_is_rented_than_may_be_spent_and_what_is_being_given_back_still_
 
 #[tokio::test]
 async fn what_is_refused_leaves_nothing_behind_and_the_offer_is_left_alone() {
-    let mut world = World::new(Err(Failure::Vanished("rented by somebody else".to_owned()))).await;
+    let mut world = World::new(Err(ProviderError::Vanished("rented by somebody else".to_owned()))).await;
     assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
     assert!(world.registry.machines().await.unwrap().is_empty());
     assert!(world.registry.shunned().await.unwrap().contains_key("77"));
@@ -167,7 +167,7 @@ async fn what_is_refused_leaves_nothing_behind_and_the_offer_is_left_alone() {
 
 #[tokio::test]
 async fn a_rent_that_is_not_answered_stays_written_down() {
-    let mut world = World::new(Err(Failure::Unknown("silence".to_owned()))).await;
+    let mut world = World::new(Err(ProviderError::Unknown("silence".to_owned()))).await;
     assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
     let machine = world.only().await;
     assert_eq!((machine.rental, machine.is_done, machine.wanted), (None, false, Wanted::Running));
@@ -175,7 +175,7 @@ async fn a_rent_that_is_not_answered_stays_written_down() {
 
 #[tokio::test]
 async fn what_an_error_left_behind_is_given_back() {
-    let made = Failure::Made { rental: "9002".to_owned(), why: "500".to_owned() };
+    let made = ProviderError::Made { rental: "9002".to_owned(), why: "500".to_owned() };
     let mut world = World::new(Err(made)).await;
     assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
     assert_eq!(world.asked(), ["rent", "release 9002"]);
@@ -187,7 +187,7 @@ async fn one_that_has_been_deposed_asks_nobody() {
     let mut world = World::new(Ok("9001".to_owned())).await;
     world.registry.lead("test", 0).await.unwrap();
     world.registry.lead("another", 60_000).await.unwrap();
-    assert!(matches!(world.rent().await, Err(Stop::Deposed)));
+    assert!(matches!(world.rent().await, Err(ExecutorError::Deposed)));
     assert_eq!(world.asked(), [""; 0]);
 }
 

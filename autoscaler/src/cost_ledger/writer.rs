@@ -9,7 +9,7 @@ use stokehold_queue::registry::{Registry, Term};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Charges, Entry, Said, entries, is_awaited, note_there, outdated};
+use super::{Charges, Entry, ProviderCharges, entries, is_awaited, note_there, outdated};
 use crate::observe::RawState;
 use crate::provider::in_time;
 use crate::providers::Providers;
@@ -154,7 +154,7 @@ async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charg
         match in_time(provider, provider.charges(since_s)).await {
             Ok(Some(found)) => {
                 let last_word_ms = u64::try_from(provider.charges_settle_after().as_millis()).unwrap_or(u64::MAX);
-                charges.insert(name.to_owned(), Said { charges: found, last_word_ms });
+                charges.insert(name.to_owned(), ProviderCharges { charges: found, last_word_ms });
             }
             Ok(None) => {}
             Err(failure) => tracing::debug!(provider = name, %failure, "cannot read the charges of a provider"),

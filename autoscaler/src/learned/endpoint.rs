@@ -118,17 +118,17 @@ impl Memory {
 
     /// Compares the speed of a kind of GPU for this endpoint with the other kinds that it ran on.
     fn compare(&mut self, kind: &Name, kinds: &BTreeMap<Name, KindLearned>) {
-        let said = |kind: &Name| kinds.get(kind).map_or(1.0, |kind| kind.speed);
+        let assumed = |kind: &Name| kinds.get(kind).map_or(1.0, |kind| kind.speed);
         let others = self.on.iter().filter(|(other, mean)| *other != kind && mean.weight() >= SURE);
         // Duration of a run at speed 1 according to the other kinds.
         let (runs, work_s) = others.fold((0.0, 0.0), |(runs, work_s), (other, mean)| {
-            (runs + mean.weight(), work_s + mean.weight() * mean.get() * said(other))
+            (runs + mean.weight(), work_s + mean.weight() * mean.get() * assumed(other))
         });
         let Some(here) = self.on.get(kind).filter(|mean| mean.weight() >= SURE && mean.get() > 0.0 && runs > 0.0)
         else {
             return;
         };
-        let faster = work_s / runs / (here.get() * said(kind));
+        let faster = work_s / runs / (here.get() * assumed(kind));
         if (1.0 / FAR..=FAR).contains(&faster) {
             self.faster.remove(kind);
         } else {
@@ -154,8 +154,8 @@ mod tests {
 
     /// What is thought of B, said to be twice as fast as A, after runs of so many seconds there; on A they take 20.
     fn faster_on_b(count: u64, seconds: f64) -> Option<f64> {
-        let said = |speed| KindLearned { speed, boot_s: 150.0, losses_per_hour: 0.0 };
-        let kinds = BTreeMap::from([("A".into(), said(1.0)), ("B".into(), said(2.0))]);
+        let assumed = |speed| KindLearned { speed, boot_s: 150.0, losses_per_hour: 0.0 };
+        let kinds = BTreeMap::from([("A".into(), assumed(1.0)), ("B".into(), assumed(2.0))]);
         let runs = |kind: &str, seconds: f64| Runs {
             kind: kind.into(),
             ended: count,

@@ -11,14 +11,14 @@ use crate::snapshot::{KindLearned, Learned};
 /// Maximum number of boots and resumes that an estimate is based on. The advertised value of a kind counts as this
 /// many.
 const SEEN_MAX: f64 = 30.0;
-const SAID: f64 = 5.0;
+const ASSUMED: f64 = 5.0;
 
 /// Prior for resumes: the share that succeeds, and the duration in seconds.
 const RESUMES_WELL: f64 = 0.9;
 const RESUME_S: f64 = 30.0;
 
 /// Weight of the advertised rate of losses, in hours of observation.
-const SAID_HOURS: f64 = 10.0;
+const ASSUMED_HOURS: f64 = 10.0;
 
 /// Statistics of machines.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Machines {
             speeds: BTreeMap::new(),
             lost: BTreeMap::new(),
             resumes_well: Mean::prior(RESUMES_WELL, 10.0),
-            resume_s: Mean::prior(RESUME_S, SAID),
+            resume_s: Mean::prior(RESUME_S, ASSUMED),
         }
     }
 
@@ -48,17 +48,17 @@ impl Machines {
     pub(super) fn note(&mut self, seen: &Observation, since_s: f64, policy: &Policy, learned: &mut Learned) {
         for offer in &seen.offers {
             if !self.boots.contains_key(&offer.kind) {
-                self.boots.insert(offer.kind.clone(), Mean::prior(offer.boot_s, SAID));
+                self.boots.insert(offer.kind.clone(), Mean::prior(offer.boot_s, ASSUMED));
                 self.speeds.insert(offer.kind.clone(), offer.speed);
-                self.lost.insert(offer.kind.clone(), (SAID_HOURS, SAID_HOURS * offer.losses_per_hour));
-                self.tell(&offer.kind, learned);
+                self.lost.insert(offer.kind.clone(), (ASSUMED_HOURS, ASSUMED_HOURS * offer.losses_per_hour));
+                self.fill(&offer.kind, learned);
             }
         }
         learned.cooldowns.retain(|_, until_s| *until_s > seen.at_s);
         for machine in &seen.machines {
             let before = self.last.insert(machine.id.clone(), (machine.phase, machine.since_s));
             if self.change(machine, before, since_s, seen.at_s, policy, learned) {
-                self.tell(&machine.kind, learned);
+                self.fill(&machine.kind, learned);
             }
         }
         if self.last.len() > seen.machines.len() {
@@ -78,7 +78,7 @@ impl Machines {
         policy: &Policy,
         learned: &mut Learned,
     ) -> bool {
-        let lost = self.lost.entry(machine.kind.clone()).or_insert((SAID_HOURS, 0.0));
+        let lost = self.lost.entry(machine.kind.clone()).or_insert((ASSUMED_HOURS, 0.0));
         if machine.is_interruptible && machine.phase == Phase::Ready {
             lost.0 += since_s / 3_600.0;
         }
@@ -111,7 +111,7 @@ impl Machines {
         }
     }
 
-    fn tell(&self, kind: &Name, learned: &mut Learned) {
+    fn fill(&self, kind: &Name, learned: &mut Learned) {
         let boot_s = self.boots.get(kind).map_or(0.0, Mean::get);
         let losses_per_hour = self.lost.get(kind).map_or(0.0, |(hours, losses)| losses / hours);
         let speed = self.speeds.get(kind).copied().unwrap_or(1.0);

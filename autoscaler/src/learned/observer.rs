@@ -317,8 +317,8 @@ impl Look<'_> {
         let lately = |memory: &Memory| memory.lately.0 + memory.lately.1;
         let all: f64 = members().map(lately).sum();
         let of = |kind: &Name| {
-            let told = |memory: &Memory| lately(memory) * memory.faster.get(kind).unwrap_or(&1.0);
-            if all > 0.0 { members().map(told).sum::<f64>() / all } else { 1.0 }
+            let factor_of = |memory: &Memory| lately(memory) * memory.faster.get(kind).unwrap_or(&1.0);
+            if all > 0.0 { members().map(factor_of).sum::<f64>() / all } else { 1.0 }
         };
         kinds.into_iter().map(|kind| (kind.clone(), of(kind))).collect()
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::live::pause::Pauses;
 use crate::observation::Offer;
 use crate::observe::{self, RawState};
-use crate::provider::{Failure, Provider, Rental, in_time};
+use crate::provider::{Provider, ProviderError, Rental, in_time};
 use crate::providers::Providers;
 
 /// Timeout for reading state from Redis.
@@ -54,7 +54,7 @@ pub(crate) struct Collector {
 /// Result of a poll, with the providers that could not be reached.
 pub(crate) struct Poll {
     pub(crate) seen: RawState,
-    pub(crate) unreachable: Vec<(&'static str, Failure)>,
+    pub(crate) unreachable: Vec<(&'static str, ProviderError)>,
     pub(crate) no_offers: Vec<(&'static str, NoOffers)>,
     /// Cost of rented machines today, millionths of a dollar; `None` before it is known.
     pub(crate) spent_usd_micros: Option<u64>,
@@ -176,7 +176,7 @@ struct Lists {
     provider: &'static str,
     /// Whether the provider keeps its list in this process, so that a machine that the list lacks does not exist.
     is_exact: bool,
-    answer: Result<Listed, Failure>,
+    answer: Result<Listed, ProviderError>,
 }
 
 type Listed = (Vec<Offer>, Option<Vec<Rental>>);
@@ -222,8 +222,8 @@ impl Asker {
     pub(crate) fn poll(&mut self, mut seen: RawState, answers: Answers) -> Poll {
         let mut unreachable = Vec::new();
         for Lists { provider, is_exact, answer } in answers.lists {
-            let believed = |listed| if is_exact { Ok(listed) } else { self.believed(&seen, provider, listed) };
-            match answer.and_then(believed) {
+            let plausible = |listed| if is_exact { Ok(listed) } else { self.plausible(&seen, provider, listed) };
+            match answer.and_then(plausible) {
                 Ok((offers, rentals)) => {
                     seen.offers.extend(offers);
                     seen.rentals.insert(provider.to_owned(), rentals);
@@ -236,7 +236,7 @@ impl Asker {
 
     /// Rejects a list that has none of the expected machines, because such a list is more likely wrong than right. It
     /// is accepted after a quarter of an hour, and never while a worker of one of these machines is heard.
-    fn believed(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
+    fn plausible(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, ProviderError> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
         let settled = |machine: &&MachineRecord| {
             machine.provider == name
@@ -258,11 +258,11 @@ impl Asker {
         if seen.now_ms.saturating_sub(since_ms) >= BARE_MS && !expected.iter().any(is_heard) {
             return Ok(listed);
         }
-        Err(Failure::Unknown(format!("its list has none of the {} machines that it should have", expected.len())))
+        Err(ProviderError::Unknown(format!("its list has none of the {} machines that it should have", expected.len())))
     }
 
     /// Credit at a provider, at most a minute old.
-    async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<UsdMicros>, Failure> {
+    async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<UsdMicros>, ProviderError> {
         let now = Instant::now();
         if let Some((credit, since)) = self.credits.get(provider.name())
             && now.duration_since(*since) < CREDIT_FOR
@@ -276,7 +276,9 @@ impl Asker {
 }
 
 /// Reads the offers and rentals of a provider.
-async fn list(provider: &dyn Provider) -> Result<(Result<Vec<Offer>, Failure>, Option<Vec<Rental>>), Failure> {
+async fn list(
+    provider: &dyn Provider,
+) -> Result<(Result<Vec<Offer>, ProviderError>, Option<Vec<Rental>>), ProviderError> {
     let rentals = in_time(provider, provider.rentals()).await?;
     let offers = in_time(provider, provider.offers()).await;
     Ok((offers, rentals))

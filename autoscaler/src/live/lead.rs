@@ -68,10 +68,10 @@ async fn renew(rounds: Rounds, registry: Registry, holder: String, term: watch::
         // A failure has been logged.
         if let Ok(led) = rounds.run(async { Ok(registry.lead(&holder, lease_ms).await?) }).await {
             renewed = asked;
-            tell(&term, led);
+            publish(&term, led);
         }
         if renewed.elapsed() > LEASE {
-            tell(&term, None);
+            publish(&term, None);
         }
         if term.is_closed() {
             return;
@@ -80,7 +80,7 @@ async fn renew(rounds: Rounds, registry: Registry, holder: String, term: watch::
     }
 }
 
-fn tell(term: &watch::Sender<Option<Term>>, led: Option<Term>) {
+fn publish(term: &watch::Sender<Option<Term>>, led: Option<Term>) {
     term.send_if_modified(|term| {
         let is_new = *term != led;
         if is_new {

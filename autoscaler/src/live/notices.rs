@@ -9,7 +9,7 @@ use stokehold_units::UsdMicros;
 use crate::live::collect::NoOffers;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
-use crate::provider::Failure;
+use crate::provider::ProviderError;
 
 /// Notices and decisions, carried from round to round.
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    pub(crate) fn provider_unreachable(&mut self, provider: &str, failure: &Failure) {
+    pub(crate) fn provider_unreachable(&mut self, provider: &str, failure: &ProviderError) {
         let text = format!("{provider} cannot be reached ({failure}); nothing is rented or given back there");
-        self.say(format!("provider_unreachable {provider}"), text);
+        self.add(format!("provider_unreachable {provider}"), text);
     }
 
     pub(crate) fn gateway_unreachable(&mut self) {
         let text = "no worker has sent a heartbeat for a while, so the gateway may be down; machines stay as they are";
-        self.say("gateway_unreachable".to_owned(), text.to_owned());
+        self.add("gateway_unreachable".to_owned(), text.to_owned());
     }
 
     pub(crate) fn no_offers(&mut self, provider: &str, why: &NoOffers) {
@@ -45,7 +45,7 @@ impl Notices {
             ),
             NoOffers::Failed(why) => ("no_offers", format!("cannot rent at {provider}: {why}")),
         };
-        self.say(format!("{kind} {provider}"), text);
+        self.add(format!("{kind} {provider}"), text);
     }
 
     pub(crate) fn unread(&mut self, machines: &[&str]) {
@@ -55,7 +55,7 @@ impl Notices {
                  Costs, limits and idle times apply to it as to others",
                 machines.join(", ")
             );
-            self.say("unread_offer".to_owned(), text);
+            self.add("unread_offer".to_owned(), text);
         }
     }
 
@@ -71,13 +71,13 @@ impl Notices {
                 "more is charged than was offered: {all}. Nothing is rented from these hosts for a while, and max_usd_per_hour \
                  applies to the charged prices"
             );
-            self.say("overcharged".to_owned(), text);
+            self.add("overcharged".to_owned(), text);
         }
     }
 
     pub(crate) fn low(&mut self, spent: UsdMicros, policy: &Policy) {
         let most = policy.max_per_day().unwrap_or_default();
-        self.say("budget".to_owned(), format!("${spent} of today's budget of ${most} is spent (max_usd_per_day)"));
+        self.add("budget".to_owned(), format!("${spent} of today's budget of ${most} is spent (max_usd_per_day)"));
     }
 
     pub(crate) fn spent(&mut self, spent: UsdMicros, policy: &Policy) {
@@ -90,7 +90,7 @@ impl Notices {
             "${spent} of today's budget of ${most} is spent (max_usd_per_day). Nothing is rented until \
              00:00 UTC, and {goes}"
         );
-        self.say("budget".to_owned(), text);
+        self.add("budget".to_owned(), text);
     }
 
     pub(crate) fn withheld(&mut self, withheld: &Withheld) {
@@ -99,7 +99,7 @@ impl Notices {
             Withheld::MaxSpend { .. } => "max_usd_per_hour",
             Withheld::NoOffer { .. } => "no_offer",
         };
-        self.say(kind.to_owned(), withheld.to_string());
+        self.add(kind.to_owned(), withheld.to_string());
     }
 
     pub(crate) fn limited(&mut self, granted: Granted, caps: Caps) {
@@ -127,7 +127,7 @@ impl Notices {
                 ("max_rents_per_hour", text)
             }
         };
-        self.say(kind.to_owned(), text);
+        self.add(kind.to_owned(), text);
     }
 
     /// Adds a decision. A step that fails in every round in the same way is added once.
@@ -147,7 +147,7 @@ impl Notices {
         self.decisions.iter().cloned().collect()
     }
 
-    pub(crate) fn say(&mut self, kind: String, text: String) {
+    pub(crate) fn add(&mut self, kind: String, text: String) {
         self.round.entry(kind).or_insert(text);
     }
 
@@ -184,11 +184,11 @@ mod tests {
     #[test]
     fn a_notice_stands_for_as_long_as_it_is_said() {
         let mut notices = Notices::default();
-        let unreachable = Failure::Unknown("HTML".to_owned());
+        let unreachable = ProviderError::Unknown("HTML".to_owned());
         notices.provider_unreachable("vast", &unreachable);
         let (standing, changed) = notices.end_round(1_000);
         assert!(changed && standing[0].text.contains("nothing is rented or given back"));
-        notices.provider_unreachable("vast", &Failure::Unknown("empty".to_owned()));
+        notices.provider_unreachable("vast", &ProviderError::Unknown("empty".to_owned()));
         let (standing, changed) = notices.end_round(2_000);
         assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");
         assert!(standing[0].text.contains("empty"));

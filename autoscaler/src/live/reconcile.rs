@@ -15,7 +15,7 @@ use crate::provider::Provider;
 
 /// Time limits and the limit of the cost.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct ReconcileLimits {
     /// Time that a draining machine has for its jobs, milliseconds.
     pub(crate) drain_ms: u64,
     /// Time during which nothing is rented from a host whose machine never came up or went away, milliseconds.
@@ -47,17 +47,17 @@ pub(crate) enum Correction {
 /// they are.
 pub(crate) fn reconcile<'a>(
     seen: &RawState,
-    patience: Patience,
+    limits: ReconcileLimits,
     provider: impl Fn(&str) -> Option<&'a dyn Provider>,
 ) -> Vec<Correction> {
     let mut corrections = Vec::new();
     for machine in seen.machines.values() {
         if let Some(provider) = provider(&machine.provider) {
-            machine::correct(seen, patience, provider, machine, &mut corrections);
-            corrections.extend(false_offer(seen, patience, provider, machine));
+            machine::correct(seen, limits, provider, machine, &mut corrections);
+            corrections.extend(false_offer(seen, limits, provider, machine));
         }
     }
-    for machine in too_dear(seen, patience.most_usd_micros_per_hour) {
+    for machine in too_dear(seen, limits.most_usd_micros_per_hour) {
         if provider(&machine.provider).is_some() {
             give_back(seen, machine, &mut corrections);
         }
@@ -108,7 +108,7 @@ fn unrecorded(seen: &RawState) -> impl Iterator<Item = Correction> {
 /// alternative.
 fn cool_down(
     seen: &RawState,
-    patience: Patience,
+    limits: ReconcileLimits,
     provider: &dyn Provider,
     machine: &MachineRecord,
 ) -> Option<Correction> {
@@ -117,7 +117,7 @@ fn cool_down(
     }
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
-    Some(Correction::CoolDown { host, until_ms: seen.now_ms + patience.cooldown_ms })
+    Some(Correction::CoolDown { host, until_ms: seen.now_ms + limits.cooldown_ms })
 }
 
 #[cfg(test)]

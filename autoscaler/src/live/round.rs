@@ -6,11 +6,11 @@ use std::time::Duration;
 use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
-use crate::apply::{Executor, Outcome, Stop, adopted};
+use crate::apply::{Executor, ExecutorError, Outcome, adopted};
 use crate::live::budget::{Standing, standing, without_money};
 use crate::live::collect::Poll;
 use crate::live::notices::Notices;
-use crate::live::reconcile::{self, Correction, Patience, reconcile};
+use crate::live::reconcile::{self, Correction, ReconcileLimits, reconcile};
 use crate::metrics;
 use crate::name::Name;
 use crate::observation::Observation;
@@ -27,18 +27,18 @@ const STEPS_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) async fn round(
     executor: &Executor<'_>,
     planner: &mut Planner,
-    patience: Patience,
+    limits: ReconcileLimits,
     poll: Poll,
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
-) -> Result<RawState, Stop> {
+) -> Result<RawState, ExecutorError> {
     let Poll { mut seen, unreachable, no_offers, spent_usd_micros } = poll;
     let cooldowns: BTreeSet<String> = seen.cooldowns.keys().cloned().collect();
     executor.providers.iter().for_each(|provider| provider.avoid(&cooldowns));
     let until = Instant::now() + STEPS_LIMIT;
     unreachable.iter().for_each(|(provider, failure)| notices.provider_unreachable(provider, failure));
     no_offers.iter().for_each(|(provider, why)| notices.no_offers(provider, why));
-    housekeep(executor, patience, &mut seen).await?;
+    housekeep(executor, limits, &mut seen).await?;
     notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
     let mut plan = planner.plan(&observation);
@@ -63,10 +63,8 @@ pub(crate) async fn round(
         let has_failed = |reason: &Reason| matches!(reason, Reason::BootFailed { .. } | Reason::ResumeFailed { .. });
         plan.steps.retain(|step| !has_failed(&step.reason));
     }
-    let dear: Vec<String> = reconcile::too_dear(&seen, patience.most_usd_micros_per_hour)
-        .iter()
-        .map(|machine| machine.id.clone())
-        .collect();
+    let dear: Vec<String> =
+        reconcile::too_dear(&seen, limits.most_usd_micros_per_hour).iter().map(|machine| machine.id.clone()).collect();
     // The planner knows the price, not the agreed price, and would undrain these machines.
     plan.steps
         .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
@@ -93,14 +91,14 @@ pub(crate) async fn round(
         if let Some(decision) = decision(step, &outcome, seen.now_ms) {
             notices.decided(decision);
         }
-        tell(step, &outcome);
+        log_step(step, &outcome);
     }
     Ok(seen)
 }
 
-async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
+async fn housekeep(executor: &Executor<'_>, limits: ReconcileLimits, seen: &mut RawState) -> Result<(), ExecutorError> {
     adopt(executor, seen).await?;
-    for correction in reconcile(seen, patience, |name| executor.providers.get(name)) {
+    for correction in reconcile(seen, limits, |name| executor.providers.get(name)) {
         match correction {
             Correction::Note(machine) => {
                 executor.write(&machine).await?;
@@ -139,7 +137,7 @@ async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawSt
 }
 
 /// Adopts machines of providers that something else started.
-async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop> {
+async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), ExecutorError> {
     let mut found = Vec::new();
     for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
         if seen.machines.contains_key(&worker.name) {
@@ -194,7 +192,7 @@ fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
 }
 
 /// Logs a step with its reason and outcome.
-fn tell(step: &Step, outcome: &Outcome) {
+fn log_step(step: &Step, outcome: &Outcome) {
     let (action, reason) = (word(&step.action), &step.reason);
     let machine = step.action.machine().map(|machine| &**machine);
     let offer = match &step.action {

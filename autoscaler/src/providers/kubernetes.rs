@@ -20,9 +20,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::observation::Offer;
-use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::provider::{Order, Provider, ProviderError, Rental, RentalState};
 use crate::sync::lock;
-use answer::Fault;
+use answer::CallError;
 use call::{Calls, JOBS, PODS};
 use names::{DEPLOYMENT, MACHINE, MANAGED_BY, OWNER, POOL, Rented, STOKEHOLD};
 use settings::{KubernetesSettings, Mode, Pool};
@@ -70,7 +70,7 @@ impl Kubernetes {
         lock(&self.taken)
     }
 
-    async fn listed(&self) -> Result<Vec<Rental>, Failure> {
+    async fn listed(&self) -> Result<Vec<Rental>, ProviderError> {
         let ours = format!("{OWNER}={}", self.owner.prefix);
         // Jobs first: a Job has no pods before it is there itself.
         let jobs: Vec<Job> = self.calls.list(JOBS, &format!("{MANAGED_BY}={STOKEHOLD},{ours}")).await?;
@@ -79,7 +79,7 @@ impl Kubernetes {
             self.pools().iter().filter(|pool| pool.mode == Mode::Deployment).map(|pool| &*pool.deployment).collect();
         let asked = deployments.into_iter().map(async |name| {
             let spares = deployment::spares(&self.calls, name).await?;
-            Ok::<_, Fault>(spares.into_iter().map(|spare| (name.to_owned(), spare)).collect::<Vec<_>>())
+            Ok::<_, CallError>(spares.into_iter().map(|spare| (name.to_owned(), spare)).collect::<Vec<_>>())
         });
         let spares = try_join_all(asked).await?;
         let mut taken = BTreeMap::<String, BTreeSet<String>>::new();
@@ -103,7 +103,7 @@ impl Kubernetes {
         pool.max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
-    async fn release_one(&self, rental: &str) -> Result<(), Failure> {
+    async fn release_one(&self, rental: &str) -> Result<(), ProviderError> {
         let longest = self.pools().iter().map(body::grace_s).max();
         match Rented::of(rental) {
             Some(Rented::Job { label }) => {
@@ -118,7 +118,7 @@ impl Kubernetes {
 }
 
 /// Every machine that has a Job or a pod.
-fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, Failure> {
+fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, ProviderError> {
     let mut pods_of = BTreeMap::<String, Vec<&Pod>>::new();
     for pod in pods {
         pods_of.entry(machine_of(&pod.metadata)?).or_default().push(pod);
@@ -141,12 +141,12 @@ fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, Failure> {
 
 /// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was
 /// asked for.
-fn machine_of(meta: &ObjectMeta) -> Result<String, Failure> {
+fn machine_of(meta: &ObjectMeta) -> Result<String, ProviderError> {
     names::label_of(meta, MACHINE).map(str::to_owned).ok_or_else(|| nameless("an object"))
 }
 
-fn nameless(what: &str) -> Failure {
-    Failure::Unknown(format!("the list contains a {what} without the labels of its owner"))
+fn nameless(what: &str) -> ProviderError {
+    ProviderError::Unknown(format!("the list contains a {what} without the labels of its owner"))
 }
 
 impl Provider for Kubernetes {
@@ -154,24 +154,28 @@ impl Provider for Kubernetes {
         NAME
     }
 
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         let left = self.pools().iter().map(|pool| (pool, self.left(pool)));
         let offers = left.filter(|(_, left)| *left > 0).map(|(pool, left)| pool.offer(left)).collect();
         Box::pin(async { Ok(offers) })
     }
 
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         Box::pin(async { self.listed().await.map(Some) })
     }
 
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         Box::pin(async {
             let name: &str = &order.offer.id;
             let label = order.label.clone();
-            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("pool {name} is not configured")))?;
+            let pool =
+                self.pool(name).ok_or_else(|| ProviderError::Vanished(format!("pool {name} is not configured")))?;
             let is_new = !self.taken().get(name).is_some_and(|taken| taken.contains(&label));
             if is_new && self.left(pool) == 0 {
-                return Err(Failure::Vanished(format!("pool {name} has {} machines, which is its limit", pool.max)));
+                return Err(ProviderError::Vanished(format!(
+                    "pool {name} has {} machines, which is its limit",
+                    pool.max
+                )));
             }
             // Whatever becomes of it, it may be there.
             self.taken().entry(name.to_owned()).or_default().insert(label.clone());
@@ -188,15 +192,15 @@ impl Provider for Kubernetes {
         })
     }
 
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.release(rental)
     }
 
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a pod cannot be resumed"))) })
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
+        Box::pin(async move { Err(ProviderError::Vanished(format!("{rental} has exited; a pod cannot be resumed"))) })
     }
 
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.release_one(rental))
     }
 

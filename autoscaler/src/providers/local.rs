@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::observation::{Offer, Traits};
-use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::provider::{Order, Provider, ProviderError, Rental, RentalState};
 use crate::sync::lock;
 
 /// Name of the provider.
@@ -196,13 +196,13 @@ impl Provider for Local {
         NAME
     }
 
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         let there = u32::try_from(self.tidy().len()).unwrap_or(u32::MAX);
         let left = self.config.max.saturating_sub(there);
         Box::pin(async move { Ok(if left > 0 { vec![self.offer(left)] } else { Vec::new() }) })
     }
 
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         let rental = |label: &String| Rental {
             id: label.clone(),
             label: label.clone(),
@@ -213,7 +213,7 @@ impl Provider for Local {
         Box::pin(async { Ok(Some(rentals)) })
     }
 
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         Box::pin(async {
             let label = &order.label;
             let mut running = self.tidy();
@@ -221,21 +221,23 @@ impl Provider for Local {
                 return Ok(label.clone());
             }
             let process =
-                self.spawn(label).map_err(|error| Failure::Refused(format!("cannot start a worker: {error}")))?;
+                self.spawn(label).map_err(|error| ProviderError::Refused(format!("cannot start a worker: {error}")))?;
             running.insert(label.clone(), process);
             Ok(label.clone())
         })
     }
 
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.release(rental)
     }
 
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a process cannot be resumed"))) })
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
+        Box::pin(
+            async move { Err(ProviderError::Vanished(format!("{rental} has exited; a process cannot be resumed"))) },
+        )
     }
 
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.end(rental);
         Box::pin(async { Ok(()) })
     }

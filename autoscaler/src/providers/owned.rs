@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use crate::name::Name;
 use crate::observation::{Offer, Traits};
-use crate::provider::{Failure, Order, Provider, Rental};
+use crate::provider::{Order, Provider, ProviderError, Rental};
 
 /// Maximum output of a command that is kept for the log, bytes.
 const OUTPUT_MAX: usize = 2 << 10;
@@ -126,18 +126,18 @@ impl Static {
         Self { inherits, ..self }
     }
 
-    fn host(&self, name: &str) -> Result<&Host, Failure> {
+    fn host(&self, name: &str) -> Result<&Host, ProviderError> {
         let found = self.hosts.iter().find(|host| host.name == name);
-        found.ok_or_else(|| Failure::Vanished(format!("host {name} is not configured")))
+        found.ok_or_else(|| ProviderError::Vanished(format!("host {name} is not configured")))
     }
 
-    async fn command(&self, host: &Host, verb: &str, argv: &[String]) -> Result<(), Failure> {
+    async fn command(&self, host: &Host, verb: &str, argv: &[String]) -> Result<(), ProviderError> {
         match self.output_of(argv).await {
             Ok(()) => Ok(()),
             Err(why) => {
                 tracing::warn!(machine.id = host.name, verb, "command of a host failed: {why}");
                 // It may have worked nevertheless: wake-on-LAN confirms nothing, and a suspend cuts off ssh.
-                Err(Failure::Unknown(format!("the {verb} command of {}: {why}", host.name)))
+                Err(ProviderError::Unknown(format!("the {verb} command of {}: {why}", host.name)))
             }
         }
     }
@@ -220,33 +220,33 @@ impl Provider for Static {
         NAME
     }
 
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         Box::pin(async { Ok(self.hosts.iter().map(Host::offer).collect()) })
     }
 
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         Box::pin(async {
             let host = self.host(&order.offer.id)?;
             self.command(host, "start", &host.start).await.map(|()| host.name.clone())
         })
     }
 
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.release(rental)
     }
 
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async {
             let host = self.host(rental)?;
             self.command(host, "start", &host.start).await
         })
     }
 
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async {
             match self.host(rental) {
                 Ok(host) => self.command(host, "stop", &host.stop).await,
@@ -292,7 +292,7 @@ mod tests {
             .inheriting(vec!["CARGO_PKG_NAME".to_owned()])
     }
 
-    async fn started(start: &[&str]) -> Result<String, Failure> {
+    async fn started(start: &[&str]) -> Result<String, ProviderError> {
         let hosts = hosts(start);
         let offer = hosts.offers().await.unwrap().remove(0);
         let label = hosts.label(&offer, &BTreeSet::new());
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_sees_nothing_of_our_environment_but_what_it_may() {
-        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "env >&2; exit 3"]).await else { panic!() };
+        let Err(ProviderError::Unknown(why)) = started(&["sh", "-c", "env >&2; exit 3"]).await else { panic!() };
         let names = why.lines().filter_map(|line| Some(line.rsplit(' ').next()?.split_once('=')?.0));
         let may =
             |name: &&str| INHERITED.contains(name) || ["CARGO_PKG_NAME", "PWD", "OLDPWD", "SHLVL", "_"].contains(name);
@@ -323,13 +323,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_failing_command_said_is_told_and_cut() {
-        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "echo no route; exit 3"]).await else { panic!() };
+        let Err(ProviderError::Unknown(why)) = started(&["sh", "-c", "echo no route; exit 3"]).await else { panic!() };
         assert!(why.contains("exit status: 3: no route"), "{why}");
-        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "yes | head -c 100000; exit 1"]).await else { panic!() };
+        let Err(ProviderError::Unknown(why)) = started(&["sh", "-c", "yes | head -c 100000; exit 1"]).await else {
+            panic!()
+        };
         assert!(why.len() < 2 * OUTPUT_MAX, "{}", why.len());
-        let Err(Failure::Unknown(why)) = started(&["sleep", "60"]).await else { panic!() };
+        let Err(ProviderError::Unknown(why)) = started(&["sleep", "60"]).await else { panic!() };
         assert!(why.contains("was killed"), "{why}");
-        let Err(Failure::Unknown(why)) = started(&["/nonexistent"]).await else { panic!() };
+        let Err(ProviderError::Unknown(why)) = started(&["/nonexistent"]).await else { panic!() };
         assert!(why.contains("cannot run"), "{why}");
     }
 }

@@ -26,17 +26,17 @@ use serde_json::json;
 use stokehold_units::UsdMicros;
 use stokehold_vast::{path, state};
 
-use self::api::{Api, Trouble, request};
-use self::error::Refusal;
+use self::api::{Api, Error, request};
+use self::error::ErrorKind;
 use self::instances::Listed;
 use self::offers::{Class, Market};
 use self::pace::Endpoint;
-use self::rent::Lease;
-use self::settings::Wishes;
+use self::rent::RentTemplate;
+use self::settings::Requirements;
 use self::transport::{Method, Transport};
 use crate::observation::Offer;
 use crate::policy::Policy;
-use crate::provider::{Charge, Failure, Order, Provider, Rental};
+use crate::provider::{Charge, Order, Provider, ProviderError, Rental};
 use crate::snapshot::Needs;
 use crate::sync::lock;
 
@@ -57,8 +57,8 @@ const SETTLES_AFTER: Duration = Duration::from_secs(90);
 pub struct Vast {
     api: Api,
     settings: VastSettings,
-    wishes: Wishes,
-    lease: Lease,
+    requirements: Requirements,
+    template: RentTemplate,
     listed: tokio::sync::Mutex<Listed>,
     market: tokio::sync::Mutex<Market>,
     /// Boxes that are left alone, by their number.
@@ -84,8 +84,8 @@ impl Vast {
     ) -> Result<Self, TooLong> {
         Ok(Self {
             api: Api::new(transport, settings.api_key.clone()),
-            wishes: Wishes::new(&settings, policy),
-            lease: Lease::new(&settings, gateway_url, bootstrap)?,
+            requirements: Requirements::new(&settings, policy),
+            template: RentTemplate::new(&settings, gateway_url, bootstrap)?,
             settings,
             listed: tokio::sync::Mutex::default(),
             market: tokio::sync::Mutex::default(),
@@ -95,14 +95,14 @@ impl Vast {
         })
     }
 
-    async fn set_state(&self, rental: &str, state: &str) -> Result<(), Failure> {
+    async fn set_state(&self, rental: &str, state: &str) -> Result<(), ProviderError> {
         let asked = request(Method::Put, instance(rental)?, Some(json!({"state": state})));
         self.change(Endpoint::State, asked).await?;
         Ok(())
     }
 
     /// Asks for a change that may be asked for twice.
-    async fn change(&self, endpoint: Endpoint, asked: transport::Request) -> Result<(), Trouble> {
+    async fn change(&self, endpoint: Endpoint, asked: transport::Request) -> Result<(), Error> {
         let answer = self.api.again(endpoint, asked).await;
         self.has_changed();
         answer.map(drop)
@@ -112,34 +112,34 @@ impl Vast {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn start(&self, rental: &str) -> Result<(), Failure> {
+    async fn start(&self, rental: &str) -> Result<(), ProviderError> {
         let asked = request(Method::Put, instance(rental)?, Some(json!({"state": state::RUNNING})));
         match self.change(Endpoint::State, asked).await {
             // It would start, and cost money, at some later time when nobody waits for it.
-            Err(trouble) if trouble.refusal() == Some(Refusal::Queued) => {
-                let why = trouble.to_string();
+            Err(error) if error.kind() == Some(ErrorKind::Queued) => {
+                let why = error.to_string();
                 match self.set_state(rental, state::STOPPED).await {
-                    Ok(()) => Err(Failure::Vanished(why)),
-                    Err(failure) => Err(Failure::Unknown(format!("{why}; stopping it again failed: {failure}"))),
+                    Ok(()) => Err(ProviderError::Vanished(why)),
+                    Err(failure) => Err(ProviderError::Unknown(format!("{why}; stopping it again failed: {failure}"))),
                 }
             }
             answer => Ok(answer?),
         }
     }
 
-    async fn destroy(&self, rental: &str) -> Result<(), Failure> {
+    async fn destroy(&self, rental: &str) -> Result<(), ProviderError> {
         match self.change(Endpoint::Destroy, request(Method::Delete, instance(rental)?, Some(json!({})))).await {
-            Err(trouble) if trouble.refusal() == Some(Refusal::NoSuchInstance) => Ok(()),
+            Err(error) if error.kind() == Some(ErrorKind::NoSuchInstance) => Ok(()),
             answer => Ok(answer?),
         }
     }
 }
 
-fn id_of(rental: &str) -> Result<u64, Failure> {
-    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is not an instance ID of Vast.ai")))
+fn id_of(rental: &str) -> Result<u64, ProviderError> {
+    rental.parse().map_err(|_| ProviderError::Refused(format!("{rental:?} is not an instance ID of Vast.ai")))
 }
 
-fn instance(rental: &str) -> Result<String, Failure> {
+fn instance(rental: &str) -> Result<String, ProviderError> {
     Ok(path::instance(id_of(rental)?))
 }
 
@@ -148,36 +148,36 @@ impl Provider for Vast {
         NAME
     }
 
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         Box::pin(async {
             let avoided = lock(&self.avoided).clone();
             let classes = lock(&self.classes).clone();
-            let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &classes, &avoided).await?;
+            let mut offers = self.market.lock().await.offers(&self.api, &self.requirements, &classes, &avoided).await?;
             offers.retain(|offer| ask::machine_id(&offer.host).is_none_or(|id| !avoided.contains(&id)));
             Ok(offers)
         })
     }
 
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         Box::pin(async {
             let mut listed = self.listed.lock().await;
             let changes = self.changes.load(Ordering::Relaxed);
-            let rentals = listed.rentals(&self.api, self.lease.prefix(), changes).await;
+            let rentals = listed.rentals(&self.api, self.template.prefix(), changes).await;
             // Whatever it is, it is not known what is there.
-            rentals.map(Some).map_err(|trouble| Failure::Unknown(trouble.to_string()))
+            rentals.map(Some).map_err(|error| ProviderError::Unknown(error.to_string()))
         })
     }
 
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         Box::pin(async {
-            let asked = self.lease.request(order)?;
+            let asked = self.template.request(order)?;
             let answer = self.api.once(Endpoint::Rent, asked).await;
             self.has_changed();
             rent::outcome(answer, order)
         })
     }
 
-    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
+    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, ProviderError>> {
         Box::pin(async {
             let mut asked = request(Method::Get, instance(rental)?, None);
             asked.query.push(("owner", "me".to_owned()));
@@ -186,27 +186,27 @@ impl Provider for Vast {
         })
     }
 
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.set_state(rental, state::STOPPED))
     }
 
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.start(rental))
     }
 
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.destroy(rental))
     }
 
-    fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
-        Box::pin(async move { Ok(Some(money::charges(&self.api, self.lease.prefix(), since_s).await?)) })
+    fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, ProviderError>> {
+        Box::pin(async move { Ok(Some(money::charges(&self.api, self.template.prefix(), since_s).await?)) })
     }
 
     fn charges_boots(&self) -> bool {
         false
     }
 
-    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, ProviderError>> {
         Box::pin(async { Ok(Some(money::credit(&self.api).await?)) })
     }
 

@@ -2,7 +2,7 @@
 
 mod read;
 
-pub use read::{Error, Fault, default, read};
+pub use read::{Error, ErrorKind, default, read};
 
 /// A kind of machine, with one card.
 #[derive(Debug, Clone, PartialEq)]

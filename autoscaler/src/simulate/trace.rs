@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
 
-pub use error::{Error, Fault};
+pub use error::{Error, ErrorKind};
 pub use read::read;
 pub use write::write;
 

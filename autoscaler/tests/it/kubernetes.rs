@@ -9,7 +9,7 @@ mod schema;
 mod server;
 
 use stokehold_autoscaler::config::Config;
-use stokehold_autoscaler::provider::{Failure, Order, Provider, Rental, RentalState};
+use stokehold_autoscaler::provider::{Order, Provider, ProviderError, Rental, RentalState};
 use stokehold_autoscaler::providers::kubernetes::Kubernetes;
 use stokehold_autoscaler::secret::Secret;
 
@@ -78,11 +78,11 @@ async fn order(provider: &Kubernetes, pool: &str, label: &str) -> Order {
     Order { label, offer, bid_usd_per_hour: None, join_token }
 }
 
-async fn rent(provider: &Kubernetes, pool: &str, label: &str) -> Result<String, Failure> {
+async fn rent(provider: &Kubernetes, pool: &str, label: &str) -> Result<String, ProviderError> {
     provider.rent(&order(provider, pool, label).await).await
 }
 
-async fn listed(provider: &Kubernetes) -> Result<Vec<Rental>, Failure> {
+async fn listed(provider: &Kubernetes) -> Result<Vec<Rental>, ProviderError> {
     provider.rentals().await.map(Option::unwrap)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::config::Config;
-use stokehold_autoscaler::provider::{Failure, Order, Provider, RentalState};
+use stokehold_autoscaler::provider::{Order, Provider, ProviderError, RentalState};
 use stokehold_autoscaler::providers::vast::Vast;
 use stokehold_autoscaler::providers::vast::transport::Http;
 use stokehold_autoscaler::secret::Secret;
@@ -54,7 +54,7 @@ async fn what_is_sent_has_the_headers_bodies_slashes_and_pauses_that_the_provide
     };
     let first = vast.rent(&order("m-1", 0)).await.unwrap();
     let gone = vast.rent(&order("m-2", 0)).await;
-    assert!(matches!(gone, Err(Failure::Vanished(_))), "an offer is taken once: {gone:?}");
+    assert!(matches!(gone, Err(ProviderError::Vanished(_))), "an offer is taken once: {gone:?}");
     let runs = async || {
         let rentals = vast.rentals().await.unwrap().unwrap();
         rentals.iter().any(|rental| rental.label == "m-1" && rental.state == RentalState::Running)

@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use stokehold_api::token::{TokenKey, for_machine};
 use stokehold_autoscaler::observation::Traits;
-use stokehold_autoscaler::provider::{Failure, Invites};
+use stokehold_autoscaler::provider::{Invites, ProviderError};
 use stokehold_autoscaler::providers::Providers;
 use stokehold_autoscaler::secret::Secret;
 use stokehold_queue::Registry;
@@ -26,9 +26,9 @@ impl Invitations {
         Self { registry, key }
     }
 
-    async fn make(&self, machine: &str, traits: &Traits) -> Result<Secret, Failure> {
+    async fn make(&self, machine: &str, traits: &Traits) -> Result<Secret, ProviderError> {
         // Called before the machine is rented.
-        let refused = |why: String| Failure::Refused(format!("cannot create a join token for it: {why}"));
+        let refused = |why: String| ProviderError::Refused(format!("cannot create a join token for it: {why}"));
         let whose = (traits.trust, traits.region.as_str());
         let made = for_machine(machine, TENANT, whose, &self.key);
         let (record, token) = made.map_err(|error| refused(error.to_string()))?;
@@ -38,7 +38,7 @@ impl Invitations {
 }
 
 impl Invites for Invitations {
-    fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>> {
+    fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, ProviderError>> {
         self.make(machine, traits).boxed()
     }
 }
@@ -78,22 +78,22 @@ mod tests {
         fn name(&self) -> &'static str {
             "cloud"
         }
-        fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+        fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
             async { Ok(Vec::new()) }.boxed()
         }
-        fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+        fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
             async { Ok(None) }.boxed()
         }
-        fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
-            async { Err(Failure::Refused("none".to_owned())) }.boxed()
+        fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
+            async { Err(ProviderError::Refused("none".to_owned())) }.boxed()
         }
-        fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
             async { Ok(()) }.boxed()
         }
-        fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
             async { Ok(()) }.boxed()
         }
-        fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
             async { Ok(()) }.boxed()
         }
         fn join_limit(&self) -> Duration {

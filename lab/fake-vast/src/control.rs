@@ -106,7 +106,7 @@ impl Market {
         let rows: Vec<Value> = self.instances.values().map(|one| self.instance_row(one).into()).collect();
         json!({
             "now_s": seconds(self.now_ms), "offers": self.asks.len(), "machines": self.machines.len(),
-            "credit_usd": self.purse.credit_usd(), "spent_usd": self.purse.spent().usd(), "instances": rows,
+            "credit_usd": self.balance.credit_usd(), "spent_usd": self.balance.spent().usd(), "instances": rows,
         })
     }
 }

@@ -210,7 +210,7 @@ impl Market {
         let tail_ms = ms(self.life.between(0.0, self.settings.bills_after_destroy_s));
         self.past.insert(id, Past { label: instance.order.label, account: instance.account });
         self.written.remove(&id);
-        self.tell(Event::Destroyed { instance: id });
+        self.emit(Event::Destroyed { instance: id });
         if tail_ms == 0 {
             self.stop_billing(id);
         } else {
@@ -225,8 +225,8 @@ impl Market {
         let Some(past) = self.past.get_mut(&id) else { return };
         let account = &mut past.account;
         account.settle(self.now_ms);
-        self.purse.settle(self.now_ms);
-        self.purse.change_burn(account.gpu_rate + account.disk_rate, 0);
+        self.balance.settle(self.now_ms);
+        self.balance.change_burn(account.gpu_rate + account.disk_rate, 0);
         (account.gpu_rate, account.disk_rate) = (0, 0);
         if self.settings.keeps_history {
             let change = Change { at_ms: self.now_ms, instance: id, status: None, price: 0, storage: 0, disk_mb: 0 };

@@ -26,7 +26,7 @@ impl Market {
         }
         loop {
             let step_ms = self.steps.peek().map_or(u64::MAX, |Reverse(due)| due.at_ms);
-            let broke_ms = self.purse.empty_at_ms().filter(|_| !self.is_broke).unwrap_or(u64::MAX);
+            let broke_ms = self.balance.empty_at_ms().filter(|_| !self.is_broke).unwrap_or(u64::MAX);
             if step_ms.min(broke_ms) > now_ms {
                 break;
             }
@@ -36,11 +36,11 @@ impl Market {
             } else if let Some(Reverse(due)) = self.steps.pop() {
                 self.do_step(due.step);
             }
-            self.purse.settle(self.now_ms);
+            self.balance.settle(self.now_ms);
         }
         self.now_ms = self.now_ms.max(now_ms);
-        self.purse.settle(self.now_ms);
-        if self.purse.is_empty() && !self.is_broke {
+        self.balance.settle(self.now_ms);
+        if self.balance.is_empty() && !self.is_broke {
             self.go_broke();
         }
     }
@@ -154,7 +154,7 @@ impl Market {
         let is_up = instance.is_up;
         self.reprice(id);
         if was_up && !is_up {
-            self.tell(Event::Halted { instance: id });
+            self.emit(Event::Halted { instance: id });
         }
     }
 
@@ -164,8 +164,8 @@ impl Market {
         let (gpu, disk) = instance.rates();
         let account = &mut instance.account;
         account.settle(self.now_ms);
-        self.purse.settle(self.now_ms);
-        self.purse.change_burn(account.gpu_rate + account.disk_rate, gpu + disk);
+        self.balance.settle(self.now_ms);
+        self.balance.change_burn(account.gpu_rate + account.disk_rate, gpu + disk);
         (account.gpu_rate, account.disk_rate) = (gpu, disk);
         if self.settings.keeps_history {
             let (price, storage, disk_mb) = (instance.price, instance.storage, instance.order.disk_mb);
@@ -244,7 +244,7 @@ impl Market {
         };
         let is_bid = order.bid.is_some();
         self.set_status(id, Status::Running);
-        self.tell(Event::Started(Box::new(started)));
+        self.emit(Event::Started(Box::new(started)));
         if is_bid {
             self.plan_rival(id);
         }

@@ -10,7 +10,7 @@ use crate::kinds::{KINDS, named};
 use crate::limits::Limits;
 use crate::log::{Call, Log};
 use crate::machines::{Holder, Machine};
-use crate::money::{Account, Items, Money, Purse};
+use crate::money::{Account, Balance, Items, Money};
 use crate::settings::Settings;
 use crate::steps::{Due, Step};
 use crate::time::{ms, seconds};
@@ -31,7 +31,7 @@ pub struct Market {
     /// Destroyed, and still listed until then.
     pub(crate) ghosts: BTreeMap<u64, (u64, serde_json::Value)>,
     pub(crate) past: BTreeMap<u64, Past>,
-    pub(crate) purse: Purse,
+    pub(crate) balance: Balance,
     pub(crate) steps: BinaryHeap<Reverse<Due>>,
     pub(crate) sequence: u64,
     pub(crate) next_contract: u64,
@@ -78,8 +78,8 @@ impl Market {
     /// A market that begins with the first call. The same seed and the same calls give the same answers.
     #[must_use]
     pub fn new(seed: u64, settings: Settings) -> Self {
-        let mut purse = Purse::default();
-        purse.pay_in(Money::from_usd(settings.credit_usd));
+        let mut balance = Balance::default();
+        balance.pay_in(Money::from_usd(settings.credit_usd));
         Self {
             log: Log::of(settings.log_calls),
             settings,
@@ -89,7 +89,7 @@ impl Market {
             instances: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             past: BTreeMap::new(),
-            purse,
+            balance,
             steps: BinaryHeap::new(),
             sequence: 0,
             next_contract: 30_000_000,
@@ -130,7 +130,7 @@ impl Market {
     #[must_use]
     pub fn next_s(&self) -> Option<f64> {
         let step = self.steps.peek().map(|Reverse(due)| due.at_ms);
-        let broke = self.purse.empty_at_ms().filter(|_| !self.is_broke);
+        let broke = self.balance.empty_at_ms().filter(|_| !self.is_broke);
         step.into_iter().chain(broke).min().map(seconds)
     }
 
@@ -180,22 +180,22 @@ impl Market {
     /// What all of it has cost so far, reckoned as one sum.
     pub fn spent(&mut self, now_s: f64) -> Money {
         self.move_to(now_s);
-        self.purse.settle(self.now_ms);
-        self.purse.spent()
+        self.balance.settle(self.now_ms);
+        self.balance.spent()
     }
 
     /// Dollars that are left; below zero where disks went on.
     pub fn credit_usd(&mut self, now_s: f64) -> f64 {
         self.move_to(now_s);
-        self.purse.settle(self.now_ms);
-        self.purse.credit_usd()
+        self.balance.settle(self.now_ms);
+        self.balance.credit_usd()
     }
 
     /// Somebody pays.
     pub fn pay_in(&mut self, now_s: f64, usd: f64) {
         self.move_to(now_s);
-        self.purse.pay_in(Money::from_usd(usd));
-        self.is_broke = self.purse.is_empty();
+        self.balance.pay_in(Money::from_usd(usd));
+        self.is_broke = self.balance.is_empty();
     }
 
     /// Offers that can be rented now.
@@ -225,8 +225,8 @@ impl Market {
     pub(crate) fn begin(&mut self, now_ms: u64) {
         self.has_begun = true;
         self.now_ms = now_ms;
-        self.purse.settle(now_ms);
-        self.is_broke = self.purse.is_empty();
+        self.balance.settle(now_ms);
+        self.is_broke = self.balance.is_empty();
         for _ in 0..self.settings.machines {
             let id = 10_000 + self.machines.len() as u64 * 7;
             let machine = Machine::drawn(id, now_ms, &mut self.looks);
@@ -308,14 +308,14 @@ impl Market {
 
     /// Charges everybody up to now.
     pub(crate) fn settle(&mut self) {
-        self.purse.settle(self.now_ms);
+        self.balance.settle(self.now_ms);
         let live = self.instances.values_mut().map(|one| &mut one.account);
         for account in live.chain(self.past.values_mut().map(|one| &mut one.account)) {
             account.settle(self.now_ms);
         }
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn emit(&mut self, event: Event) {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }

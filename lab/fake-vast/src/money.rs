@@ -167,7 +167,7 @@ impl Account {
 
 /// The account's credit and what all contracts draw on it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Purse {
+pub(crate) struct Balance {
     paid_in: Money,
     spent: Money,
     settled_ms: u64,
@@ -175,7 +175,7 @@ pub(crate) struct Purse {
     burn: u128,
 }
 
-impl Purse {
+impl Balance {
     pub(crate) fn pay_in(&mut self, money: Money) {
         self.paid_in += money;
     }

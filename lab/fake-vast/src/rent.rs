@@ -19,7 +19,7 @@ const MIN_DISK_GB: f64 = 8.0;
 const MAX_BULK: usize = 64;
 
 /// Why an offer is not accepted as asked.
-pub(crate) struct Refusal {
+pub(crate) struct RentError {
     status: u16,
     code: &'static str,
     message: String,
@@ -27,7 +27,7 @@ pub(crate) struct Refusal {
     created: Option<u64>,
 }
 
-impl Refusal {
+impl RentError {
     fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), created: None }
     }
@@ -52,11 +52,11 @@ impl Refusal {
 
 impl Order {
     /// Reads the body of a rent.
-    pub(crate) fn read(body: &Value) -> Result<Self, Refusal> {
-        let wrong = |message: &str| Refusal::new(400, "invalid_args", message);
+    pub(crate) fn read(body: &Value) -> Result<Self, RentError> {
+        let wrong = |message: &str| RentError::new(400, "invalid_args", message);
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         if !body.is_object() {
-            return Err(Refusal::new(400, "invalid_request", "The body is no JSON object"));
+            return Err(RentError::new(400, "invalid_request", "The body is no JSON object"));
         }
         let image = match (text("image"), text("template_hash_id")) {
             (Some(image), _) => image.to_owned(),
@@ -67,7 +67,7 @@ impl Order {
             None | Some(Value::Null) => None,
             price => {
                 let usd = number(price).filter(|usd| (0.001..=128.0).contains(usd));
-                Some(nano_usd(usd.ok_or_else(|| Refusal::new(400, code::INVALID_PRICE, "price is out of range"))?))
+                Some(nano_usd(usd.ok_or_else(|| RentError::new(400, code::INVALID_PRICE, "price is out of range"))?))
             }
         };
         let disk_gb = number(body.get("disk")).unwrap_or(MIN_DISK_GB);
@@ -132,7 +132,7 @@ impl Market {
     pub(crate) fn rent(&mut self, ask: u64, body: &Value, faults: &[Fault]) -> Answer {
         match Order::read(body).and_then(|order| self.accept(ask, &order, faults)) {
             Ok(id) => Answer::json(200, &self.accepted(id)),
-            Err(refusal) => refusal.answer(),
+            Err(error) => error.answer(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Market {
         }
         let order = match Order::read(body) {
             Ok(order) => order,
-            Err(refusal) => return refusal.answer(),
+            Err(error) => return error.answer(),
         };
         let mut contracts = Vec::new();
         let outcome = |ask: u64| match self.accept(ask, &order, &[]) {
@@ -158,16 +158,16 @@ impl Market {
                 contracts.push(id);
                 self.accepted(id)
             }
-            Err(refusal) => refusal.value(),
+            Err(error) => error.value(),
         };
         let results: Vec<Value> = asks.into_iter().map(outcome).collect();
         Answer::json(200, &json!({"success": !contracts.is_empty(), "new_contracts": contracts, "results": results}))
     }
 
-    fn accept(&mut self, ask: u64, order: &Order, faults: &[Fault]) -> Result<u64, Refusal> {
+    fn accept(&mut self, ask: u64, order: &Order, faults: &[Fault]) -> Result<u64, RentError> {
         for fault in faults {
             match fault {
-                Fault::NoSuchAsk { status } => return Err(Refusal::no_such_ask(*status, ask)),
+                Fault::NoSuchAsk { status } => return Err(RentError::no_such_ask(*status, ask)),
                 Fault::InsufficientCredit => return Err(broke()),
                 _ => {}
             }
@@ -176,14 +176,14 @@ impl Market {
             return Err(broke());
         }
         let Some((machine, block)) = self.asks.get(&ask).copied() else {
-            return Err(Refusal::no_such_ask(404, ask));
+            return Err(RentError::no_such_ask(404, ask));
         };
         let size = self.machines[machine].blocks[block].size as u64;
         #[expect(clippy::cast_precision_loss, reason = "disks are small")]
         let (asked_gb, share) =
             (order.disk_mb as f64 / 1000.0, size as f64 / self.machines[machine].gpu_ids.len() as f64);
         if asked_gb > self.machines[machine].disk_gb * share {
-            return Err(Refusal::new(400, "invalid_args", "disk is more than the machine has"));
+            return Err(RentError::new(400, "invalid_args", "disk is more than the machine has"));
         }
         let least = self.least_bid(machine, block);
         let is_low = order.bid.is_some_and(|bid| bid < least);
@@ -249,10 +249,10 @@ impl Market {
     }
 }
 
-fn broke() -> Refusal {
-    Refusal::new(400, code::INSUFFICIENT_CREDIT, "Your account lacks credit; see the billing page.")
+fn broke() -> RentError {
+    RentError::new(400, code::INSUFFICIENT_CREDIT, "Your account lacks credit; see the billing page.")
 }
 
-fn too_low(created: Option<u64>) -> Refusal {
-    Refusal { created, ..Refusal::new(400, code::INVALID_PRICE, "Bid is too low to start the instance.") }
+fn too_low(created: Option<u64>) -> RentError {
+    RentError { created, ..RentError::new(400, code::INVALID_PRICE, "Bid is too low to start the instance.") }
 }

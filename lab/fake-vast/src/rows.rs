@@ -15,7 +15,7 @@ const IDENTITY_PORT: u32 = 70_000;
 
 impl Market {
     /// What it says that is not in its offer.
-    fn said(&self, one: &Instance) -> Map<String, Value> {
+    fn state_fields(&self, one: &Instance) -> Map<String, Value> {
         let machine = &self.machines[one.machine];
         let block = &machine.blocks[one.block];
         #[expect(clippy::cast_precision_loss, reason = "disks are small")]
@@ -49,7 +49,7 @@ impl Market {
     /// One instance with everything that the list says.
     pub(crate) fn instance_row(&self, one: &Instance) -> Map<String, Value> {
         let mut row = self.machines[one.machine].blocks[one.block].row.clone();
-        row.extend(self.said(one));
+        row.extend(self.state_fields(one));
         row
     }
 
@@ -99,7 +99,7 @@ impl Market {
     pub(crate) fn listed_text(&self, listed: &Listed<'_>, columns: Option<&Vec<Value>>) -> String {
         match (listed, columns) {
             (Listed::Live(one), None) => {
-                joined(&self.machines[one.machine].blocks[one.block].instance_text, &self.said(one))
+                joined(&self.machines[one.machine].blocks[one.block].instance_text, &self.state_fields(one))
             }
             (Listed::Live(one), columns) => narrow(self.instance_row(one).into(), columns).to_string(),
             (Listed::Ghost(row), columns) => narrow((*row).clone(), columns).to_string(),

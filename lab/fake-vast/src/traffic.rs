@@ -26,6 +26,6 @@ impl Market {
         one.account.settle(self.now_ms);
         one.account.move_bytes(self.now_ms, bwd, bwu);
         let sum: Money = bwd + bwu;
-        self.purse.spend(sum);
+        self.balance.spend(sum);
     }
 }

@@ -3,7 +3,7 @@
 use stokehold_queue::registry::{MachineRecord, Wanted};
 use stokehold_units::UsdMicros;
 
-use super::{Correction, Patience, cool_down};
+use super::{Correction, ReconcileLimits, cool_down};
 use crate::observe::{self, RawState};
 use crate::provider::{Provider, RentalState};
 
@@ -24,7 +24,7 @@ const ON_DISK_MAX: usize = 200;
 /// Appends the corrections of one machine.
 pub(super) fn correct(
     seen: &RawState,
-    patience: Patience,
+    limits: ReconcileLimits,
     provider: &dyn Provider,
     machine: &MachineRecord,
     corrections: &mut Vec<Correction>,
@@ -54,7 +54,7 @@ pub(super) fn correct(
     {
         let missed_ms = *known.missed_ms.get_or_insert(seen.now_ms);
         if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || is_exact {
-            return gone(seen, patience, provider, machine, corrections);
+            return gone(seen, limits, provider, machine, corrections);
         }
     }
     // No list contains the machine, but its worker would be heard.
@@ -80,15 +80,15 @@ pub(super) fn correct(
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Stopped, "the outcome of the last request is unknown"))
     } else if never_came {
-        corrections.extend(cool_down(seen, patience, provider, machine));
+        corrections.extend(cool_down(seen, limits, provider, machine));
         Some(ask(Wanted::Gone, "its worker did not join in time"))
     } else if seen.is_taken(machine) {
-        corrections.extend(cool_down(seen, patience, provider, machine));
+        corrections.extend(cool_down(seen, limits, provider, machine));
         let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
         let why = if is_broken { "it will never run" } else { "it was taken away, and its disk still costs money" };
         Some(ask(Wanted::Gone, why))
     } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
-        let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
+        let is_late = seen.now_ms.saturating_sub(drained_ms) > limits.drain_ms;
         let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
         match (seen.is_done(machine), is_silent, is_late) {
             (true, ..) => Some(ask(then, "its jobs are done")),
@@ -119,7 +119,7 @@ fn unlisted_ms(seen: &RawState, machine: &MachineRecord) -> u64 {
 /// Strikes off a machine that its provider no longer lists.
 fn gone(
     seen: &RawState,
-    patience: Patience,
+    limits: ReconcileLimits,
     provider: &dyn Provider,
     machine: &MachineRecord,
     corrections: &mut Vec<Correction>,
@@ -128,7 +128,7 @@ fn gone(
         (Wanted::Gone, _) => "given back",
         (_, false) => "it was never created",
         (_, true) => {
-            corrections.extend(cool_down(seen, patience, provider, machine));
+            corrections.extend(cool_down(seen, limits, provider, machine));
             "it no longer exists"
         }
     };

@@ -2,7 +2,7 @@
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
-use super::{Correction, Patience, cool_down};
+use super::{Correction, ReconcileLimits, cool_down};
 use crate::observe::RawState;
 use crate::provider::Provider;
 
@@ -59,11 +59,11 @@ pub(super) fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &
 /// Starts a cooldown of a host that charges more than its offers.
 pub(super) fn false_offer(
     seen: &RawState,
-    patience: Patience,
+    limits: ReconcileLimits,
     provider: &dyn Provider,
     machine: &MachineRecord,
 ) -> Option<Correction> {
-    let cool_down = cool_down(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
+    let cool_down = cool_down(seen, limits, provider, machine).filter(|_| machine.is_overcharged())?;
     let is_cooling_down = matches!(&cool_down, Correction::CoolDown { host, .. } if seen.cooldowns.get(host).is_some_and(|ms| *ms > seen.now_ms));
     (!is_cooling_down).then_some(cool_down)
 }

@@ -8,10 +8,11 @@ use stokehold_queue::gateway::WorkerStatus;
 use super::machine::MISSED_MS;
 use super::*;
 use crate::observation::Offer;
-use crate::provider::{Failure, Order, Rental, RentalState};
+use crate::provider::{Order, ProviderError, Rental, RentalState};
 
 const NOW_MS: u64 = 1_000_000_000;
-const PATIENCE: Patience = Patience { drain_ms: 600_000, cooldown_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
+const LIMITS: ReconcileLimits =
+    ReconcileLimits { drain_ms: 600_000, cooldown_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
 
 /// Says of itself what any provider with a list would.
 struct Cloud;
@@ -20,22 +21,22 @@ impl Provider for Cloud {
     fn name(&self) -> &'static str {
         "cloud"
     }
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
-    fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
-    fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
-    fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
-    fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         unreachable!("reconcile calls no provider")
     }
     fn join_limit(&self) -> Duration {
@@ -105,7 +106,7 @@ fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> RawState {
 }
 
 fn of(seen: &RawState) -> Vec<Correction> {
-    reconcile(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
+    reconcile(seen, LIMITS, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
 }
 
 fn asked(corrections: &[Correction]) -> Option<(Wanted, &'static str)> {
@@ -165,8 +166,7 @@ fn one_whose_worker_never_joins_is_given_back_and_its_host_left_alone() {
     let corrections = of(&seen(machine(901), listed()));
     assert_eq!(asked(&corrections), Some((Wanted::Gone, "its worker did not join in time")));
     assert!(
-        corrections
-            .contains(&Correction::CoolDown { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.cooldown_ms })
+        corrections.contains(&Correction::CoolDown { host: "box-3".to_owned(), until_ms: NOW_MS + LIMITS.cooldown_ms })
     );
 }
 

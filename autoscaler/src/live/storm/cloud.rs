@@ -15,7 +15,7 @@ use super::fleet::Fleet;
 use super::planted;
 use crate::observe::RawState;
 use crate::providers::vast::VastSettings;
-use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
+use crate::providers::vast::transport::{Answer, Request, Transport, TransportError};
 use crate::rental_ledger::memory::MemoryLedger;
 use crate::secret::Secret;
 use crate::sync::lock;
@@ -169,7 +169,7 @@ impl Cloud {
 }
 
 impl Transport for Cloud {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, TransportError>> {
         Box::pin(async move {
             // Killed before it was sent, and after it was done: both may be.
             yield_now().await;
@@ -187,10 +187,10 @@ impl Transport for Cloud {
                     content_type: header("content-type").unwrap_or_default(),
                     body: answer.body.into(),
                 }),
-                Delivery::Closed => Err(Lost::Unknown("closed".to_owned())),
+                Delivery::Closed => Err(TransportError::Unknown("closed".to_owned())),
                 Delivery::Held => {
                     sleep(request.timeout).await;
-                    Err(Lost::Unknown("silence".to_owned()))
+                    Err(TransportError::Unknown("silence".to_owned()))
                 }
             }
         })

@@ -18,7 +18,7 @@ use crate::observation::Traits;
 use crate::observe::RawState;
 use crate::planner::Planner;
 use crate::policy::Policy;
-use crate::provider::{Failure, Invites};
+use crate::provider::{Invites, ProviderError};
 use crate::providers::Providers;
 use crate::providers::vast::Vast;
 use crate::rental_ledger::RentalLedger;
@@ -43,7 +43,7 @@ pub(super) struct Scaler {
 struct Anybody;
 
 impl Invites for Anybody {
-    fn invite<'a>(&'a self, _: &'a str, _: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>> {
+    fn invite<'a>(&'a self, _: &'a str, _: &'a Traits) -> BoxFuture<'a, Result<Secret, ProviderError>> {
         Box::pin(async { Ok(Secret::new("jt_storm")) })
     }
 }
@@ -74,14 +74,13 @@ impl Scaler {
         let poll = planted::poll(&mut self.asker, planted::read(world.seen(&fleet)), answers);
         let clock = world.cloud.clock();
         let executor = self.settings.executor(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
-        let (patience, policy) = (self.settings.patience(), &self.settings.policy);
+        let (limits, policy) = (self.settings.limits(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
-        self.seen = round(&executor, &mut self.planner, patience, poll, &mut self.notices, |seen, _| {
-            *told = etas(seen, policy)
-        })
-        .await
-        .ok();
+        self.seen =
+            round(&executor, &mut self.planner, limits, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
+                .await
+                .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());
         self
     }

@@ -6,14 +6,14 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use super::call::Call;
-use crate::provider::Failure;
+use crate::provider::ProviderError;
 
 /// Maximum length of a cluster's message that is quoted in an error, bytes.
-const SAID_MAX: usize = 300;
+const QUOTE_MAX: usize = 300;
 
 /// Reason why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum CallError {
     /// No response, or an inconclusive one: the request may have been carried out, or may still be.
     #[error("{0}")]
     Silent(String),
@@ -40,15 +40,17 @@ pub(crate) enum Fault {
     Expired,
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
+impl From<CallError> for ProviderError {
+    fn from(fault: CallError) -> Self {
         let why = fault.to_string();
         match fault {
-            Fault::Silent(_) => Self::Unknown(why),
-            Fault::Missing(_) => Self::Vanished(why),
-            Fault::Busy { .. } | Fault::Denied(_) | Fault::Exists(_) | Fault::Conflict(_) | Fault::Expired => {
-                Self::Refused(why)
-            }
+            CallError::Silent(_) => Self::Unknown(why),
+            CallError::Missing(_) => Self::Vanished(why),
+            CallError::Busy { .. }
+            | CallError::Denied(_)
+            | CallError::Exists(_)
+            | CallError::Conflict(_)
+            | CallError::Expired => Self::Refused(why),
         }
     }
 }
@@ -62,43 +64,43 @@ struct Status {
 }
 
 /// What an answer says that is no success.
-pub(super) fn fault(
+pub(super) fn call_error(
     call: &Call<'_>,
     namespace: &str,
     status: StatusCode,
     after: Option<Duration>,
     body: &[u8],
-) -> Fault {
+) -> CallError {
     let Status { message, reason } = serde_json::from_slice(body).unwrap_or_default();
     let what = call.words(namespace);
     // What it says of a Secret may repeat what is in it.
     let text = if call.is_secret() { reason.as_str() } else { cut(&message) };
     let why = if text.is_empty() { format!("{what}: {status}") } else { format!("{what}: {text}") };
     match status {
-        StatusCode::UNAUTHORIZED => Fault::Denied(format!("{what}: the cluster rejected the credentials")),
+        StatusCode::UNAUTHORIZED => CallError::Denied(format!("{what}: the cluster rejected the credentials")),
         StatusCode::FORBIDDEN if message.contains("exceeded quota") => {
-            Fault::Denied(format!("{what}: a quota of the namespace is exhausted: {text}"))
+            CallError::Denied(format!("{what}: a quota of the namespace is exhausted: {text}"))
         }
         // Admission refuses with the same number as access control does, which alone says who may not.
         StatusCode::FORBIDDEN if message.contains(" cannot ") || message.is_empty() => {
             let verb = call.verb.word();
             let (resource, group) = (call.resource.full(), call.resource.group_word());
-            Fault::Denied(format!("{what}: the Role lacks the verb {verb} on {resource} of {group}: {text}"))
+            CallError::Denied(format!("{what}: the Role lacks the verb {verb} on {resource} of {group}: {text}"))
         }
-        StatusCode::NOT_FOUND => Fault::Missing(why),
-        StatusCode::CONFLICT if reason == "AlreadyExists" => Fault::Exists(why),
-        StatusCode::CONFLICT => Fault::Conflict(why),
-        StatusCode::GONE => Fault::Expired,
-        StatusCode::TOO_MANY_REQUESTS => Fault::Busy { after },
-        status if status.is_client_error() => Fault::Denied(why),
-        _ => Fault::Silent(why),
+        StatusCode::NOT_FOUND => CallError::Missing(why),
+        StatusCode::CONFLICT if reason == "AlreadyExists" => CallError::Exists(why),
+        StatusCode::CONFLICT => CallError::Conflict(why),
+        StatusCode::GONE => CallError::Expired,
+        StatusCode::TOO_MANY_REQUESTS => CallError::Busy { after },
+        status if status.is_client_error() => CallError::Denied(why),
+        _ => CallError::Silent(why),
     }
 }
 
 /// The start of a text.
 fn cut(text: &str) -> &str {
-    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= SAID_MAX).last().unwrap_or(0);
-    if text.len() <= SAID_MAX { text } else { &text[..end] }
+    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= QUOTE_MAX).last().unwrap_or(0);
+    if text.len() <= QUOTE_MAX { text } else { &text[..end] }
 }
 
 #[cfg(test)]
@@ -106,19 +108,19 @@ mod tests {
     use super::*;
     use crate::providers::kubernetes::call::{JOBS, SECRETS, Verb};
 
-    fn of(call: &Call<'_>, status: u16, message: &str, reason: &str) -> Fault {
+    fn of(call: &Call<'_>, status: u16, message: &str, reason: &str) -> CallError {
         let body = serde_json::json!({"kind": "Status", "message": message, "reason": reason}).to_string();
-        fault(call, "ml", StatusCode::from_u16(status).unwrap_or_default(), None, body.as_bytes())
+        call_error(call, "ml", StatusCode::from_u16(status).unwrap_or_default(), None, body.as_bytes())
     }
 
     #[test]
     fn a_refusal_says_which_verb_is_missing() {
         let call = Call::new(Verb::Create, JOBS);
         let message = "jobs.batch is forbidden: User \"x\" cannot create resource \"jobs\"";
-        let Fault::Denied(why) = of(&call, 403, message, "Forbidden") else { panic!() };
+        let CallError::Denied(why) = of(&call, 403, message, "Forbidden") else { panic!() };
         assert!(why.contains("the Role lacks the verb create on jobs of batch"), "{why}");
         let message = "pods \"m-1\" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1";
-        let Fault::Denied(why) = of(&call, 403, message, "Forbidden") else { panic!() };
+        let CallError::Denied(why) = of(&call, 403, message, "Forbidden") else { panic!() };
         assert!(why.contains("quota of the namespace is exhausted"), "{why}");
     }
 
@@ -126,10 +128,10 @@ mod tests {
     fn what_may_have_been_done_is_never_called_refused() {
         let call = Call::new(Verb::Create, JOBS);
         for status in [500, 502, 503, 504] {
-            assert!(matches!(Failure::from(of(&call, status, "", "")), Failure::Unknown(_)), "{status}");
+            assert!(matches!(ProviderError::from(of(&call, status, "", "")), ProviderError::Unknown(_)), "{status}");
         }
         for status in [400, 401, 403, 409, 410, 422, 429] {
-            assert!(matches!(Failure::from(of(&call, status, "", "")), Failure::Refused(_)), "{status}");
+            assert!(matches!(ProviderError::from(of(&call, status, "", "")), ProviderError::Refused(_)), "{status}");
         }
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Fault, fault};
+use super::answer::{CallError, call_error};
 use super::settings::KubernetesSettings;
 
 /// Maximum number of tries of a call.
@@ -166,7 +166,7 @@ impl Calls {
 
     /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated
     /// or patched the version that was read.
-    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Fault> {
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, CallError> {
         let (client, namespace) = self.client.get_or_try_init(|| connect(&self.settings)).await?;
         let (mut before, mut tries) = (None, 0);
         loop {
@@ -176,17 +176,17 @@ impl Calls {
                 Err(fault) => fault,
             };
             let after = match (&fault, &before) {
-                (Fault::Silent(_), _) => None,
-                (Fault::Busy { after }, _) => *after,
+                (CallError::Silent(_), _) => None,
+                (CallError::Busy { after }, _) => *after,
                 // It may have been done before, and the refusal be its consequence: a quota that it has used up.
-                (Fault::Denied(why), Some(_)) => return Err(Fault::Silent(why.clone())),
+                (CallError::Denied(why), Some(_)) => return Err(CallError::Silent(why.clone())),
                 _ => return Err(fault),
             };
-            if let Fault::Silent(why) = &fault {
+            if let CallError::Silent(why) = &fault {
                 before = Some(why.clone());
             }
             if tries == TRIES {
-                return Err(before.map_or(fault, Fault::Silent));
+                return Err(before.map_or(fault, CallError::Silent));
             }
             let most = u64::from(1_u32 << tries) * self.settings.retry_ms;
             let pause = Duration::from_millis(rand::random_range(most / 2..=most));
@@ -194,13 +194,13 @@ impl Calls {
         }
     }
 
-    async fn once(&self, client: &Client, namespace: &str, call: &Call<'_>) -> Result<Vec<u8>, Fault> {
-        let request = call.request(namespace).map_err(|error| Fault::Denied(error.to_string()))?;
-        let silent = |why: &str| Fault::Silent(format!("{}: {why}", call.words(namespace)));
+    async fn once(&self, client: &Client, namespace: &str, call: &Call<'_>) -> Result<Vec<u8>, CallError> {
+        let request = call.request(namespace).map_err(|error| CallError::Denied(error.to_string()))?;
+        let silent = |why: &str| CallError::Silent(format!("{}: {why}", call.words(namespace)));
         let answered = async {
             let answer = client.send(request).await.map_err(|error| match error {
                 // What a plugin for credentials printed may hold them.
-                kube::Error::Auth(_) => Fault::Denied("no usable credentials".to_owned()),
+                kube::Error::Auth(_) => CallError::Denied("no usable credentials".to_owned()),
                 error => silent(&error.to_string()),
             })?;
             let (status, headers) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
@@ -210,7 +210,7 @@ impl Calls {
                 return Ok(body);
             }
             let seconds = headers.and_then(|after| after.to_str().ok()?.parse().ok());
-            Err(fault(call, namespace, status, seconds.map(Duration::from_secs), &body))
+            Err(call_error(call, namespace, status, seconds.map(Duration::from_secs), &body))
         };
         let limit = Duration::from_millis(self.settings.call_limit_ms);
         let late = |_| Err(silent(&format!("no response within {} ms", limit.as_millis())));
@@ -219,15 +219,15 @@ impl Calls {
 }
 
 /// What was answered; what cannot be read says nothing of what was done.
-fn decoded<T: DeserializeOwned>(call: &Call<'_>, namespace: &str, body: &[u8]) -> Result<T, Fault> {
+fn decoded<T: DeserializeOwned>(call: &Call<'_>, namespace: &str, body: &[u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|error| {
         let why = if call.is_secret() { "unexpected content".to_owned() } else { error.to_string() };
-        Fault::Silent(format!("{}: unreadable response: {why}", call.words(namespace)))
+        CallError::Silent(format!("{}: unreadable response: {why}", call.words(namespace)))
     })
 }
 
-async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), Fault> {
-    let denied = |error: String| Fault::Denied(format!("cannot connect to the cluster: {error}"));
+async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), CallError> {
+    let denied = |error: String| CallError::Denied(format!("cannot connect to the cluster: {error}"));
     let limit = Duration::from_millis(settings.call_limit_ms);
     let found = async {
         if settings.url.is_empty() {
@@ -246,7 +246,7 @@ async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), Faul
 }
 
 /// What the settings say, as a kubeconfig.
-fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, Fault> {
+fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, CallError> {
     let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
     let (mut cluster, mut user) = (json!({"server": settings.url}), json!({}));
     if !settings.ca_file.as_os_str().is_empty() {
@@ -267,5 +267,5 @@ fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, Fault> {
         "current-context": "settings",
     });
     serde_json::from_value(config)
-        .map_err(|_| Fault::Denied("url, token and ca_file are not a valid kubeconfig".to_owned()))
+        .map_err(|_| CallError::Denied("url, token and ca_file are not a valid kubeconfig".to_owned()))
 }

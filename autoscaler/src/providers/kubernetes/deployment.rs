@@ -19,11 +19,11 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::Owner;
-use super::answer::Fault;
+use super::answer::CallError;
 use super::call::{Call, Calls, DEPLOYMENTS, PODS, SCALES, Verb};
 use super::names::{self, DEPLOYMENT, GATE, MACHINE, OWNER, POOL};
 use super::settings::Pool;
-use crate::provider::Failure;
+use crate::provider::ProviderError;
 
 /// How often it is looked for a pod that is to come; between two looks a few times `retry_ms`.
 const LOOKS: u32 = 12;
@@ -32,15 +32,16 @@ const LOOKS: u32 = 12;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Claims a spare for a machine, and has one made if there is none.
-pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str) -> Result<(), Failure> {
+pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str) -> Result<(), ProviderError> {
     let name = &pool.deployment;
     let deployment: Deployment = calls.call(&Call::new(Verb::Get, DEPLOYMENTS).named(name)).await?;
     if !is_gated(&deployment) {
-        return Err(Failure::Refused(format!("the pods of Deployment {name} lack the scheduling gate {GATE}")));
+        return Err(ProviderError::Refused(format!("the pods of Deployment {name} lack the scheduling gate {GATE}")));
     }
     // Once it was asked for more, a failure may leave more there.
     let mut asked = false;
-    let after = |asked: bool, fault: Fault| if asked { Failure::Unknown(fault.to_string()) } else { fault.into() };
+    let after =
+        |asked: bool, fault: CallError| if asked { ProviderError::Unknown(fault.to_string()) } else { fault.into() };
     for _ in 0..LOOKS {
         let (scale, pods) = look(calls, name).await.map_err(|fault| after(asked, fault))?;
         let is_ours = |pod: &&Pod| names::label_of(&pod.metadata, OWNER) == Some(&owner.prefix);
@@ -52,7 +53,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
         if let Some(spare) = spares.first() {
             match claim(calls, owner, pool, spare, label).await {
                 // Somebody else changed it, or has it.
-                Err(Fault::Conflict(_) | Fault::Missing(_)) => continue,
+                Err(CallError::Conflict(_) | CallError::Missing(_)) => continue,
                 Err(fault) => return Err(fault.into()),
                 Ok(()) => return Ok(()),
             }
@@ -62,20 +63,20 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
         if usize::try_from(replicas).unwrap_or(0) <= active {
             match scale_to(calls, name, &scale, replicas + 1).await {
                 Ok(()) => asked = true,
-                Err(Fault::Conflict(_)) => continue,
+                Err(CallError::Conflict(_)) => continue,
                 Err(fault) => return Err(after(asked, fault)),
             }
         }
         sleep(Duration::from_millis(calls.settings().retry_ms * 4)).await;
     }
-    Err(Failure::Unknown(format!("Deployment {name} has not created a pod yet")))
+    Err(ProviderError::Unknown(format!("Deployment {name} has not created a pod yet")))
 }
 
 /// Gives a spare back, unless it has become a machine: one pod less is wanted, and it goes first.
-pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Result<(), Failure> {
+pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Result<(), ProviderError> {
     for _ in 0..LOOKS {
         let (scale, pods) = match look(calls, name).await {
-            Err(Fault::Missing(_)) => return Ok(()),
+            Err(CallError::Missing(_)) => return Ok(()),
             looked => looked?,
         };
         let is_it = |spare: &&Pod| names::is_spare(spare) && spare.metadata.name.as_deref() == Some(pod);
@@ -96,35 +97,35 @@ pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Resul
         };
         match scaled {
             Ok(()) => return Ok(()),
-            Err(Fault::Conflict(_) | Fault::Missing(_)) => {}
+            Err(CallError::Conflict(_) | CallError::Missing(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
     }
-    Err(Failure::Refused(format!("Deployment {name} changed on every attempt")))
+    Err(ProviderError::Refused(format!("Deployment {name} changed on every attempt")))
 }
 
 /// The spares of a Deployment; none of one that is not there.
-pub(super) async fn spares(calls: &Calls, name: &str) -> Result<Vec<Pod>, Fault> {
+pub(super) async fn spares(calls: &Calls, name: &str) -> Result<Vec<Pod>, CallError> {
     match look(calls, name).await {
         Ok((_, pods)) => Ok(pods.into_iter().filter(names::is_spare).collect()),
-        Err(Fault::Missing(_)) => Ok(Vec::new()),
+        Err(CallError::Missing(_)) => Ok(Vec::new()),
         Err(fault) => Err(fault),
     }
 }
 
 /// Reads a Deployment's scale and its pods.
-async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), Fault> {
+async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), CallError> {
     let scale: Scale = calls.call(&Call::new(Verb::Get, SCALES).named(name)).await?;
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
     if selector.is_empty() {
         // That would be every pod.
-        return Err(Fault::Denied(format!("Deployment {name} has no usable selector")));
+        return Err(CallError::Denied(format!("Deployment {name} has no usable selector")));
     }
     let pods = calls.list(PODS, &selector).await?;
     Ok((scale, pods))
 }
 
-async fn claim(calls: &Calls, owner: &Owner, pool: &Pool, spare: &Pod, label: &str) -> Result<(), Fault> {
+async fn claim(calls: &Calls, owner: &Owner, pool: &Pool, spare: &Pod, label: &str) -> Result<(), CallError> {
     let gates = spare.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     let others: Vec<_> = gates.filter(|gate| gate.name != GATE).collect();
     let claimed = json!({
@@ -140,7 +141,7 @@ async fn claim(calls: &Calls, owner: &Owner, pool: &Pool, spare: &Pod, label: &s
 }
 
 /// Scales a Deployment, unless its scale has changed since `read`.
-async fn scale_to(calls: &Calls, name: &str, read: &Scale, replicas: i32) -> Result<(), Fault> {
+async fn scale_to(calls: &Calls, name: &str, read: &Scale, replicas: i32) -> Result<(), CallError> {
     let ObjectMeta { namespace, resource_version, .. } = read.metadata.clone();
     let metadata = ObjectMeta { name: Some(name.to_owned()), namespace, resource_version, ..ObjectMeta::default() };
     let scale = Scale { metadata, spec: Some(ScaleSpec { replicas: Some(replicas) }), status: None };

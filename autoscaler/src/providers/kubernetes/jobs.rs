@@ -5,48 +5,48 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use serde::de::IgnoredAny;
 
-use super::answer::Fault;
+use super::answer::CallError;
 use super::call::{Call, Calls, JOBS, PODS, SECRETS, Verb};
 use super::names::{self, MACHINE, OWNER, Rented};
 use super::settings::Pool;
 use super::{Owner, body};
-use crate::provider::{Failure, Order};
+use crate::provider::{Order, ProviderError};
 
 /// Makes a Job, and then the Secret that it owns; its pod waits for that.
-pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, order: &Order) -> Result<(), Failure> {
+pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, order: &Order) -> Result<(), ProviderError> {
     let job = body::job(&owner.prefix, &owner.gateway_url, pool, order);
     let made = calls.call::<Job>(&Call::new(Verb::Create, JOBS).sending(&job)).await;
     let made = match made {
         // A call of unknown outcome may have made it.
-        Err(Fault::Exists(why)) => ours(calls, owner, order, why).await?,
+        Err(CallError::Exists(why)) => ours(calls, owner, order, why).await?,
         made => made?,
     };
-    let left = |why: String| Failure::Made { rental: Rented::Job { label: order.label.clone() }.id(), why };
+    let left = |why: String| ProviderError::Made { rental: Rented::Job { label: order.label.clone() }.id(), why };
     let Some(uid) = made.metadata.uid else { return Err(left("the cluster created a Job without a uid".to_owned())) };
     let secret = body::secret(&owner.prefix, pool, &order.label, &uid, &order.join_token);
     match calls.call::<IgnoredAny>(&Call::new(Verb::Create, SECRETS).sending(&secret)).await {
-        Ok(_) | Err(Fault::Exists(_)) => Ok(()),
+        Ok(_) | Err(CallError::Exists(_)) => Ok(()),
         // Its worker would never join.
         Err(fault) => Err(left(fault.to_string())),
     }
 }
 
 /// The Job that is there already.
-async fn ours(calls: &Calls, owner: &Owner, order: &Order, why: String) -> Result<Job, Failure> {
+async fn ours(calls: &Calls, owner: &Owner, order: &Order, why: String) -> Result<Job, ProviderError> {
     let found: Job = match calls.call(&Call::new(Verb::Get, JOBS).named(&order.label)).await {
         Ok(found) => found,
         // It is there; what it is cannot be said now.
-        Err(fault) => return Err(Failure::Unknown(fault.to_string())),
+        Err(fault) => return Err(ProviderError::Unknown(fault.to_string())),
     };
     let is = |name, value: &str| names::label_of(&found.metadata, name) == Some(value);
     if is(MACHINE, &order.label) && is(OWNER, &owner.prefix) && found.metadata.deletion_timestamp.is_none() {
         return Ok(found);
     }
-    Err(Failure::Refused(format!("{why}; it belongs to another installation")))
+    Err(ProviderError::Refused(format!("{why}; it belongs to another installation")))
 }
 
 /// Deletes a Job, and with it its pod and its Secret.
-pub(super) async fn release(calls: &Calls, owner: &Owner, label: &str, grace_s: i64) -> Result<(), Failure> {
+pub(super) async fn release(calls: &Calls, owner: &Owner, label: &str, grace_s: i64) -> Result<(), ProviderError> {
     let options = DeleteOptions {
         grace_period_seconds: Some(grace_s),
         propagation_policy: Some("Background".to_owned()),
@@ -56,7 +56,7 @@ pub(super) async fn release(calls: &Calls, owner: &Owner, label: &str, grace_s: 
     match gone {
         Ok(_) => Ok(()),
         // A pod that has outlived its Job is a machine still.
-        Err(Fault::Missing(_)) => release_pods(calls, owner, label, Some(grace_s)).await,
+        Err(CallError::Missing(_)) => release_pods(calls, owner, label, Some(grace_s)).await,
         Err(fault) => Err(fault.into()),
     }
 }
@@ -67,7 +67,7 @@ pub(super) async fn release_pods(
     owner: &Owner,
     label: &str,
     grace_s: Option<i64>,
-) -> Result<(), Failure> {
+) -> Result<(), ProviderError> {
     let pods: Vec<Pod> = calls.list(PODS, &format!("{OWNER}={},{MACHINE}={label}", owner.prefix)).await?;
     for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         let options = DeleteOptions {
@@ -77,7 +77,7 @@ pub(super) async fn release_pods(
         };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         match calls.call::<IgnoredAny>(&Call::new(Verb::Delete, PODS).named(name).sending(&options)).await {
-            Ok(_) | Err(Fault::Missing(_) | Fault::Conflict(_)) => {}
+            Ok(_) | Err(CallError::Missing(_) | CallError::Conflict(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
     }

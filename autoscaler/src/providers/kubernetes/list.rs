@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::Fault;
+use super::answer::CallError;
 use super::call::{Call, Calls, Resource, Verb};
 
 /// More pages than this are not ours: with the default page, 20,000 objects.
@@ -28,17 +28,21 @@ struct PageMeta {
 
 impl Calls {
     /// All objects of a kind that have these labels.
-    pub(super) async fn list<T: DeserializeOwned>(&self, resource: Resource, selector: &str) -> Result<Vec<T>, Fault> {
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        selector: &str,
+    ) -> Result<Vec<T>, CallError> {
         for _ in 0..STARTS_MAX {
             match self.pages(resource, selector).await {
-                Err(Fault::Expired) => {}
+                Err(CallError::Expired) => {}
                 other => return other,
             }
         }
-        Err(Fault::Expired)
+        Err(CallError::Expired)
     }
 
-    async fn pages<T: DeserializeOwned>(&self, resource: Resource, selector: &str) -> Result<Vec<T>, Fault> {
+    async fn pages<T: DeserializeOwned>(&self, resource: Resource, selector: &str) -> Result<Vec<T>, CallError> {
         let (mut items, mut next) = (Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
             let mut call = Call::new(Verb::List, resource).with("labelSelector", selector);
@@ -48,7 +52,7 @@ impl Calls {
             }
             let page: Page<T> = self.call(&call).await?;
             if !page.kind.ends_with("List") {
-                return Err(Fault::Silent(format!("expected a list, got a {}", page.kind)));
+                return Err(CallError::Silent(format!("expected a list, got a {}", page.kind)));
             }
             items.extend(page.items);
             next = page.metadata.next;
@@ -56,6 +60,6 @@ impl Calls {
                 return Ok(items);
             }
         }
-        Err(Fault::Silent(format!("a list has more than {PAGES_MAX} pages")))
+        Err(CallError::Silent(format!("a list has more than {PAGES_MAX} pages")))
     }
 }

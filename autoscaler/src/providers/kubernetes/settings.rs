@@ -170,7 +170,7 @@ fn two_minutes() -> f64 {
 impl KubernetesSettings {
     /// What cannot be meant, in words; `prefix` is that of the queue, which machines are labelled with.
     #[must_use]
-    pub fn fault(&self, prefix: &str) -> Option<String> {
+    pub fn why_invalid(&self, prefix: &str) -> Option<String> {
         if self.pools.is_empty() {
             return None;
         }
@@ -187,12 +187,12 @@ impl KubernetesSettings {
         if let Some(twice) = (0..self.pools.len()).find(|n| twice(*n)) {
             return Some(format!("two pools have the name {:?}", self.pools[twice].name));
         }
-        self.pools.iter().find_map(|pool| pool.fault().map(|fault| format!("pool {:?} {fault}", pool.name)))
+        self.pools.iter().find_map(|pool| pool.why_invalid().map(|fault| format!("pool {:?} {fault}", pool.name)))
     }
 }
 
 impl Pool {
-    fn fault(&self) -> Option<&'static str> {
+    fn why_invalid(&self) -> Option<&'static str> {
         match self.mode {
             _ if !is_label(&self.name) => Some("needs a name of letters, digits and hyphens"),
             Mode::Jobs if self.pod.image.is_empty() => Some("needs an image"),
@@ -251,11 +251,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn fault(pools: &str, prefix: &str) -> Option<String> {
+    fn why_invalid(pools: &str, prefix: &str) -> Option<String> {
         let text = "url = ''\ntoken = ''\ntoken_file = ''\nca_file = ''\nnamespace = ''\njoin_limit_s = 1\ncall_limit_ms = 1\nretry_ms = 1\npage = 1\n";
         let settings: Result<KubernetesSettings, _> = toml::from_str(&format!("{text}{pools}"));
         match settings {
-            Ok(settings) => settings.fault(prefix),
+            Ok(settings) => settings.why_invalid(prefix),
             Err(error) => Some(error.to_string()),
         }
     }
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn a_pool_that_cannot_be_is_refused_by_name() {
         let pool = "[[pools]]\nname = 'a'\nmax = 1\n";
-        assert_eq!(fault(&format!("{pool}image = 'x'"), "stoke"), None);
-        assert_eq!(fault(&format!("{pool}mode = 'deployment'\ndeployment = 'd'"), "stoke"), None);
-        let refused = |pools: String, prefix: &str| fault(&pools, prefix).unwrap();
+        assert_eq!(why_invalid(&format!("{pool}image = 'x'"), "stoke"), None);
+        assert_eq!(why_invalid(&format!("{pool}mode = 'deployment'\ndeployment = 'd'"), "stoke"), None);
+        let refused = |pools: String, prefix: &str| why_invalid(&pools, prefix).unwrap();
         assert!(refused(pool.to_owned(), "stoke").contains("\"a\" needs an image"));
         assert!(refused(format!("{pool}mode = 'deployment'"), "stoke").contains("needs a deployment"));
         assert!(refused(format!("{pool}image = 'x'\n{pool}image = 'x'"), "stoke").contains("two pools"));

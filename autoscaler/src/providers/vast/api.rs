@@ -7,10 +7,10 @@ use rand::Rng as _;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
 
-use super::error::{self, Problem, Refusal};
-use super::pace::{Endpoint, NoTurn, Pacer};
-use super::transport::{Lost, Method, Request, Transport};
-use crate::provider::Failure;
+use super::error::{self, ErrorKind, ErrorResponse};
+use super::pace::{Endpoint, PaceError, Pacer};
+use super::transport::{Method, Request, Transport, TransportError};
+use crate::provider::ProviderError;
 use crate::secret::Secret;
 
 /// Timeout of a call, including waiting for its turn and repetitions.
@@ -33,43 +33,45 @@ pub(super) type Object = Map<String, Value>;
 
 /// Failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum Error {
     #[error("no request sent to Vast.ai: {0}")]
-    NoTurn(#[from] NoTurn),
+    Pace(#[from] PaceError),
     #[error("Vast.ai: {0}")]
-    Lost(#[from] Lost),
+    Transport(#[from] TransportError),
     #[error(transparent)]
-    Said(#[from] Problem),
+    Response(#[from] ErrorResponse),
 }
 
-impl Trouble {
-    /// The refusal of Vast.ai, if it responded.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+impl Error {
+    /// Kind of the error, if Vast.ai responded.
+    pub(super) fn kind(&self) -> Option<ErrorKind> {
         match self {
-            Self::Said(problem) => Some(problem.refusal),
+            Self::Response(problem) => Some(problem.kind),
             _ => None,
         }
     }
 
     /// Whether another try may help.
     fn passes(&self) -> bool {
-        let refusal = self.refusal();
-        matches!(self, Self::Lost(_)) || matches!(refusal, Some(Refusal::Transient | Refusal::TooFrequent))
+        let kind = self.kind();
+        matches!(self, Self::Transport(_)) || matches!(kind, Some(ErrorKind::Transient | ErrorKind::TooFrequent))
     }
 }
 
 /// Translates the failure for callers of a provider.
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        let why = trouble.to_string();
-        match trouble {
-            Trouble::Said(Problem { contract: Some(contract), .. }) => Self::Made { rental: contract.to_string(), why },
-            Trouble::NoTurn(_) | Trouble::Lost(Lost::Unsent(_)) => Self::Refused(why),
-            Trouble::Lost(Lost::Unknown(_)) => Self::Unknown(why),
-            Trouble::Said(problem) => match problem.refusal {
-                Refusal::Transient | Refusal::Unreadable => Self::Unknown(why),
-                Refusal::NoSuchAsk | Refusal::NoSuchInstance => Self::Vanished(why),
-                Refusal::InsufficientCredit => Self::Refused(format!("{NO_CREDIT}: {why}")),
+impl From<Error> for ProviderError {
+    fn from(error: Error) -> Self {
+        let why = error.to_string();
+        match error {
+            Error::Response(ErrorResponse { contract: Some(contract), .. }) => {
+                Self::Made { rental: contract.to_string(), why }
+            }
+            Error::Pace(_) | Error::Transport(TransportError::Unsent(_)) => Self::Refused(why),
+            Error::Transport(TransportError::Unknown(_)) => Self::Unknown(why),
+            Error::Response(problem) => match problem.kind {
+                ErrorKind::Transient | ErrorKind::Unreadable => Self::Unknown(why),
+                ErrorKind::NoSuchAsk | ErrorKind::NoSuchInstance => Self::Vanished(why),
+                ErrorKind::InsufficientCredit => Self::Refused(format!("{NO_CREDIT}: {why}")),
                 _ => Self::Refused(why),
             },
         }
@@ -95,13 +97,13 @@ impl Api {
     }
 
     /// Sends a request that must not be sent twice.
-    pub(super) async fn once(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+    pub(super) async fn once(&self, endpoint: Endpoint, request: Request) -> Result<Object, Error> {
         self.pacer.turn(endpoint, CALL_MAX.saturating_sub(request.timeout)).await?;
         self.send(endpoint, request).await
     }
 
     /// Sends an idempotent request, with repetitions if they may help.
-    pub(super) async fn again(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+    pub(super) async fn again(&self, endpoint: Endpoint, request: Request) -> Result<Object, Error> {
         let until = Instant::now() + CALL_MAX;
         let mut pause = PAUSE;
         let mut last = None;
@@ -109,35 +111,35 @@ impl Api {
             let left = until.saturating_duration_since(Instant::now());
             let turn = match left.checked_sub(request.timeout) {
                 Some(within) => self.pacer.turn(endpoint, within).await,
-                None => Err(NoTurn::TooLate(Duration::ZERO)),
+                None => Err(PaceError::TooLate(Duration::ZERO)),
             };
-            if let Err(no_turn) = turn {
+            if let Err(pace_error) = turn {
                 // The earlier failure is more useful than the lack of another turn.
-                return Err(last.unwrap_or(Trouble::NoTurn(no_turn)));
+                return Err(last.unwrap_or(Error::Pace(pace_error)));
             }
             match self.send(endpoint, request.clone()).await {
-                Err(trouble) if trouble.passes() => last = Some(trouble),
+                Err(error) if error.passes() => last = Some(error),
                 answer => return answer,
             }
             let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
             sleep(jittered).await;
             pause *= 2;
         }
-        Err(last.unwrap_or(Trouble::NoTurn(NoTurn::TooLate(CALL_MAX))))
+        Err(last.unwrap_or(Error::Pace(PaceError::TooLate(CALL_MAX))))
     }
 
-    async fn send(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+    async fn send(&self, endpoint: Endpoint, request: Request) -> Result<Object, Error> {
         let answer = self.transport.send(request).await?;
         let read = error::read(&answer);
-        match read.as_ref().map_err(|problem| problem.refusal) {
-            Err(Refusal::TooFrequent) => self.pacer.was_refused(endpoint, answer.retry_after_s),
-            Err(Refusal::QuotaExceeded) => self.pacer.is_used_up(endpoint, answer.quota_resets_in_s),
+        match read.as_ref().map_err(|problem| problem.kind) {
+            Err(ErrorKind::TooFrequent) => self.pacer.was_refused(endpoint, answer.retry_after_s),
+            Err(ErrorKind::QuotaExceeded) => self.pacer.is_used_up(endpoint, answer.quota_resets_in_s),
             _ => self.pacer.was_let_in(endpoint),
         }
         Ok(read.map_err(|problem| self.hushed(problem))?)
     }
 
-    fn hushed(&self, mut problem: Problem) -> Problem {
+    fn hushed(&self, mut problem: ErrorResponse) -> ErrorResponse {
         let key = self.key.expose().trim();
         if !key.is_empty() && problem.message.contains(key) {
             problem.message = problem.message.replace(key, "(secret)");
@@ -161,18 +163,18 @@ mod tests {
         Api::new(Arc::clone(script) as Arc<dyn Transport>, Secret::new("verysecret"))
     }
 
-    async fn again(script: &Arc<Scripted>) -> Result<Object, Trouble> {
+    async fn again(script: &Arc<Scripted>) -> Result<Object, Error> {
         api(script).again(Endpoint::State, request(Method::Put, "/x/", None)).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_may_be_repeated_is_sent_three_times_at_most() {
-        let unknown = || Err(Lost::Unknown("reset".to_owned()));
+        let unknown = || Err(TransportError::Unknown("reset".to_owned()));
         let script = Scripted::new([unknown(), said(503, ""), json(200, "{}")]);
         again(&script).await.unwrap();
         assert_eq!(script.count(), 3);
         let script = Scripted::new([unknown(), unknown(), unknown(), json(200, "{}")]);
-        assert!(matches!(again(&script).await, Err(Trouble::Lost(_))));
+        assert!(matches!(again(&script).await, Err(Error::Transport(_))));
         assert_eq!(script.count(), 3);
         let script = Scripted::new([json(400, r#"{"error":"invalid_args"}"#), json(200, "{}")]);
         again(&script).await.unwrap_err();
@@ -186,7 +188,7 @@ mod tests {
     async fn a_call_ends_in_its_time_whatever_happens() {
         let began = Instant::now();
         let script = Scripted::new(std::iter::repeat_with(|| said(429, "too frequent")).take(9));
-        assert_eq!(again(&script).await.unwrap_err().refusal(), Some(Refusal::TooFrequent));
+        assert_eq!(again(&script).await.unwrap_err().kind(), Some(ErrorKind::TooFrequent));
         let silent = Scripted::silent();
         again(&silent).await.unwrap_err();
         assert!(began.elapsed() < 2 * Duration::from_secs(60), "{:?}", began.elapsed());
@@ -196,7 +198,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_that_is_quoted_is_not_told_on() {
         let script = Scripted::new([json(401, r#"{"msg":"Invalid user key verysecret"}"#)]);
-        let trouble = again(&script).await.unwrap_err();
-        assert_eq!(trouble.to_string(), "Vast.ai answered 401: Invalid user key (secret)");
+        let error = again(&script).await.unwrap_err();
+        assert_eq!(error.to_string(), "Vast.ai answered 401: Invalid user key (secret)");
     }
 }

@@ -7,7 +7,7 @@ use stokehold_units::UsdMicros;
 use stokehold_vast::field;
 
 use super::NAME;
-use super::settings::Wishes;
+use super::settings::Requirements;
 use crate::observation::{Offer, Traits};
 
 /// Billing period of storage, hours: a month of 30 days.
@@ -117,24 +117,24 @@ pub(super) fn ask(row: &Value) -> Option<Ask> {
 
 impl Ask {
     /// Whether the row meets the requirements. Not every filter is honored, and hosts may have to be avoided since.
-    pub(super) fn meets(&self, wishes: &Wishes) -> bool {
+    pub(super) fn meets(&self, requirements: &Requirements) -> bool {
         self.is_rentable
             && !self.is_external
-            && (self.is_verified || !wishes.verified_only)
-            && (self.is_datacenter || !wishes.datacenter_only)
-            && (wishes.kinds.is_empty() || wishes.kinds.contains(&self.gpu_name))
-            && self.reliability >= wishes.min_reliability
-            && self.cuda_max_good >= wishes.min_cuda
-            && self.compute_cap >= wishes.min_compute_cap
-            && self.inet_down >= wishes.min_inet_down_mbit
-            && self.duration >= wishes.min_duration_s
-            && self.disk_space >= wishes.disk_gb
-            && self.dph_base + self.storage_usd_per_hour(wishes) <= wishes.max_usd_per_hour
+            && (self.is_verified || !requirements.verified_only)
+            && (self.is_datacenter || !requirements.datacenter_only)
+            && (requirements.kinds.is_empty() || requirements.kinds.contains(&self.gpu_name))
+            && self.reliability >= requirements.min_reliability
+            && self.cuda_max_good >= requirements.min_cuda
+            && self.compute_cap >= requirements.min_compute_cap
+            && self.inet_down >= requirements.min_inet_down_mbit
+            && self.duration >= requirements.min_duration_s
+            && self.disk_space >= requirements.disk_gb
+            && self.dph_base + self.storage_usd_per_hour(requirements) <= requirements.max_usd_per_hour
     }
 
     /// Converts the row to an offer. `bid`: the same row in a search for interruptible machines.
-    pub(super) fn offer(&self, bid: Option<&Self>, wishes: &Wishes) -> Offer {
-        let storage = self.storage_usd_per_hour(wishes);
+    pub(super) fn offer(&self, bid: Option<&Self>, requirements: &Requirements) -> Offer {
+        let storage = self.storage_usd_per_hour(requirements);
         let stopped = UsdMicros::from_usd(storage);
         // In such a search the base price is the minimum bid.
         let min_bid = bid.map(|bid| bid.min_bid.unwrap_or(0.0).max(bid.dph_base));
@@ -155,7 +155,7 @@ impl Ask {
             min_bid_usd_per_hour: min_bid.map(|min_bid| UsdMicros::from_usd_up(min_bid) + stopped),
             losses_per_hour: LOSSES_PER_HOUR,
             stopped_usd_per_hour: Some(stopped),
-            boot_s: BOOT_S + wishes.image_gb * 8_000.0 / image_mbit,
+            boot_s: BOOT_S + requirements.image_gb * 8_000.0 / image_mbit,
             inbound_usd_per_gb: UsdMicros::from_usd(self.inet_down_cost),
             inbound_mbit_per_s: self.inet_down,
             reliability: self.reliability.min(1.0),
@@ -177,8 +177,8 @@ impl Ask {
     }
 
     /// Price of the disk, which is charged in every state.
-    fn storage_usd_per_hour(&self, wishes: &Wishes) -> f64 {
-        self.storage_cost * wishes.disk_gb / MONTH_H
+    fn storage_usd_per_hour(&self, requirements: &Requirements) -> f64 {
+        self.storage_cost * requirements.disk_gb / MONTH_H
     }
 
     /// Speed derived from DLPerf. DLPerf spreads kinds further apart than models do: 2.0 for an RTX 5090, which is 1.4
@@ -228,8 +228,8 @@ pub(super) mod tests {
         all[search].as_array().unwrap().clone()
     }
 
-    pub(in super::super) fn wishes() -> Wishes {
-        Wishes { disk_gb: 40.0, ..Wishes::new(&settings(), &Policy { may_bid: true, ..Policy::default() }) }
+    pub(in super::super) fn requirements() -> Requirements {
+        Requirements { disk_gb: 40.0, ..Requirements::new(&settings(), &Policy { may_bid: true, ..Policy::default() }) }
     }
 
     fn row(search: &str, id: u64) -> Value {
@@ -238,7 +238,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_row_is_an_offer_in_our_units() {
-        let offer = ask(&row("ondemand", 45_603_753)).unwrap().offer(None, &wishes());
+        let offer = ask(&row("ondemand", 45_603_753)).unwrap().offer(None, &requirements());
         assert_eq!((&*offer.id, &*offer.kind, &*offer.host), ("45603753", "RTX 3090", "machine 21486"));
         assert_eq!((offer.cards, &offer.gpu_ids[..], offer.vram_gib, offer.speed), (1, &[76_387][..], 24.0, 0.55));
         let storage = 40.0 * 0.1333333333333333 / 720.0;
@@ -256,30 +256,30 @@ pub(super) mod tests {
     fn a_bid_is_for_the_whole_offer_and_may_be_above_the_price() {
         let both = |id| {
             let on_demand = ask(&row("ondemand", id)).unwrap();
-            on_demand.offer(Some(&on_demand.clone()), &wishes())
+            on_demand.offer(Some(&on_demand.clone()), &requirements())
         };
         let dear = both(50_761_692);
         assert!(dear.min_bid_usd_per_hour.unwrap() > dear.usd_per_hour, "1.25 of 1.20");
         let four = ask(&row("bid", 52_216_316)).unwrap();
-        let offer = four.offer(Some(&four), &wishes());
+        let offer = four.offer(Some(&four), &requirements());
         let storage = offer.stopped_usd_per_hour.unwrap();
         assert_eq!(offer.min_bid_usd_per_hour.unwrap() - storage, 533_334.into());
         assert_eq!((offer.cards, offer.gpu_ids.len(), offer.vram_gib, offer.speed), (4, 4, 80.0, 0.9));
-        let h100 = ask(&row("bid", 31_183_491)).unwrap().offer(None, &wishes());
+        let h100 = ask(&row("bid", 31_183_491)).unwrap().offer(None, &requirements());
         assert_eq!((h100.traits.trust, h100.traits.region.as_str()), (Trust::Datacenter, "cz"));
         assert!(h100.inbound_usd_per_gb > 36_000.into());
-        let v100 = ask(&row("ondemand", 38_450_985)).unwrap().offer(None, &wishes());
+        let v100 = ask(&row("ondemand", 38_450_985)).unwrap().offer(None, &requirements());
         assert!((0.4..0.5).contains(&v100.speed), "{}", v100.speed);
     }
 
     #[test]
     fn every_wish_is_looked_at_again() {
         let good = row("ondemand", 45_603_753);
-        assert!(ask(&good).unwrap().meets(&wishes()));
+        assert!(ask(&good).unwrap().meets(&requirements()));
         let but = |member: &str, value: Value| {
             let mut row = good.clone();
             row[member] = value;
-            ask(&row).unwrap().meets(&wishes())
+            ask(&row).unwrap().meets(&requirements())
         };
         for (member, value) in [
             ("rentable", json!(false)),
@@ -297,9 +297,9 @@ pub(super) mod tests {
         ] {
             assert!(!but(member, value.clone()), "{member} {value}");
         }
-        assert!(!ask(&good).unwrap().meets(&Wishes { datacenter_only: true, ..wishes() }));
-        assert!(!ask(&good).unwrap().meets(&Wishes { kinds: vec!["RTX 4090".to_owned()], ..wishes() }));
-        assert!(ask(&good).unwrap().meets(&Wishes { kinds: vec!["RTX 3090".to_owned()], ..wishes() }));
+        assert!(!ask(&good).unwrap().meets(&Requirements { datacenter_only: true, ..requirements() }));
+        assert!(!ask(&good).unwrap().meets(&Requirements { kinds: vec!["RTX 4090".to_owned()], ..requirements() }));
+        assert!(ask(&good).unwrap().meets(&Requirements { kinds: vec!["RTX 3090".to_owned()], ..requirements() }));
     }
 
     #[test]
@@ -331,7 +331,7 @@ pub(super) mod tests {
             let mut row = row("ondemand", 45_603_753);
             row[member] = value;
             if let Some(ask) = ask(&row) {
-                let offer = ask.offer(Some(&ask), &wishes());
+                let offer = ask.offer(Some(&ask), &requirements());
                 prop_assert!(offer.usd_per_hour >= UsdMicros::ZERO && offer.speed.is_finite() && offer.boot_s.is_finite());
             }
         }

@@ -7,11 +7,11 @@ use stokehold_vast::{code, field};
 use super::transport::Answer;
 
 /// Maximum length of a quoted message, characters.
-const SAID_MAX: usize = 200;
+const QUOTE_MAX: usize = 200;
 
 /// Meaning of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum ErrorKind {
     /// The request is invalid.
     InvalidArgs,
     /// The bid is invalid or too low.
@@ -49,8 +49,8 @@ pub(super) enum Refusal {
 /// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Vast.ai answered {status}: {message}")]
-pub(super) struct Problem {
-    pub(super) refusal: Refusal,
+pub(super) struct ErrorResponse {
+    pub(super) kind: ErrorKind,
     pub(super) status: u16,
     /// Message of the response, shortened.
     pub(super) message: String,
@@ -58,32 +58,32 @@ pub(super) struct Problem {
     pub(super) contract: Option<u64>,
 }
 
-impl Problem {
+impl ErrorResponse {
     /// A response of success whose body lacks expected members.
     pub(super) fn unreadable(why: impl Into<String>) -> Self {
-        Self { refusal: Refusal::Unreadable, status: 200, message: why.into(), contract: None }
+        Self { kind: ErrorKind::Unreadable, status: 200, message: why.into(), contract: None }
     }
 }
 
 /// Returns the object of a response that reports success.
 ///
 /// # Errors
-/// [`Problem`], for any bytes.
-pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
+/// [`ErrorResponse`], for any bytes.
+pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, ErrorResponse> {
     let Answer { status, body, content_type, .. } = answer;
-    let problem = |refusal, message, contract| Problem { refusal, status: *status, message, contract };
+    let problem = |kind, message, contract| ErrorResponse { kind, status: *status, message, contract };
     let Ok(Value::Object(object)) = serde_json::from_slice(body) else {
         let message = if body.is_empty() { "an empty body".to_owned() } else { cut(&String::from_utf8_lossy(body)) };
-        let refusal = match status {
-            200..300 => Refusal::Unreadable,
-            _ => refusal(*status, "", &message),
+        let kind = match status {
+            200..300 => ErrorKind::Unreadable,
+            _ => kind(*status, "", &message),
         };
-        let message = if refusal == Refusal::Unreadable {
+        let message = if kind == ErrorKind::Unreadable {
             format!("not a JSON object ({content_type}): {message}")
         } else {
             message
         };
-        return Err(problem(refusal, message, None));
+        return Err(problem(kind, message, None));
     };
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
     let contract = number(object.get(field::NEW_CONTRACT));
@@ -93,14 +93,14 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
     if (200..300).contains(status) && is_success != Some(false) && !is_queued {
         return Ok(object);
     }
-    let refusal = refusal(*status, &code, &text);
+    let kind = kind(*status, &code, &text);
     let message = match (code.is_empty(), text.is_empty()) {
         (false, false) if code != text => format!("{code}: {text}"),
         (false, _) => code,
         (true, false) => text,
         (true, true) => "no reason given".to_owned(),
     };
-    Err(problem(refusal, cut(&message), contract))
+    Err(problem(kind, cut(&message), contract))
 }
 
 /// Parses a number, or a text of digits.
@@ -123,40 +123,40 @@ fn word(object: &Map<String, Value>, members: &[&str]) -> String {
 
 fn cut(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().filter(|sign| !sign.is_control()).take(SAID_MAX).collect()
+    words.join(" ").chars().filter(|sign| !sign.is_control()).take(QUOTE_MAX).collect()
 }
 
 /// Derives the meaning from a status, a code and a text. The most certain rules come first.
-fn refusal(status: u16, code: &str, text: &str) -> Refusal {
+fn kind(status: u16, code: &str, text: &str) -> ErrorKind {
     let message = format!("{code} {text}").to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let is_ask =
         says(&[code::NO_SUCH_ASK, "no longer available"]) || (says(&["instance type"]) && says(&["not available"]));
     match status {
-        _ if says(&[code::SEARCH_QUOTA_EXCEEDED]) => Refusal::QuotaExceeded,
-        429 => Refusal::TooFrequent,
+        _ if says(&[code::SEARCH_QUOTA_EXCEEDED]) => ErrorKind::QuotaExceeded,
+        429 => ErrorKind::TooFrequent,
         // Checked before the code: the outcome is unknown.
-        408 | 500.. => Refusal::Transient,
-        _ if says(&["too frequent"]) => Refusal::TooFrequent,
+        408 | 500.. => ErrorKind::Transient,
+        _ if says(&["too frequent"]) => ErrorKind::TooFrequent,
         _ if says(&[code::INSUFFICIENT_CREDIT, "insufficient credit", "lacks credit", "not enough credit"]) => {
-            Refusal::InsufficientCredit
+            ErrorKind::InsufficientCredit
         }
-        402 | 411 => Refusal::InsufficientCredit,
-        _ if says(&["state change queued"]) => Refusal::Queued,
-        _ if is_ask => Refusal::NoSuchAsk,
-        _ if says(&["two factor", "two-factor", "2fa"]) => Refusal::TwoFactor,
-        _ if says(&["invalid user key", "session expired", code::AUTH_ERROR]) => Refusal::AuthFailed,
-        _ if says(&[code::NO_SUCH_INSTANCE]) => Refusal::NoSuchInstance,
-        404 if code == code::NOT_FOUND => Refusal::NoSuchInstance,
+        402 | 411 => ErrorKind::InsufficientCredit,
+        _ if says(&["state change queued"]) => ErrorKind::Queued,
+        _ if is_ask => ErrorKind::NoSuchAsk,
+        _ if says(&["two factor", "two-factor", "2fa"]) => ErrorKind::TwoFactor,
+        _ if says(&["invalid user key", "session expired", code::AUTH_ERROR]) => ErrorKind::AuthFailed,
+        _ if says(&[code::NO_SUCH_INSTANCE]) => ErrorKind::NoSuchInstance,
+        404 if code == code::NOT_FOUND => ErrorKind::NoSuchInstance,
         401 if says(&["/api/", "permission", "scope", "route", "not authorized", "missing", "lacks"]) => {
-            Refusal::MissingScope
+            ErrorKind::MissingScope
         }
-        401 => Refusal::AuthFailed,
-        403 => Refusal::Forbidden,
-        _ if says(&[code::INVALID_PRICE, "bid too low", "bid is too low"]) => Refusal::InvalidPrice,
-        400 => Refusal::InvalidArgs,
-        200..300 => Refusal::SuccessFalse,
-        _ => Refusal::Other,
+        401 => ErrorKind::AuthFailed,
+        403 => ErrorKind::Forbidden,
+        _ if says(&[code::INVALID_PRICE, "bid too low", "bid is too low"]) => ErrorKind::InvalidPrice,
+        400 => ErrorKind::InvalidArgs,
+        200..300 => ErrorKind::SuccessFalse,
+        _ => ErrorKind::Other,
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_shape_of_error_is_known_for_what_it_is() {
-        use Refusal as R;
+        use ErrorKind as R;
         let table = [
             (400, r#"{"success":false,"error":"invalid_args","msg":"bad disk"}"#, R::InvalidArgs),
             (400, r#"{"success":false,"error":"invalid_price","msg":"price out of range"}"#, R::InvalidPrice),
@@ -236,7 +236,7 @@ mod tests {
         ];
         for (status, body, expected) in table {
             let problem = read(&answer(status, body)).unwrap_err();
-            assert_eq!(problem.refusal, expected, "{status} {body}: {problem}");
+            assert_eq!(problem.kind, expected, "{status} {body}: {problem}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn what_is_told_on_is_short_and_of_one_line() {
         let problem = read(&answer(400, format!("a\n\u{1b}[31m{}", "b".repeat(10_000)))).unwrap_err();
-        assert!(problem.message.len() <= SAID_MAX && problem.message.starts_with("a [31mb"), "{problem}");
+        assert!(problem.message.len() <= QUOTE_MAX && problem.message.starts_with("a [31mb"), "{problem}");
     }
 
     proptest! {

@@ -8,8 +8,8 @@ use stokehold_units::UsdMicros;
 use stokehold_vast::{Status, field, path, state};
 use tokio::time::Instant;
 
-use super::api::{Api, Trouble, request};
-use super::error::{Problem, number};
+use super::api::{Api, Error, request};
+use super::error::{ErrorResponse, number};
 use super::pace::Endpoint;
 use super::transport::Method;
 use crate::provider::{Rental, RentalState};
@@ -52,7 +52,7 @@ struct Good {
 
 impl Listed {
     /// Returns the rentals. A list from before the last of the `changes` is read again.
-    pub(super) async fn rentals(&mut self, api: &Api, prefix: &str, changes: u64) -> Result<Vec<Rental>, Trouble> {
+    pub(super) async fn rentals(&mut self, api: &Api, prefix: &str, changes: u64) -> Result<Vec<Rental>, Error> {
         if let Some(good) = &self.good
             && good.at.elapsed() < FRESH_FOR
             && good.changes == changes
@@ -74,7 +74,7 @@ impl Listed {
 }
 
 /// Reads all pages, sorted by ID.
-async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Trouble> {
+async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Error> {
     let (mut ids, mut ours) = (BTreeSet::new(), BTreeMap::new());
     let (mut token, mut tokens): (Option<String>, BTreeSet<String>) = (None, BTreeSet::new());
     for _ in 0..PAGES_MAX {
@@ -115,12 +115,12 @@ async fn all(api: &Api, prefix: &str) -> Result<BTreeMap<String, Rental>, Troubl
     Err(unsure("it has too many pages").into())
 }
 
-fn unsure(why: &str) -> Problem {
-    Problem::unreadable(format!("the list of instances: {why}"))
+fn unsure(why: &str) -> ErrorResponse {
+    ErrorResponse::unreadable(format!("the list of instances: {why}"))
 }
 
 /// Reads a number of rows. Any other type makes the list invalid.
-fn count(page: &super::api::Object, member: &str) -> Result<Option<usize>, Problem> {
+fn count(page: &super::api::Object, member: &str) -> Result<Option<usize>, ErrorResponse> {
     match page.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
@@ -161,9 +161,9 @@ fn state(row: &Value) -> RentalState {
     let word = |member: &str| row.get(member).and_then(Value::as_str).unwrap_or_default().trim().to_lowercase();
     let (intended, actual, contract) =
         (word(field::INTENDED_STATUS), word(field::ACTUAL_STATUS), word(field::CUR_STATE));
-    let says_broken = || {
-        let said = word(field::STATUS_MSG);
-        BROKEN.iter().any(|words| said.contains(words))
+    let is_broken = || {
+        let message = word(field::STATUS_MSG);
+        BROKEN.iter().any(|words| message.contains(words))
     };
     match Status::of(&actual) {
         // The host is offline; the wanted state does not matter.
@@ -177,7 +177,7 @@ fn state(row: &Value) -> RentalState {
         // It is about to resume, or waits for its GPUs.
         Some(Status::Stopped | Status::Exited) if contract == state::STOPPED => RentalState::Starting,
         Some(Status::Stopped | Status::Exited) => RentalState::Broken,
-        _ if says_broken() => RentalState::Broken,
+        _ if is_broken() => RentalState::Broken,
         // Not started yet, or an unknown word; the boot has a deadline.
         _ => RentalState::Starting,
     }
@@ -191,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json as value;
 
-    use super::super::error::Refusal;
+    use super::super::error::ErrorKind;
     use super::super::scripted::{Scripted, Sent, json, lost, said, unsent};
     use super::super::transport::Transport;
     use super::*;
@@ -210,7 +210,7 @@ mod tests {
         json(200, page.to_string())
     }
 
-    async fn listed(answers: Vec<Sent>) -> (Result<Vec<String>, Trouble>, Arc<Scripted>) {
+    async fn listed(answers: Vec<Sent>) -> (Result<Vec<String>, Error>, Arc<Scripted>) {
         let script = Scripted::new(answers);
         let api = Api::new(Arc::clone(&script) as Arc<dyn Transport>, Secret::default());
         let rentals = Listed::default().rentals(&api, PREFIX, 0).await;
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_read_is_known_as_such() {
-        assert_eq!(Trouble::from(unsure("x")).refusal(), Some(Refusal::Unreadable));
+        assert_eq!(Error::from(unsure("x")).kind(), Some(ErrorKind::Unreadable));
     }
 
     proptest! {

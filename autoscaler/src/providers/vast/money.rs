@@ -7,8 +7,8 @@ use stokehold_queue::now_ms;
 use stokehold_units::UsdMicros;
 use stokehold_vast::{field, path};
 
-use super::api::{Api, Object, Trouble, request};
-use super::error::Problem;
+use super::api::{Api, Error, Object, request};
+use super::error::ErrorResponse;
 use super::pace::Endpoint;
 use super::transport::Method;
 use crate::provider::Charge;
@@ -23,17 +23,17 @@ const ROWS_MAX: usize = 500;
 const PAGES_MAX: usize = 40;
 
 /// Credit of the account; may be negative.
-pub(super) async fn credit(api: &Api) -> Result<UsdMicros, Trouble> {
+pub(super) async fn credit(api: &Api) -> Result<UsdMicros, Error> {
     // This path has no trailing slash.
     let user = api.again(Endpoint::User, request(Method::Get, path::USER, None)).await?;
     let credit = user.get("credit").and_then(Value::as_f64).filter(|credit| credit.is_finite());
     Ok(credit
         .map(UsdMicros::from_usd)
-        .ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
+        .ok_or_else(|| ErrorResponse::unreadable("the credit of the account is not a number"))?)
 }
 
 /// Charges since the start of that day, for rentals that are ours or that the bill has no label of.
-pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec<Charge>, Trouble> {
+pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec<Charge>, Error> {
     let day = json!({"gte": since_s - since_s % DAY_S, "lte": now_ms() / 1_000});
     let filters = json!({"day": day, "type": {"in": ["instance"]}}).to_string();
     let mut charges: BTreeMap<String, Charge> = BTreeMap::new();
@@ -74,8 +74,8 @@ pub(super) async fn charges(api: &Api, prefix: &str, since_s: u64) -> Result<Vec
     Err(unsure("they have too many pages").into())
 }
 
-fn unsure(why: &str) -> Problem {
-    Problem::unreadable(format!("the charges: {why}"))
+fn unsure(why: &str) -> ErrorResponse {
+    ErrorResponse::unreadable(format!("the charges: {why}"))
 }
 
 fn total(page: &Object) -> Option<usize> {

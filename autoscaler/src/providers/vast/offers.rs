@@ -10,14 +10,14 @@ use stokehold_queue::gateway::Gpu;
 use stokehold_vast::{field, path};
 use tokio::time::Instant;
 
-use super::api::{Api, Object, Trouble, request};
+use super::api::{Api, Error, Object, request};
 use super::ask::{Ask, ask};
-use super::error::{Problem, Refusal};
-use super::pace::{Endpoint, NoTurn};
-use super::settings::Wishes;
+use super::error::{ErrorKind, ErrorResponse};
+use super::pace::{Endpoint, PaceError};
+use super::settings::Requirements;
 use super::transport::{Method, Request};
 use crate::observation::Offer;
-use crate::provider::Failure;
+use crate::provider::ProviderError;
 use crate::snapshot::Needs;
 
 /// Time until the search of a class is repeated, multiplied by the number of classes, since searches per day are
@@ -153,7 +153,7 @@ struct Part {
     class: Class,
     found: Option<Found>,
     sweep: Option<Sweep>,
-    failed: Option<(Instant, Failure)>,
+    failed: Option<(Instant, ProviderError)>,
     searched: Option<Instant>,
 }
 
@@ -194,10 +194,10 @@ impl Market {
     pub(super) async fn offers(
         &mut self,
         api: &Api,
-        wishes: &Wishes,
+        requirements: &Requirements,
         classes: &[Class],
         avoided: &BTreeSet<u64>,
-    ) -> Result<Vec<Offer>, Failure> {
+    ) -> Result<Vec<Offer>, ProviderError> {
         self.sort(classes);
         if classes.iter().any(|class| !class.models.is_empty()) {
             self.learn_kinds(api).await;
@@ -205,24 +205,24 @@ impl Market {
         let began = Instant::now();
         loop {
             let now = Instant::now();
-            let Some(place) = self.next(now) else { return self.known(now, wishes) };
+            let Some(place) = self.next(now) else { return self.known(now, requirements) };
             let is_patient = self.parts[place].found.is_none() && now.duration_since(began) < FIRST_PATIENCE;
-            let is_any_known = self.parts.iter().any(|part| part.known(now, wishes).is_some());
+            let is_any_known = self.parts.iter().any(|part| part.known(now, requirements).is_some());
             if is_any_known && !is_patient && !api.is_free(Endpoint::Search) {
-                return self.known(now, wishes);
+                return self.known(now, requirements);
             }
             let kinds = match &self.kinds {
                 Some((_, known)) => self.parts[place].class.kinds(known),
                 None => Vec::new(),
             };
-            let most_pages = wishes.pages_max.div_ceil(self.searched(now)).max(1);
-            if let Err(trouble) = self.parts[place].search(api, wishes, &kinds, avoided, most_pages).await {
-                tracing::warn!("search for offers failed: {trouble}");
-                if is_quota(&trouble) {
+            let most_pages = requirements.pages_max.div_ceil(self.searched(now)).max(1);
+            if let Err(error) = self.parts[place].search(api, requirements, &kinds, avoided, most_pages).await {
+                tracing::warn!("search for offers failed: {error}");
+                if is_quota(&error) {
                     // There is nothing to be had, and what is there can be looked after all the same.
-                    return Ok(self.known(Instant::now(), wishes).unwrap_or_default());
+                    return Ok(self.known(Instant::now(), requirements).unwrap_or_default());
                 }
-                self.parts[place].failed = Some((Instant::now(), trouble.into()));
+                self.parts[place].failed = Some((Instant::now(), error.into()));
             }
         }
     }
@@ -266,8 +266,8 @@ impl Market {
     }
 
     /// What was found lately, or has been found so far, for all classes.
-    fn known(&self, now: Instant, wishes: &Wishes) -> Result<Vec<Offer>, Failure> {
-        let known: Vec<Vec<Offer>> = self.parts.iter().filter_map(|part| part.known(now, wishes)).collect();
+    fn known(&self, now: Instant, requirements: &Requirements) -> Result<Vec<Offer>, ProviderError> {
+        let known: Vec<Vec<Offer>> = self.parts.iter().filter_map(|part| part.known(now, requirements)).collect();
         let failed = self.parts.iter().find_map(|part| part.failed.as_ref());
         match failed {
             Some((_, failure)) if known.is_empty() => return Err(failure.clone()),
@@ -288,8 +288,8 @@ impl Market {
         let asked = request(Method::Get, path::GPU_NAMES, None);
         let names = match api.once(Endpoint::User, asked).await {
             Ok(answer) => answer.get(field::GPU_NAMES).and_then(Value::as_array).cloned().unwrap_or_default(),
-            Err(trouble) => {
-                tracing::debug!("cannot read the names of GPUs: {trouble}");
+            Err(error) => {
+                tracing::debug!("cannot read the names of GPUs: {error}");
                 Vec::new()
             }
         };
@@ -300,10 +300,10 @@ impl Market {
 
 impl Part {
     /// What was found lately, or has been found so far.
-    fn known(&self, now: Instant, wishes: &Wishes) -> Option<Vec<Offer>> {
+    fn known(&self, now: Instant, requirements: &Requirements) -> Option<Vec<Offer>> {
         let lately = self.found.as_ref().filter(|found| now.duration_since(found.at) < KNOWN_FOR);
         let sweep = self.sweep.as_ref().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
-        let so_far = || sweep.filter(|sweep| sweep.rows > 0).map(|sweep| sweep.offers(wishes));
+        let so_far = || sweep.filter(|sweep| sweep.rows > 0).map(|sweep| sweep.offers(requirements));
         lately.map(|found| found.offers.clone()).or_else(so_far)
     }
 
@@ -311,16 +311,16 @@ impl Part {
     async fn search(
         &mut self,
         api: &Api,
-        wishes: &Wishes,
+        requirements: &Requirements,
         kinds: &[String],
         avoided: &BTreeSet<u64>,
         most_pages: u32,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Error> {
         let now = Instant::now();
         self.searched = Some(now);
         let going_on = self.sweep.take().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
-        let mut sweep = going_on.unwrap_or_else(|| Sweep::new(now, wishes.may_bid));
-        sweep.page(api, wishes, &self.class, kinds, avoided, most_pages).await?;
+        let mut sweep = going_on.unwrap_or_else(|| Sweep::new(now, requirements.may_bid));
+        sweep.page(api, requirements, &self.class, kinds, avoided, most_pages).await?;
         self.failed = None;
         if !(sweep.on_demand.is_done && sweep.bids.is_done) {
             self.sweep = Some(sweep);
@@ -331,13 +331,13 @@ impl Part {
             tracing::warn!(malformed, rows, "some offers of Vast.ai are malformed and ignored");
         }
         let is_all = !sweep.on_demand.is_cut && !sweep.bids.is_cut;
-        self.found = Some(Found { at: Instant::now(), offers: sweep.offers(wishes), is_all });
+        self.found = Some(Found { at: Instant::now(), offers: sweep.offers(requirements), is_all });
         Ok(())
     }
 }
 
-fn is_quota(trouble: &Trouble) -> bool {
-    matches!(trouble, Trouble::NoTurn(NoTurn::Quota(_))) || trouble.refusal() == Some(Refusal::QuotaExceeded)
+fn is_quota(error: &Error) -> bool {
+    matches!(error, Error::Pace(PaceError::Quota(_))) || error.kind() == Some(ErrorKind::QuotaExceeded)
 }
 
 impl Sweep {
@@ -350,31 +350,31 @@ impl Sweep {
     async fn page(
         &mut self,
         api: &Api,
-        wishes: &Wishes,
+        requirements: &Requirements,
         class: &Class,
         kinds: &[String],
         avoided: &BTreeSet<u64>,
         most_pages: u32,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Error> {
         let is_on_demand = !self.on_demand.is_done && (self.bids.is_done || self.on_demand.read <= self.bids.read);
         let (searching, pages) =
             if is_on_demand { (Type::OnDemand, &mut self.on_demand) } else { (Type::Bid, &mut self.bids) };
-        let request = search(searching, pages, wishes, class, kinds, avoided);
+        let request = search(searching, pages, requirements, class, kinds, avoided);
         let answer = api.once(Endpoint::Search, request).await?;
         let asks = asks(&answer)?;
         let (rows, malformed) = (asks.len(), asks.iter().filter(|ask| ask.is_none()).count());
         if rows > 0 && rows == malformed {
-            return Err(Problem::unreadable(format!("all {rows} offers are malformed")).into());
+            return Err(ErrorResponse::unreadable(format!("all {rows} offers are malformed")).into());
         }
         (self.rows, self.malformed) = (self.rows + rows, self.malformed + malformed);
-        pages.note(asks, wishes, avoided, most_pages);
+        pages.note(asks, requirements, avoided, most_pages);
         Ok(())
     }
 
     /// One that is only to be had for a bid is left out: what it costs otherwise is not known.
-    fn offers(&self, wishes: &Wishes) -> Vec<Offer> {
+    fn offers(&self, requirements: &Requirements) -> Vec<Offer> {
         let bid = |ask: &Ask| self.bids.asks.get(&ask.id);
-        let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), wishes));
+        let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), requirements));
         let mut offers: Vec<Offer> = offers.filter(|offer| offer.vram_gib > 0.0).collect();
         offers.sort_by(|a, b| a.id.cmp(&b.id));
         offers
@@ -382,14 +382,14 @@ impl Sweep {
 }
 
 impl Pages {
-    fn note(&mut self, asks: Vec<Option<Ask>>, wishes: &Wishes, avoided: &BTreeSet<u64>, most_pages: u32) {
+    fn note(&mut self, asks: Vec<Option<Ask>>, requirements: &Requirements, avoided: &BTreeSet<u64>, most_pages: u32) {
         let rows = asks.len();
         self.read += 1;
         let (mut is_new, mut dearest, mut is_level) = (false, self.from, true);
         for ask in asks.into_iter().flatten() {
             dearest = dearest.max(ask.dph_total);
             is_level &= ask.dph_total.total_cmp(&self.from).is_eq();
-            if ask.meets(wishes) && !avoided.contains(&ask.machine_id) && self.asks.len() < ASKS_MAX {
+            if ask.meets(requirements) && !avoided.contains(&ask.machine_id) && self.asks.len() < ASKS_MAX {
                 is_new |= self.asks.insert(ask.id, ask).is_none();
             }
         }
@@ -405,16 +405,16 @@ impl Pages {
 }
 
 /// The rows; `None` for each that cannot be read.
-fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, Problem> {
+fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, ErrorResponse> {
     let rows = answer.get("offers").and_then(Value::as_array);
-    let rows = rows.ok_or_else(|| Problem::unreadable("the search result has no list of offers"))?;
+    let rows = rows.ok_or_else(|| ErrorResponse::unreadable("the search result has no list of offers"))?;
     Ok(rows.iter().map(ask).collect())
 }
 
 fn search(
     searching: Type,
     pages: &Pages,
-    wishes: &Wishes,
+    requirements: &Requirements,
     class: &Class,
     kinds: &[String],
     avoided: &BTreeSet<u64>,
@@ -424,19 +424,19 @@ fn search(
     filter(field::RENTABLE, json!({"eq": true}));
     filter("rented", json!({"eq": false}));
     filter("external", json!({"eq": false}));
-    if wishes.verified_only {
+    if requirements.verified_only {
         filter("verified", json!({"eq": true}));
     }
-    if wishes.datacenter_only || class.is_datacenter {
+    if requirements.datacenter_only || class.is_datacenter {
         filter("datacenter", json!({"eq": true}));
     }
     // Kinds that are allowed and kinds that are wanted: those that are both, where there are any.
-    let is_allowed = |kind: &&String| wishes.kinds.is_empty() || wishes.kinds.contains(kind);
+    let is_allowed = |kind: &&String| requirements.kinds.is_empty() || requirements.kinds.contains(kind);
     let wanted: Vec<&String> = kinds.iter().filter(is_allowed).collect();
     if !wanted.is_empty() {
         filter(field::GPU_NAME, json!({"in": wanted}));
-    } else if !wishes.kinds.is_empty() {
-        filter(field::GPU_NAME, json!({"in": wishes.kinds}));
+    } else if !requirements.kinds.is_empty() {
+        filter(field::GPU_NAME, json!({"in": requirements.kinds}));
     }
     if class.gpu_ram > 0.0 {
         filter(field::GPU_RAM, json!({"gte": class.gpu_ram}));
@@ -447,14 +447,14 @@ fn search(
     if !class.countries.is_empty() {
         filter(field::GEOLOCATION, json!({"in": class.countries}));
     }
-    filter("reliability", json!({"gte": wishes.min_reliability}));
-    filter(field::CUDA_MAX_GOOD, json!({"gte": wishes.min_cuda.max(class.cuda_max_good)}));
-    filter(field::COMPUTE_CAP, json!({"gte": wishes.min_compute_cap.max(class.compute_cap)}));
-    filter(field::INET_DOWN, json!({"gte": wishes.min_inet_down_mbit}));
-    filter("duration", json!({"gte": wishes.min_duration_s}));
-    filter(field::DISK_SPACE, json!({"gte": wishes.disk_gb}));
+    filter("reliability", json!({"gte": requirements.min_reliability}));
+    filter(field::CUDA_MAX_GOOD, json!({"gte": requirements.min_cuda.max(class.cuda_max_good)}));
+    filter(field::COMPUTE_CAP, json!({"gte": requirements.min_compute_cap.max(class.compute_cap)}));
+    filter(field::INET_DOWN, json!({"gte": requirements.min_inet_down_mbit}));
+    filter("duration", json!({"gte": requirements.min_duration_s}));
+    filter(field::DISK_SPACE, json!({"gte": requirements.disk_gb}));
     let from = if pages.is_beyond { "gt" } else { "gte" };
-    filter(field::DPH_TOTAL, json!({from: pages.from, "lte": wishes.max_usd_per_hour}));
+    filter(field::DPH_TOTAL, json!({from: pages.from, "lte": requirements.max_usd_per_hour}));
     if !avoided.is_empty() {
         let named: Vec<u64> = avoided.iter().copied().take(AVOIDED_MAX).collect();
         filter(field::MACHINE_ID, json!({(field::NOTIN): named}));
@@ -462,6 +462,6 @@ fn search(
     filter("order", json!([[field::DPH_TOTAL, "asc"]]));
     filter("type", json!(if searching == Type::Bid { "bid" } else { "on-demand" }));
     filter("limit", json!(ROWS_MAX));
-    filter(field::ALLOCATED_STORAGE, json!(wishes.disk_gb));
+    filter(field::ALLOCATED_STORAGE, json!(requirements.disk_gb));
     Request { timeout: ANSWER_MAX, ..request(Method::Post, path::SEARCH, Some(Value::Object(body))) }
 }

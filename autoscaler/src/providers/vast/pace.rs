@@ -62,7 +62,7 @@ impl Endpoint {
 
 /// Reason why a request may not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoTurn {
+pub(super) enum PaceError {
     /// The next turn is too late.
     #[error("rate limit: the next request may be sent in {} s", .0.as_secs())]
     TooLate(Duration),
@@ -91,7 +91,7 @@ pub(super) struct Pacer {
 
 impl Pacer {
     /// Completes when the caller may send, within this time.
-    pub(super) async fn turn(&self, endpoint: Endpoint, within: Duration) -> Result<(), NoTurn> {
+    pub(super) async fn turn(&self, endpoint: Endpoint, within: Duration) -> Result<(), PaceError> {
         let until = Instant::now() + within;
         loop {
             let at = self.take(endpoint, until)?;
@@ -133,7 +133,7 @@ impl Pacer {
     }
 
     /// Reserves the next turn for the caller.
-    fn take(&self, endpoint: Endpoint, until: Instant) -> Result<Instant, NoTurn> {
+    fn take(&self, endpoint: Endpoint, until: Instant) -> Result<Instant, PaceError> {
         let now = Instant::now();
         let mut lanes = self.lock();
         let lane = lanes.entry(endpoint).or_default();
@@ -141,9 +141,9 @@ impl Pacer {
         if at > until {
             let wait = at - now;
             return Err(if lane.is_quota && lane.is_blocked(now) {
-                NoTurn::Quota(wait)
+                PaceError::Quota(wait)
             } else {
-                NoTurn::TooLate(wait)
+                PaceError::TooLate(wait)
             });
         }
         lane.free_at = Some(at + endpoint.interval() + MARGIN);
@@ -228,7 +228,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         let turns: Vec<_> = join_all((0..5).map(|_| pacer.turn(Endpoint::Rent, limit))).await;
         assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 3);
-        assert!(matches!(turns[4], Err(NoTurn::TooLate(wait)) if wait > limit));
+        assert!(matches!(turns[4], Err(PaceError::TooLate(wait)) if wait > limit));
     }
 
     #[tokio::test(start_paused = true)]
@@ -250,7 +250,7 @@ mod tests {
         pacer.turn(Endpoint::List, LONG).await.unwrap();
         assert_eq!(began.elapsed().as_secs(), 2);
         pacer.was_refused(Endpoint::List, Some(f64::MAX));
-        let Err(NoTurn::TooLate(wait)) = pacer.turn(Endpoint::List, Duration::ZERO).await else { panic!() };
+        let Err(PaceError::TooLate(wait)) = pacer.turn(Endpoint::List, Duration::ZERO).await else { panic!() };
         assert_eq!(wait.as_secs(), BACK_OFF_MAX.as_secs());
     }
 
@@ -273,11 +273,11 @@ mod tests {
     async fn a_used_up_quota_is_left_alone_until_it_is_new() {
         let pacer = Pacer::default();
         pacer.is_used_up(Endpoint::Search, Some(7_200.0));
-        assert!(matches!(pacer.turn(Endpoint::Search, LONG).await, Err(NoTurn::Quota(_))));
+        assert!(matches!(pacer.turn(Endpoint::Search, LONG).await, Err(PaceError::Quota(_))));
         assert!(!pacer.is_free(Endpoint::Search) && pacer.is_free(Endpoint::List));
         tokio::time::advance(Duration::from_secs(7_201)).await;
         pacer.turn(Endpoint::Search, Duration::ZERO).await.unwrap();
         pacer.is_used_up(Endpoint::Search, Some(1e300));
-        assert!(matches!(pacer.turn(Endpoint::Search, LONG).await, Err(NoTurn::Quota(wait)) if wait <= QUOTA_MAX));
+        assert!(matches!(pacer.turn(Endpoint::Search, LONG).await, Err(PaceError::Quota(wait)) if wait <= QUOTA_MAX));
     }
 }

@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 use stokehold_units::UsdMicros;
 use stokehold_vast::{field, path, state};
 
-use super::api::{Object, Trouble, request};
-use super::error::{Problem, number};
+use super::api::{Error, Object, request};
+use super::error::{ErrorResponse, number};
 use super::settings::VastSettings;
 use super::transport::{Method, Request};
-use crate::provider::{Failure, Order};
+use crate::provider::{Order, ProviderError};
 
 /// Maximum size of the start script with its interpreter, bytes.
 const SCRIPT_MAX: usize = 4_048;
@@ -25,7 +25,7 @@ const PRICES: std::ops::RangeInclusive<u64> = 1_000..=128_000_000;
 
 /// Parameters of every rent.
 #[derive(Debug, Clone)]
-pub(super) struct Lease {
+pub(super) struct RentTemplate {
     image: String,
     disk_gb: f64,
     script: String,
@@ -42,7 +42,7 @@ pub(super) struct Lease {
 #[error("the start script of rented machines has {0} characters; Vast.ai accepts {SCRIPT_MAX}")]
 pub struct TooLong(usize);
 
-impl Lease {
+impl RentTemplate {
     /// `gateway_url`: the address at which workers reach the gateway, unless the settings override it.
     pub(super) fn new(settings: &VastSettings, gateway_url: &str, bootstrap: String) -> Result<Self, TooLong> {
         let length = SHELL.len() + "-c".len() + bootstrap.len();
@@ -70,19 +70,19 @@ impl Lease {
     }
 
     /// Label of a machine's ID.
-    pub(super) fn label(&self, id: &str) -> Result<String, Failure> {
+    pub(super) fn label(&self, id: &str) -> Result<String, ProviderError> {
         let label = format!("{}{id}", self.prefix);
         if id.is_empty() || label.chars().count() >= LABEL_MAX {
-            return Err(Failure::Refused(format!("{label:?} is not a valid label")));
+            return Err(ProviderError::Refused(format!("{label:?} is not a valid label")));
         }
         Ok(label)
     }
 
     /// Builds the request of an order.
-    pub(super) fn request(&self, order: &Order) -> Result<Request, Failure> {
+    pub(super) fn request(&self, order: &Order) -> Result<Request, ProviderError> {
         let offer = &order.offer;
         let Ok(ask) = offer.id.parse::<u64>() else {
-            return Err(Failure::Vanished(format!("{} is not an offer ID of Vast.ai", offer.id)));
+            return Err(ProviderError::Vanished(format!("{} is not an offer ID of Vast.ai", offer.id)));
         };
         let price = match order.bid_usd_per_hour {
             // A bid covers the GPUs; the disk is charged in addition.
@@ -124,30 +124,31 @@ impl Lease {
 }
 
 /// The bid in dollars, if Vast.ai accepts such a bid.
-pub(super) fn bid(price: UsdMicros) -> Result<f64, Failure> {
+pub(super) fn bid(price: UsdMicros) -> Result<f64, ProviderError> {
     if PRICES.contains(&price.micros()) {
         Ok(price.usd())
     } else {
-        Err(Failure::Refused(format!("Vast.ai does not accept a bid of ${price:.6} per hour")))
+        Err(ProviderError::Refused(format!("Vast.ai does not accept a bid of ${price:.6} per hour")))
     }
 }
 
 /// Returns the ID of the instance, or the failure.
-pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
+pub(super) fn outcome(answer: Result<Object, Error>, order: &Order) -> Result<String, ProviderError> {
     let answer = answer.and_then(|answer| {
         let contract = number(answer.get(field::NEW_CONTRACT));
-        contract.ok_or_else(|| Problem::unreadable("rented, but the response lacks the ID of the instance").into())
+        contract
+            .ok_or_else(|| ErrorResponse::unreadable("rented, but the response lacks the ID of the instance").into())
     });
     let failure = match answer {
         Ok(contract) => return Ok(contract.to_string()),
-        Err(trouble) => Failure::from(trouble),
+        Err(error) => ProviderError::from(error),
     };
     let token = order.join_token.expose();
     let hush = |why: String| if token.is_empty() { why } else { why.replace(token, "(secret)") };
     Err(match failure {
-        Failure::Refused(why) => Failure::Refused(hush(why)),
-        Failure::Vanished(why) => Failure::Vanished(hush(why)),
-        Failure::Unknown(why) => Failure::Unknown(hush(why)),
-        Failure::Made { rental, why } => Failure::Made { rental, why: hush(why) },
+        ProviderError::Refused(why) => ProviderError::Refused(hush(why)),
+        ProviderError::Vanished(why) => ProviderError::Vanished(hush(why)),
+        ProviderError::Unknown(why) => ProviderError::Unknown(hush(why)),
+        ProviderError::Made { rental, why } => ProviderError::Made { rental, why: hush(why) },
     })
 }

@@ -7,9 +7,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::error::answer;
-use super::transport::{Answer, Lost, Request, Transport};
+use super::transport::{Answer, Request, Transport, TransportError};
 
-pub(super) type Sent = Result<Answer, Lost>;
+pub(super) type Sent = Result<Answer, TransportError>;
 
 pub(super) struct Scripted {
     /// The remaining responses. Without any, requests get no response.
@@ -60,7 +60,7 @@ impl Transport for Scripted {
                 Some(answer) => answer,
                 None => {
                     tokio::time::sleep(timeout).await;
-                    Err(Lost::Unknown("it took too long".to_owned()))
+                    Err(TransportError::Unknown("it took too long".to_owned()))
                 }
             }
         })
@@ -77,9 +77,9 @@ pub(super) fn said(status: u16, body: &'static str) -> Sent {
 }
 
 pub(super) fn lost() -> Sent {
-    Err(Lost::Unknown("connection reset".to_owned()))
+    Err(TransportError::Unknown("connection reset".to_owned()))
 }
 
 pub(super) fn unsent() -> Sent {
-    Err(Lost::Unsent("no connection".to_owned()))
+    Err(TransportError::Unsent("no connection".to_owned()))
 }

@@ -117,7 +117,7 @@ impl VastSettings {
 
 /// Requirements for offers from the settings and the policy.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wishes {
+pub(super) struct Requirements {
     /// Empty: any.
     pub(super) kinds: Vec<String>,
     pub(super) may_bid: bool,
@@ -135,7 +135,7 @@ pub(super) struct Wishes {
     pub(super) pages_max: u32,
 }
 
-impl Wishes {
+impl Requirements {
     pub(super) fn new(settings: &VastSettings, policy: &Policy) -> Self {
         Self {
             kinds: policy.kinds.clone(),

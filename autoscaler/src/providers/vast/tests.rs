@@ -80,13 +80,13 @@ async fn requests_are_what_they_were() {
 }
 
 /// Which kind of failure, as a word.
-fn word(failure: &Failure) -> &'static str {
+fn word(failure: &ProviderError) -> &'static str {
     match failure {
-        Failure::Refused(why) if why.starts_with(NO_CREDIT) => "no credit",
-        Failure::Refused(_) => "refused",
-        Failure::Vanished(_) => "vanished",
-        Failure::Unknown(_) => "unknown",
-        Failure::Made { .. } => "made",
+        ProviderError::Refused(why) if why.starts_with(NO_CREDIT) => "no credit",
+        ProviderError::Refused(_) => "refused",
+        ProviderError::Vanished(_) => "vanished",
+        ProviderError::Unknown(_) => "unknown",
+        ProviderError::Made { .. } => "made",
     }
 }
 
@@ -133,7 +133,7 @@ async fn a_rent_is_sent_once_and_its_outcome_is_never_guessed() {
         let outcome = vast(&script).rent(&order(None)).await;
         let told = outcome.as_ref().map_or_else(|failure| word(failure).to_owned(), Clone::clone);
         assert_eq!((told.as_str(), script.count()), (expected, 1), "{what}: {outcome:?}");
-        if let Err(Failure::Made { rental, .. }) = outcome {
+        if let Err(ProviderError::Made { rental, .. }) = outcome {
             assert_eq!(rental, "9001");
         }
     }

@@ -23,7 +23,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 pub trait Transport: Send + Sync {
     /// Sends a request once and reads the whole response within its timeout. Redirects are returned like other
     /// responses.
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>>;
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, TransportError>>;
 }
 
 /// HTTP method.
@@ -100,7 +100,7 @@ impl fmt::Debug for Answer {
 
 /// Failure to get a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum TransportError {
     /// The request was not sent.
     #[error("not sent: {0}")]
     Unsent(String),
@@ -150,7 +150,7 @@ impl Http {
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), authorization })
     }
 
-    async fn answer(&self, request: Request) -> Result<Answer, Lost> {
+    async fn answer(&self, request: Request) -> Result<Answer, TransportError> {
         let method = match request.method {
             Method::Get => reqwest::Method::GET,
             Method::Post => reqwest::Method::POST,
@@ -158,7 +158,7 @@ impl Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let mut url = Url::parse(&format!("{}{}", self.url, request.path))
-            .map_err(|error| Lost::Unsent(format!("invalid URL: {error}")))?;
+            .map_err(|error| TransportError::Unsent(format!("invalid URL: {error}")))?;
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
         }
@@ -178,7 +178,9 @@ impl Http {
         let mut body = BytesMut::new();
         while let Some(piece) = answer.chunk().await.map_err(lost)? {
             if body.len() + piece.len() > BODY_BYTES_MAX {
-                return Err(Lost::Unknown(format!("status {status} with a body of more than {BODY_BYTES_MAX} bytes")));
+                return Err(TransportError::Unknown(format!(
+                    "status {status} with a body of more than {BODY_BYTES_MAX} bytes"
+                )));
             }
             body.extend_from_slice(&piece);
         }
@@ -187,7 +189,7 @@ impl Http {
 }
 
 impl Transport for Http {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, TransportError>> {
         Box::pin(self.answer(request))
     }
 }
@@ -197,7 +199,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 /// Omits the URL from the error.
-fn lost(error: reqwest::Error) -> Lost {
+fn lost(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let why = match (error.is_connect(), error.is_timeout()) {
         (true, true) => "connecting timed out".to_owned(),
@@ -205,7 +207,7 @@ fn lost(error: reqwest::Error) -> Lost {
         (false, true) => "timed out".to_owned(),
         (false, false) => error.to_string(),
     };
-    if error.is_connect() || error.is_builder() { Lost::Unsent(why) } else { Lost::Unknown(why) }
+    if error.is_connect() || error.is_builder() { TransportError::Unsent(why) } else { TransportError::Unknown(why) }
 }
 
 #[cfg(test)]
@@ -224,7 +226,7 @@ mod tests {
     }
 
     /// Answers one request with this, and gives what it was asked.
-    async fn asked(reply: Option<&str>, request: Request) -> (String, Result<Answer, Lost>) {
+    async fn asked(reply: Option<&str>, request: Request) -> (String, Result<Answer, TransportError>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let http = Http::new(&url, &Secret::new("verysecret\n")).unwrap();
@@ -276,13 +278,13 @@ mod tests {
     async fn what_never_left_is_told_from_what_may_have_arrived() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let http = Http::new(&format!("http://{nobody}"), &Secret::new("k")).unwrap();
-        assert!(matches!(http.send(request(None)).await, Err(Lost::Unsent(_))));
+        assert!(matches!(http.send(request(None)).await, Err(TransportError::Unsent(_))));
         let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"success\"";
         for reply in [Some(cut), Some(""), None] {
             // Who answers has the time that it takes.
             let timeout = Duration::from_millis(if reply.is_some() { 20_000 } else { 300 });
             let (_, answer) = asked(reply, Request { timeout, ..request(None) }).await;
-            assert!(matches!(answer, Err(Lost::Unknown(_))), "{reply:?}: {answer:?}");
+            assert!(matches!(answer, Err(TransportError::Unknown(_))), "{reply:?}: {answer:?}");
         }
     }
 

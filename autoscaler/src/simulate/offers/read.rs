@@ -43,13 +43,13 @@ pub enum Error {
         /// Line number, from 1.
         line: u64,
         /// The problem on that line.
-        fault: Fault,
+        fault: ErrorKind,
     },
 }
 
 /// A problem with a line of offers, and its fix.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Fault {
+pub enum ErrorKind {
     /// A column is missing from the header, or the line ends before it.
     #[error("column {column} is missing: add it")]
     Missing {
@@ -124,12 +124,12 @@ pub fn read(path: &Path) -> Result<Vec<Kind>, Error> {
     parse(&bytes).map_err(|(line, fault)| Error::Malformed { path: path.to_owned(), line, fault })
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Kind>, (u64, Fault)> {
+fn parse(bytes: &[u8]) -> Result<Vec<Kind>, (u64, ErrorKind)> {
     if bytes.len() as u64 > MAX_BYTES {
-        return Err((1, Fault::TooLarge { max: MAX_BYTES }));
+        return Err((1, ErrorKind::TooLarge { max: MAX_BYTES }));
     }
     let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
-    let not_text = |error: csv::Error| (error.position().map_or(1, csv::Position::line), Fault::NotText);
+    let not_text = |error: csv::Error| (error.position().map_or(1, csv::Position::line), ErrorKind::NotText);
     let header = csv.headers().map_err(not_text)?.clone();
     check(&header).map_err(|fault| (1, fault))?;
     let mut kinds: Vec<Kind> = Vec::new();
@@ -140,16 +140,16 @@ fn parse(bytes: &[u8]) -> Result<Vec<Kind>, (u64, Fault)> {
         let kind = row.kind(&kinds).map_err(|fault| (line, fault))?;
         kinds.push(kind);
     }
-    if kinds.is_empty() { Err((csv.position().line(), Fault::NoKinds)) } else { Ok(kinds) }
+    if kinds.is_empty() { Err((csv.position().line(), ErrorKind::NoKinds)) } else { Ok(kinds) }
 }
 
 /// Every column that is needed is there, once.
-fn check(header: &StringRecord) -> Result<(), Fault> {
+fn check(header: &StringRecord) -> Result<(), ErrorKind> {
     for column in COLUMNS {
         match header.iter().filter(|name| *name == column).count() {
-            0 => return Err(Fault::Missing { column }),
+            0 => return Err(ErrorKind::Missing { column }),
             1 => {}
-            _ => return Err(Fault::Twice { column }),
+            _ => return Err(ErrorKind::Twice { column }),
         }
     }
     Ok(())
@@ -161,7 +161,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn kind(&self, before: &[Kind]) -> Result<Kind, Fault> {
+    fn kind(&self, before: &[Kind]) -> Result<Kind, ErrorKind> {
         let kind = Kind {
             name: self.name(before)?,
             vram_gb: self.number("vram_gb", POSITIVE)?,
@@ -175,24 +175,24 @@ impl Row<'_> {
             max_count: self.number("max_count", ANY)?.floor() as u32,
         };
         if kind.boot_lo_s > kind.boot_hi_s {
-            return Err(Fault::Boot { lo_s: kind.boot_lo_s, hi_s: kind.boot_hi_s });
+            return Err(ErrorKind::Boot { lo_s: kind.boot_lo_s, hi_s: kind.boot_hi_s });
         }
         Ok(kind)
     }
 
-    fn name(&self, before: &[Kind]) -> Result<Name, Fault> {
+    fn name(&self, before: &[Kind]) -> Result<Name, ErrorKind> {
         let name = self.text("name")?;
         let is_meant = !name.is_empty() && name.len() <= MAX_NAME && !name.contains(char::is_control);
         if is_meant && before.iter().all(|kind| &*kind.name != name) {
             return Ok(name.into());
         }
-        Err(Fault::Name { found: beginning(name), max: MAX_NAME })
+        Err(ErrorKind::Name { found: beginning(name), max: MAX_NAME })
     }
 
-    fn number(&self, column: &'static str, within: RangeInclusive<f64>) -> Result<f64, Fault> {
+    fn number(&self, column: &'static str, within: RangeInclusive<f64>) -> Result<f64, ErrorKind> {
         let found = self.text(column)?;
         let number = found.parse::<f64>().ok().filter(|number| within.contains(number));
-        number.map(f64::abs).ok_or_else(|| Fault::Number {
+        number.map(f64::abs).ok_or_else(|| ErrorKind::Number {
             column,
             found: beginning(found),
             least: *within.start(),
@@ -201,9 +201,9 @@ impl Row<'_> {
     }
 
     /// The value of a column, without surrounding spaces.
-    fn text(&self, column: &'static str) -> Result<&str, Fault> {
+    fn text(&self, column: &'static str) -> Result<&str, ErrorKind> {
         let at = self.header.iter().position(|name| name == column);
-        at.and_then(|at| self.record.get(at)).map(str::trim).ok_or(Fault::Missing { column })
+        at.and_then(|at| self.record.get(at)).map(str::trim).ok_or(ErrorKind::Missing { column })
     }
 }
 

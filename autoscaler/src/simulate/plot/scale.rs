@@ -37,19 +37,19 @@ impl Time {
 
     /// Positions of the grid lines, and whether each has a label.
     pub(super) fn lines(&self) -> Vec<(f64, bool)> {
-        let (told, drawn) = (self.told_s(), self.step_s(28.0));
-        let is_told = |at_s: f64| (at_s / told).fract() == 0.0;
-        self.multiples(drawn).into_iter().map(|at_s| (self.x(at_s), is_told(at_s))).collect()
+        let (step_s, drawn) = (self.label_step_s(), self.step_s(28.0));
+        let has_label = |at_s: f64| (at_s / step_s).fract() == 0.0;
+        self.multiples(drawn).into_iter().map(|at_s| (self.x(at_s), has_label(at_s))).collect()
     }
 
     /// Positions of the labels, and their text.
     pub(super) fn labels(&self) -> Vec<(f64, String)> {
-        let told = self.told_s();
-        self.multiples(told).into_iter().map(|at_s| (self.x(at_s), said(at_s, told))).collect()
+        let step_s = self.label_step_s();
+        self.multiples(step_s).into_iter().map(|at_s| (self.x(at_s), label_of(at_s, step_s))).collect()
     }
 
     /// Time between two labels, seconds. Half days get a grid line and no label.
-    fn told_s(&self) -> f64 {
+    fn label_step_s(&self) -> f64 {
         let step_s = self.step_s(9.0);
         if step_s > 21_600.0 { step_s.max(DAY_S) } else { step_s }
     }
@@ -71,7 +71,7 @@ impl Time {
     }
 }
 
-fn said(at_s: f64, step_s: f64) -> String {
+fn label_of(at_s: f64, step_s: f64) -> String {
     match at_s {
         0.0 => "0".to_owned(),
         _ if step_s >= DAY_S => format!("{:.0} d", at_s / DAY_S),

@@ -33,13 +33,13 @@ pub enum Error {
         /// Line number, from 1, after decompression.
         line: u64,
         /// The problem on that line.
-        fault: Fault,
+        fault: ErrorKind,
     },
 }
 
 /// A problem with a line of a trace, and its fix.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Fault {
+pub enum ErrorKind {
     /// The file has no header.
     #[error("the file is empty: begin it with the header {}", HEADER.join(","))]
     Empty,

@@ -8,7 +8,7 @@ use std::path::Path;
 use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
 
-use super::{Error, Fault, HEADER, Job, Priority};
+use super::{Error, ErrorKind, HEADER, Job, Priority};
 use crate::name::Name;
 
 /// A simulation holds all jobs in memory: some 400 MB with these.
@@ -36,9 +36,9 @@ pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     let is_gzip = file.fill_buf().map_err(failed)?.starts_with(&MAGIC);
     let found = if is_gzip { parse(MultiGzDecoder::new(file), MAX_BYTES) } else { parse(file, MAX_BYTES) };
     found.map_err(|found| match found {
-        Found::Fault(line, fault) => Error::Malformed { path: path.to_owned(), line, fault },
+        Found::ErrorKind(line, fault) => Error::Malformed { path: path.to_owned(), line, fault },
         Found::Io(line, error) if is_gzip && is_damage(&error) => {
-            let fault = Fault::Gzip { cause: error.to_string() };
+            let fault = ErrorKind::Gzip { cause: error.to_string() };
             Error::Malformed { path: path.to_owned(), line, fault }
         }
         Found::Io(_, source) => failed(source),
@@ -53,7 +53,7 @@ fn is_damage(error: &io::Error) -> bool {
 
 /// What stopped the reading, and at which line.
 enum Found {
-    Fault(u64, Fault),
+    ErrorKind(u64, ErrorKind),
     Io(u64, io::Error),
 }
 
@@ -68,14 +68,14 @@ fn parse(source: impl Read, max_bytes: u64) -> Result<Vec<Job>, Found> {
         let is_read = csv.read_record(&mut record);
         // Before anything else: a record that was cut there is not worth a look.
         if csv.get_ref().limit() == 0 {
-            return Err(Found::Fault(line, Fault::TooLarge { max: max_bytes }));
+            return Err(Found::ErrorKind(line, ErrorKind::TooLarge { max: max_bytes }));
         }
         if !is_read.map_err(|error| of_csv(error, line))? {
-            return lines.end().map_err(|fault| Found::Fault(line, fault));
+            return lines.end().map_err(|fault| Found::ErrorKind(line, fault));
         }
         // Where empty lines lie before it, the first of them.
         let line = record.position().map_or(line, csv::Position::line);
-        lines.take(&record).map_err(|fault| Found::Fault(line, fault))?;
+        lines.take(&record).map_err(|fault| Found::ErrorKind(line, fault))?;
     }
 }
 
@@ -84,7 +84,7 @@ fn of_csv(error: csv::Error, line: u64) -> Found {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => Found::Io(line, error),
         // Flexible readers complain of nothing else.
-        _ => Found::Fault(line, Fault::NotText),
+        _ => Found::ErrorKind(line, ErrorKind::NotText),
     }
 }
 
@@ -98,36 +98,36 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, record: &StringRecord) -> Result<(), Fault> {
+    fn take(&mut self, record: &StringRecord) -> Result<(), ErrorKind> {
         if !self.has_header {
             self.has_header = true;
             return header(record);
         }
         if self.jobs.len() == MAX_JOBS {
-            return Err(Fault::TooManyJobs { max: MAX_JOBS });
+            return Err(ErrorKind::TooManyJobs { max: MAX_JOBS });
         }
         let job = self.job(record)?;
         self.jobs.push(job);
         Ok(())
     }
 
-    fn end(self) -> Result<Vec<Job>, Fault> {
+    fn end(self) -> Result<Vec<Job>, ErrorKind> {
         match (self.has_header, self.jobs.is_empty()) {
-            (false, _) => Err(Fault::Empty),
-            (true, true) => Err(Fault::NoJobs),
+            (false, _) => Err(ErrorKind::Empty),
+            (true, true) => Err(ErrorKind::NoJobs),
             (true, false) => Ok(self.jobs),
         }
     }
 
-    fn job(&mut self, record: &StringRecord) -> Result<Job, Fault> {
+    fn job(&mut self, record: &StringRecord) -> Result<Job, ErrorKind> {
         let columns: Vec<&str> = record.iter().collect();
         let &[arrival, endpoint, service, vram, priority] = columns.as_slice() else {
-            return Err(Fault::Columns { found: columns.len() });
+            return Err(ErrorKind::Columns { found: columns.len() });
         };
         let arrival_s = number("arrival_s", arrival, MAX_ARRIVAL_S)?;
         let before_s = self.jobs.last().map_or(0.0, |job| job.arrival_s);
         if arrival_s < before_s {
-            return Err(Fault::Unsorted { arrival_s, before_s });
+            return Err(ErrorKind::Unsorted { arrival_s, before_s });
         }
         let service_s = number("service_s", service, MAX_SERVICE_S)?;
         let vram_gb = number("vram_gb", vram, MAX_VRAM_GB)?;
@@ -135,14 +135,14 @@ impl Lines {
         Ok(Job { arrival_s, endpoint: self.endpoint(endpoint, vram_gb)?, service_s, vram_gb, priority })
     }
 
-    fn endpoint(&mut self, name: &str, vram_gb: f64) -> Result<Name, Fault> {
+    fn endpoint(&mut self, name: &str, vram_gb: f64) -> Result<Name, ErrorKind> {
         if let Some((name, before_gb)) = self.endpoints.get(name) {
             let (name, before_gb) = (name.clone(), *before_gb);
             let is_same = before_gb.total_cmp(&vram_gb).is_eq();
-            return if is_same { Ok(name) } else { Err(Fault::Vram { endpoint: name, vram_gb, before_gb }) };
+            return if is_same { Ok(name) } else { Err(ErrorKind::Vram { endpoint: name, vram_gb, before_gb }) };
         }
         if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_control) {
-            return Err(Fault::Endpoint { found: beginning(name), max: MAX_NAME });
+            return Err(ErrorKind::Endpoint { found: beginning(name), max: MAX_NAME });
         }
         let shared = Name::from(name);
         self.endpoints.insert(name.to_owned(), (shared.clone(), vram_gb));
@@ -150,23 +150,23 @@ impl Lines {
     }
 }
 
-fn header(record: &StringRecord) -> Result<(), Fault> {
+fn header(record: &StringRecord) -> Result<(), ErrorKind> {
     if record.iter().eq(HEADER) {
         return Ok(());
     }
-    Err(Fault::Header { found: beginning(&record.iter().collect::<Vec<_>>().join(",")) })
+    Err(ErrorKind::Header { found: beginning(&record.iter().collect::<Vec<_>>().join(",")) })
 }
 
-fn number(column: &'static str, found: &str, max: f64) -> Result<f64, Fault> {
+fn number(column: &'static str, found: &str, max: f64) -> Result<f64, ErrorKind> {
     let number = found.parse::<f64>().ok().filter(|number| (0.0..=max).contains(number));
     // -0 is 0, and shall be written so.
-    number.map(f64::abs).ok_or_else(|| Fault::Number { column, found: beginning(found), max })
+    number.map(f64::abs).ok_or_else(|| ErrorKind::Number { column, found: beginning(found), max })
 }
 
-fn priority(found: &str) -> Result<Priority, Fault> {
+fn priority(found: &str) -> Result<Priority, ErrorKind> {
     let all = [Priority::Interactive, Priority::Batch];
     let named = all.into_iter().find(|priority| priority.as_str() == found);
-    named.ok_or_else(|| Fault::Priority { found: beginning(found) })
+    named.ok_or_else(|| ErrorKind::Priority { found: beginning(found) })
 }
 
 /// As much as a person needs in order to find it.
@@ -281,8 +281,10 @@ mod tests {
         let text = format!("{HEAD}{}", "0,a,1,8,batch\n".repeat(10));
         assert_eq!(parse(text.as_bytes(), text.len() as u64).map_err(|_| ()).unwrap().len(), 10);
         for max in [text.len() as u64 - 1, text.len() as u64 - 14, 50] {
-            let Err(Found::Fault(_, fault)) = parse(text.as_bytes(), max) else { panic!("{max} bytes were enough") };
-            assert_eq!(fault, Fault::TooLarge { max });
+            let Err(Found::ErrorKind(_, fault)) = parse(text.as_bytes(), max) else {
+                panic!("{max} bytes were enough")
+            };
+            assert_eq!(fault, ErrorKind::TooLarge { max });
         }
     }
 

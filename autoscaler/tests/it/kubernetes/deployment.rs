@@ -1,7 +1,7 @@
 //! The mode `deployment`.
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::provider::{Failure, Provider, RentalState};
+use stokehold_autoscaler::provider::{Provider, ProviderError, RentalState};
 
 use super::cluster::Instead;
 use super::server::Server;
@@ -127,7 +127,7 @@ async fn a_pod_that_does_not_come_leaves_the_rent_unknown_and_comes_as_a_spare()
     let (server, provider) = server().await;
     deploy(&server, 0, &gate());
     server.cluster().is_paused = true;
-    assert!(matches!(rent(&provider, "own", "m-1").await, Err(Failure::Unknown(_))));
+    assert!(matches!(rent(&provider, "own", "m-1").await, Err(ProviderError::Unknown(_))));
     assert_eq!(replicas(&server), 1, "it is asked for once");
     server.cluster().is_paused = false;
     server.cluster().control();
@@ -141,7 +141,7 @@ async fn a_pod_that_does_not_come_leaves_the_rent_unknown_and_comes_as_a_spare()
 async fn pods_that_run_by_themselves_are_neither_rented_nor_given_back() {
     let (server, provider) = server().await;
     deploy(&server, 2, &json!([]));
-    let Err(Failure::Refused(why)) = rent(&provider, "own", "m-1").await else { panic!() };
+    let Err(ProviderError::Refused(why)) = rent(&provider, "own", "m-1").await else { panic!() };
     assert!(why.contains("lack the scheduling gate"), "{why}");
     assert_eq!(listed(&provider).await.unwrap(), []);
     assert_eq!(replicas(&server), 2);
@@ -150,7 +150,7 @@ async fn pods_that_run_by_themselves_are_neither_rented_nor_given_back() {
 #[tokio::test]
 async fn a_deployment_that_is_not_there_has_no_machines() {
     let (_server, provider) = server().await;
-    assert!(matches!(rent(&provider, "own", "m-1").await, Err(Failure::Vanished(_))));
+    assert!(matches!(rent(&provider, "own", "m-1").await, Err(ProviderError::Vanished(_))));
     assert_eq!(listed(&provider).await.unwrap(), []);
     provider.release("spare/workers/workers-1").await.unwrap();
     provider.release("pod/m-1").await.unwrap();

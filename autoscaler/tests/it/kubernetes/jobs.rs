@@ -1,7 +1,7 @@
 //! The mode `jobs`.
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::provider::{Failure, Provider, RentalState};
+use stokehold_autoscaler::provider::{Provider, ProviderError, RentalState};
 
 use super::cluster::Instead;
 use super::{JOIN, impatient, label, listed, provider, rent, server, states};
@@ -57,7 +57,7 @@ async fn a_machine_starts_runs_and_goes_with_all_that_it_owns() {
     assert_eq!(states(&provider).await, []);
     assert!(server.cluster().all("secrets").is_empty());
     provider.stop("job/m-1").await.unwrap();
-    assert!(matches!(provider.resume("job/m-1").await, Err(Failure::Vanished(_))));
+    assert!(matches!(provider.resume("job/m-1").await, Err(ProviderError::Vanished(_))));
 }
 
 #[tokio::test]
@@ -112,14 +112,14 @@ async fn a_list_that_is_not_whole_is_no_list() {
         r#"{"kind":"JobList","metadata":{},"items":["#,
     ] {
         server.instead("list", "jobs", Instead::Text(text));
-        assert!(matches!(listed(&provider).await, Err(Failure::Unknown(_))), "{text}");
+        assert!(matches!(listed(&provider).await, Err(ProviderError::Unknown(_))), "{text}");
     }
     server.instead(
         "list",
         "pods",
         Instead::Status(403, "pods is forbidden: User \"x\" cannot list resource", "Forbidden", None),
     );
-    let Err(Failure::Refused(why)) = listed(&provider).await else { panic!() };
+    let Err(ProviderError::Refused(why)) = listed(&provider).await else { panic!() };
     assert!(why.contains("lacks the verb list on pods"), "{why}");
     server.instead("list", "jobs", Instead::Status(500, "", "", None));
     server.instead("list", "jobs", Instead::Status(429, "", "", Some("0")));
@@ -148,7 +148,7 @@ async fn a_rent_that_was_not_answered_is_found_to_be_done_and_not_done_twice() {
     for _ in 0..3 {
         server.instead("create", "jobs", Instead::Silence);
     }
-    assert!(matches!(rent(&provider, "a100", "m-3").await, Err(Failure::Unknown(_))));
+    assert!(matches!(rent(&provider, "a100", "m-3").await, Err(ProviderError::Unknown(_))));
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn a_refusal_after_silence_says_nothing_of_what_was_done_before() {
     let provider = impatient(&server);
     server.instead("create", "jobs", Instead::SilenceAfterwards);
     server.instead("create", "jobs", Instead::Status(403, "exceeded quota: gpus", "Forbidden", None));
-    assert!(matches!(rent(&provider, "a100", "m-1").await, Err(Failure::Unknown(_))));
+    assert!(matches!(rent(&provider, "a100", "m-1").await, Err(ProviderError::Unknown(_))));
     assert_eq!(states(&provider).await.len(), 1, "it is found by its label");
 }
 
@@ -167,15 +167,15 @@ async fn what_is_refused_is_said_to_be() {
     let quota =
         "jobs.batch \"m-1\" is forbidden: exceeded quota: gpus, requested: count/jobs.batch=1, used: 4, limited: 4";
     server.instead("create", "jobs", Instead::Status(403, quota, "Forbidden", None));
-    let Err(Failure::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
+    let Err(ProviderError::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
     assert!(why.contains("quota of the namespace is exhausted"), "{why}");
     for _ in 0..3 {
         server.instead("create", "jobs", Instead::Status(429, "", "", Some("0")));
     }
-    assert!(matches!(rent(&provider, "a100", "m-1").await, Err(Failure::Refused(_))));
+    assert!(matches!(rent(&provider, "a100", "m-1").await, Err(ProviderError::Refused(_))));
     assert!(server.cluster().all("jobs").is_empty());
     let stranger = super::provider(&server, "wrong", "");
-    let Err(Failure::Refused(why)) = rent(&stranger, "a100", "m-1").await else { panic!() };
+    let Err(ProviderError::Refused(why)) = rent(&stranger, "a100", "m-1").await else { panic!() };
     assert!(why.contains("the cluster rejected the credentials"), "{why}");
 }
 
@@ -184,7 +184,7 @@ async fn a_job_whose_secret_is_refused_is_left_behind_and_said_to_be() {
     let (server, provider) = server().await;
     let invalid = "Secret \"m-1\" is invalid: data[join-token]: Invalid value: \"jt_verysecret\"";
     server.instead("create", "secrets", Instead::Status(422, invalid, "Invalid", None));
-    let Err(Failure::Made { rental, why }) = rent(&provider, "a100", "m-1").await else { panic!() };
+    let Err(ProviderError::Made { rental, why }) = rent(&provider, "a100", "m-1").await else { panic!() };
     assert_eq!(rental, "job/m-1");
     assert!(!why.contains("verysecret"), "{why}");
     provider.release(&rental).await.unwrap();
@@ -196,7 +196,7 @@ async fn a_job_of_that_name_that_is_somebody_elses_is_left_alone() {
     let (server, provider) = server().await;
     rent(&provider, "a100", "m-1").await.unwrap();
     server.cluster().change("jobs", "m-1", |job| job["metadata"]["labels"] = json!({}));
-    let Err(Failure::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
+    let Err(ProviderError::Refused(why)) = rent(&provider, "a100", "m-1").await else { panic!() };
     assert!(why.contains("it belongs to another installation"), "{why}");
 }
 
@@ -239,5 +239,5 @@ async fn a_release_of_unknown_outcome_is_said_to_be_and_can_be_repeated() {
     for _ in 0..3 {
         server.instead("delete", "jobs", Instead::Status(500, "etcd leader changed", "InternalError", None));
     }
-    assert!(matches!(provider.release("job/m-1").await, Err(Failure::Unknown(_))));
+    assert!(matches!(provider.release("job/m-1").await, Err(ProviderError::Unknown(_))));
 }

@@ -10,7 +10,7 @@ use stokehold_units::UsdMicros;
 
 use super::is;
 use crate::observation::Offer;
-use crate::provider::{Charge, Failure, Order, Provider, Rental, RentalState, in_time};
+use crate::provider::{Charge, Order, Provider, ProviderError, Rental, RentalState, in_time};
 use crate::rental_ledger::memory::MemoryLedger;
 use crate::snapshot::Needs;
 use crate::sync::lock;
@@ -66,11 +66,11 @@ impl Provider for PlantedProvider {
         self.inner.name()
     }
 
-    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, ProviderError>> {
         self.inner.offers()
     }
 
-    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, ProviderError>> {
         Box::pin(async {
             let mut listed = self.inner.rentals().await?;
             if let Some(rentals) = &mut listed {
@@ -85,31 +85,31 @@ impl Provider for PlantedProvider {
         })
     }
 
-    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, ProviderError>> {
         if !is("unknown-is-failed") {
             return self.inner.rent(order);
         }
         Box::pin(async {
             match in_time(&*self.inner, self.inner.rent(order)).await {
-                Err(Failure::Unknown(why)) => Err(Failure::Refused(why)),
+                Err(ProviderError::Unknown(why)) => Err(ProviderError::Refused(why)),
                 answer => answer,
             }
         })
     }
 
-    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, Failure>> {
+    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<UsdMicros>, ProviderError>> {
         self.inner.price(rental)
     }
 
-    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.inner.stop(rental)
     }
 
-    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.inner.resume(rental)
     }
 
-    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             if self.is_swallowed(rental) {
                 return Ok(());
@@ -122,7 +122,7 @@ impl Provider for PlantedProvider {
         })
     }
 
-    fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
+    fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, ProviderError>> {
         self.inner.charges(since_s)
     }
 
@@ -134,7 +134,7 @@ impl Provider for PlantedProvider {
         self.inner.charges_boots()
     }
 
-    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, Failure>> {
+    fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, ProviderError>> {
         self.inner.credit()
     }
 
