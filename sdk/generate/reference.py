@@ -105,7 +105,7 @@ def _object(fields: Sequence[Field], page: Page, homes: dict[str, Page]) -> str:
 
 def _type(type_: Type, page: Page, homes: dict[str, Page]) -> str:
     if type_.kind == "words":
-        return "string" if type_.ref in shapes.OPEN_WORDS else ", ".join(f"`{word}`" for word in type_.words)
+        return ", ".join(f"`{word}`" for word in type_.words)
     if type_.kind == "object":
         home = homes.get(type_.ref)
         if home is None:

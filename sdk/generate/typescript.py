@@ -131,10 +131,12 @@ class TypeScript:
 
     def _options(self, options: Options) -> str:
         null = " | null" if options.takes_null else ""
+        names = {one.name: camel(one.name) for one in self._document.object(options.schema).fields}
         lines = []
         for one in self._option_fields(options):
             annotation = self._annotation(one.type, is_input=True)
-            lines.append(f"{_doc(option_doc(one))}{camel(one.name)}?: {annotation}{null};")
+            doc = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", option_doc(one))
+            lines.append(f"{_doc(doc)}{camel(one.name)}?: {annotation}{null};")
         return f"{_doc(options.doc)}export interface {options.typescript} {{\n{_indent(lines)}\n}}"
 
     def _names(self, options: Options) -> str:

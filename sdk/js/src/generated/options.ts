@@ -7,9 +7,9 @@ import type { Missed } from "./schedules.js";
 
 /** How a job is run. An option that is missing has the default of the endpoint or of the API. */
 export interface JobOptions {
-  /** At most `concurrency_max` of your jobs with the same key run concurrently. 1 to 255 characters. */
+  /** At most `concurrencyMax` of your jobs with the same key run concurrently. 1 to 255 characters. */
   concurrencyKey?: string;
-  /** The limit for `concurrency_key`. 1 to 10,000. Default 1. */
+  /** The limit for `concurrencyKey`. 1 to 10,000. Default 1. */
   concurrencyMax?: number;
   /** The job expires if it has not ended this many seconds after the submit. 1 to 2,592,000. */
   deadlineS?: number;
@@ -96,7 +96,7 @@ export interface ScheduleTiming {
   cron?: string;
   /** Seconds after which a tick counts as missed; 1 to 604800, default 60. */
   graceS?: number;
-  /** What to do with missed ticks: those later than `grace_s`. Default `run_once`. */
+  /** What to do with missed ticks: those later than `graceS`. Default `run_once`. */
   missed?: Missed;
   /** Your own name for the schedule, up to 255 characters. Names need not be unique. */
   name?: string;
