@@ -277,3 +277,44 @@ fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Display;
+
+    use stokehold_queue::demands::{GPUS_MAX, NAMES_MAX};
+
+    use super::*;
+    use crate::endpoints::weights;
+
+    #[test]
+    fn the_openapi_document_has_the_bounds_that_are_checked() {
+        let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
+        let bounds: [(&str, &str, &dyn Display); 19] = [
+            ("DeployRequest", "after", &steps::STEPS_MAX),
+            ("DeployRequest", "before", &steps::STEPS_MAX),
+            ("DeployRequest", "keep_warm_s", &KEEP_WARM_MAX_S),
+            ("DeployRequest", "max_attempts", &ATTEMPTS_MAX),
+            ("DeployRequest", "max_batch_size", &BATCH_SIZE_MAX),
+            ("DeployRequest", "max_concurrency", &CONCURRENCY_MAX),
+            ("DeployRequest", "max_wait_ms", &BATCH_WAIT_MAX_MS),
+            ("DeployRequest", "min_warm", &WARM_WORKERS_MAX),
+            ("DeployRequest", "secrets", &runner::SECRETS_MAX),
+            ("DeployRequest", "timeout_s", &TIMEOUT_MAX_S),
+            ("DeployRequest", "vram_gib", &DECLARED_MAX_GIB),
+            ("DeployRequest", "warmup", &WARMUPS_MAX),
+            ("DeployRequest", "weights", &weights::FILES_MAX),
+            ("Demands", "gpu_models", &NAMES_MAX),
+            ("Demands", "gpus", &GPUS_MAX),
+            ("Demands", "regions", &NAMES_MAX),
+            ("RetryPolicy", "backoff_max_s", &steps::BACKOFF_MAX_S),
+            ("RetryPolicy", "backoff_s", &steps::BACKOFF_MAX_S),
+            ("Step", "timeout_s", &TIMEOUT_MAX_S),
+        ];
+        for (schema, name, most) in bounds {
+            let member = &document["components"]["schemas"][schema]["properties"][name];
+            let documented = member.get("maximum").or_else(|| member.get("maxItems")).unwrap_or(&Value::Null);
+            assert_eq!(documented.to_string(), most.to_string(), "{schema}.{name}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::error::Problem;
 
-const SECRETS_MAX: usize = 32;
+pub(super) const SECRETS_MAX: usize = 32;
 const ENV_MAX: usize = 64;
 const ENV_BYTES_MAX: usize = 4_096;
 const ENTRY_MAX: usize = 200;

@@ -12,9 +12,9 @@ use crate::jobs::submit::TIMEOUT_MAX_S;
 use crate::names;
 
 /// The longest wait before a retry: a day.
-const BACKOFF_MAX_S: f64 = 24.0 * 3600.0;
+pub(super) const BACKOFF_MAX_S: f64 = 24.0 * 3600.0;
 
-const STEPS_MAX: usize = 8;
+pub(super) const STEPS_MAX: usize = 8;
 const THRESHOLDS_MAX: usize = 64;
 
 /// When and after which errors a job is retried. `max_attempts` limits how often.

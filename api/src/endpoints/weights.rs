@@ -31,7 +31,7 @@ const UPLOAD_BYTES_MAX: u64 = 5 << 30;
 /// A larger file is no model's.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
-const FILES_MAX: usize = 1_000;
+pub(super) const FILES_MAX: usize = 1_000;
 const PATH_BYTES_MAX: usize = 200;
 const URL_BYTES_MAX: usize = 2_048;
 
