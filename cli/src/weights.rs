@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::json;
 use stokehold_client::models::{WeightsReply, WeightsRequest, WeightsUrl};
-use stokehold_package::{BoxError, Host, Method, Overlay, Package, Pinned, Request, Response, forget_pins};
+use stokehold_package::{BoxError, Error, Host, Method, Overlay, Package, Pinned, Request, Response, forget_pins};
 use tokio::runtime::Handle;
 
 use crate::client::{Client, decode, query};
@@ -116,7 +116,7 @@ impl Host for Here {
         output::note(text);
     }
 
-    fn hashing(&self, file: &str, done_bytes: u64, size_bytes: u64) {
+    fn hashing(&self, file: &str, done_bytes: u64, size_bytes: u64) -> Result<(), Error> {
         let mut hashing = self.hashing.lock().unwrap_or_else(PoisonError::into_inner);
         if hashing.as_ref().is_none_or(|(shown, _)| shown != file) {
             let bar = progress::transfer(format!("hashing {file}"), size_bytes);
@@ -128,6 +128,7 @@ impl Host for Here {
             bar.set_length(size_bytes);
             bar.set_position(done_bytes);
         }
+        Ok(())
     }
 }
 

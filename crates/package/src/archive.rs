@@ -194,6 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_too_large_is_refused_with_its_largest_files() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("main.py"), "").unwrap();
+        File::create(folder.path().join("weights.bin")).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        let error = pack(folder.path(), &[], &tempfile::tempfile().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("largest files: weights.bin (256 MiB)"), "{error}");
+        let weights = [folder.path().join("weights.bin")];
+        assert!(pack(folder.path(), &weights, &tempfile::tempfile().unwrap()).is_ok(), "weights are not packed");
+    }
+
+    #[test]
     fn what_cannot_be_packed_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();

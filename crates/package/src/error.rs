@@ -19,6 +19,9 @@ pub enum Error {
         /// Why it failed.
         source: BoxError,
     },
+    /// The caller stopped pinning; see [`crate::Host::hashing`].
+    #[error("interrupted")]
+    Stopped,
     /// The server of a weights file refused a request.
     #[error("weights: {path}: the server returned {status}{advice}")]
     Refused {

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::error::BoxError;
+use crate::error::{BoxError, Error};
 
 /// Sends requests and shows progress.
 pub trait Host: Sync {
@@ -15,8 +15,12 @@ pub trait Host: Sync {
     /// Shows a note for the author.
     fn note(&self, text: &str);
 
-    /// Shows how much of a file has been hashed. `size_bytes` is 0 if unknown.
-    fn hashing(&self, file: &str, done_bytes: u64, size_bytes: u64);
+    /// Shows how much of a file has been hashed. `size_bytes` is 0 if unknown. Called before each request of a download
+    /// and after each piece.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] stops the pinning.
+    fn hashing(&self, file: &str, done_bytes: u64, size_bytes: u64) -> Result<(), Error>;
 }
 
 /// A request without a body.
@@ -68,5 +72,7 @@ impl Host for NoHost {
 
     fn note(&self, _: &str) {}
 
-    fn hashing(&self, _: &str, _: u64, _: u64) {}
+    fn hashing(&self, _: &str, _: u64, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
 }

@@ -77,6 +77,7 @@ pub(super) fn measure(host: &dyn Host, path: &str, url: &str, headers: Headers<'
 impl Download {
     /// Downloads the rest of the file.
     fn go_on(&mut self, host: &dyn Host, path: &str, url: &str, headers: Headers<'_>) -> Result<(), Error> {
+        host.hashing(path, self.done_bytes, 0)?;
         let mut headers = headers.to_vec();
         // Without an ETag, the rest could belong to another version of the file.
         if let Some(etag) = self.etag.clone().filter(|_| self.done_bytes > 0) {
@@ -92,7 +93,7 @@ impl Download {
         let whole = total(&answer);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
-            host.hashing(path, self.done_bytes, whole.unwrap_or(0));
+            host.hashing(path, self.done_bytes, whole.unwrap_or(0))?;
             match answer.body.read(&mut piece).step(|| format!("weights: cannot download {path}"))? {
                 0 => break,
                 count => {
@@ -113,7 +114,7 @@ pub(super) fn measure_file(host: &dyn Host, shown: &str, path: &Path) -> Result<
     let size_bytes = file.metadata().reading(path)?.len();
     let (mut hash, mut done_bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
     loop {
-        host.hashing(shown, done_bytes, size_bytes);
+        host.hashing(shown, done_bytes, size_bytes)?;
         match file.read(&mut piece).reading(path)? {
             0 => return Ok((hex::encode(hash.finalize()), done_bytes)),
             count => {
@@ -125,7 +126,11 @@ pub(super) fn measure_file(host: &dyn Host, shown: &str, path: &Path) -> Result<
 }
 
 fn is_final(error: &Error) -> bool {
-    matches!(error, Error::Refused { status, .. } if (400..500).contains(status))
+    match error {
+        Error::Refused { status, .. } => (400..500).contains(status),
+        Error::Stopped => true,
+        Error::Invalid(_) | Error::Failed { .. } => false,
+    }
 }
 
 fn ask(host: &dyn Host, path: &str, url: &str, headers: Headers<'_>) -> Result<Response, Error> {
@@ -165,6 +170,8 @@ mod tests {
     struct Script {
         responses: Mutex<VecDeque<(u16, Vec<(String, String)>, &'static str)>>,
         asked: Mutex<Vec<Vec<(&'static str, String)>>>,
+        /// The bytes after which the caller stops.
+        stops_at: u64,
     }
 
     impl Host for Script {
@@ -176,7 +183,9 @@ mod tests {
 
         fn note(&self, _: &str) {}
 
-        fn hashing(&self, _: &str, _: u64, _: u64) {}
+        fn hashing(&self, _: &str, done_bytes: u64, _: u64) -> Result<(), Error> {
+            if done_bytes < self.stops_at { Ok(()) } else { Err(Error::Stopped) }
+        }
     }
 
     fn response(
@@ -188,7 +197,7 @@ mod tests {
     }
 
     fn measured(responses: Vec<(u16, Vec<(String, String)>, &'static str)>) -> (Result<(String, u64), Error>, Script) {
-        let script = Script { responses: Mutex::new(responses.into()), asked: Mutex::default() };
+        let script = Script { responses: Mutex::new(responses.into()), asked: Mutex::default(), stops_at: 9 };
         (measure(&script, "a", "http://a/b", &[]), script)
     }
 
@@ -210,6 +219,13 @@ mod tests {
         assert_eq!(found.unwrap(), (hex::encode(Sha256::digest("new-new-")), 8));
         let range = vec![("range", "bytes=4-".to_owned()), ("if-range", "\"1\"".to_owned())];
         assert_eq!(script.asked.lock().unwrap()[1], range);
+    }
+
+    #[test]
+    fn a_caller_that_stops_is_not_asked_again() {
+        let (found, script) = measured(vec![response(200, &[], "nine bytes")]);
+        assert!(matches!(found, Err(Error::Stopped)));
+        assert_eq!(script.asked.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stokehold_package::{BoxError, Description, Host, Overlay, Package, Request, Requirements, Response, forget_pins};
+use stokehold_package::{
+    BoxError, Description, Error, Host, Overlay, Package, Request, Requirements, Response, forget_pins,
+};
 
 /// A host without a network.
 pub(crate) struct Offline;
@@ -17,7 +19,9 @@ impl Host for Offline {
 
     fn note(&self, _: &str) {}
 
-    fn hashing(&self, _: &str, _: u64, _: u64) {}
+    fn hashing(&self, _: &str, _: u64, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 fn here() -> PathBuf {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -111,8 +112,12 @@ impl Package {
         note: Py<PyAny>,
         signed: BTreeMap<String, String>,
     ) -> PyResult<Weights> {
-        let host = Caller { send, note };
-        Ok(Weights(py.detach(|| self.0.pin(&host, &signed)).map_err(failed)?))
+        let host = Caller { send, note, interrupt: Interrupt::default() };
+        let pinned = py.detach(|| self.0.pin(&host, &signed));
+        match host.interrupt.take() {
+            Some(interrupt) => Err(interrupt),
+            None => Ok(Weights(pinned.map_err(failed)?)),
+        }
     }
 
     /// A warning about pickles among the weights.
@@ -157,6 +162,36 @@ impl Weights {
 struct Caller {
     send: Py<PyAny>,
     note: Py<PyAny>,
+    interrupt: Interrupt,
+}
+
+/// A `KeyboardInterrupt` or the like, which stops the pinning.
+#[derive(Clone, Default)]
+struct Interrupt(Arc<Mutex<Option<PyErr>>>);
+
+impl Interrupt {
+    fn set(&self, error: PyErr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn take(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The text of an exception, without its class. Keeps an exception that is not an error.
+    fn text_of(&self, error: PyErr) -> String {
+        Python::attach(|py| {
+            let text = error.value(py).to_string();
+            if !error.is_instance_of::<PyException>(py) {
+                self.set(error);
+            }
+            text
+        })
+    }
 }
 
 impl Host for Caller {
@@ -170,9 +205,10 @@ impl Host for Caller {
                 request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let answer = self.send.call1(py, (method, request.url, headers))?;
             let (status, headers, chunks): (u16, Vec<(String, String)>, Py<PyAny>) = answer.extract(py)?;
-            Ok(Response { status, headers, body: Box::new(Body { chunks, chunk: Vec::new(), read: 0 }) })
+            let body = Body { chunks, chunk: Vec::new(), read: 0, interrupt: self.interrupt.clone() };
+            Ok(Response { status, headers, body: Box::new(body) })
         })
-        .map_err(plain)
+        .map_err(|error| self.interrupt.text_of(error).into())
     }
 
     fn note(&self, text: &str) {
@@ -180,7 +216,12 @@ impl Host for Caller {
         let _ = Python::attach(|py| self.note.call1(py, (text,)));
     }
 
-    fn hashing(&self, _: &str, _: u64, _: u64) {}
+    fn hashing(&self, _: &str, _: u64, _: u64) -> Result<(), Error> {
+        if let Err(interrupt) = Python::attach(|py| py.check_signals()) {
+            self.interrupt.set(interrupt);
+        }
+        if self.interrupt.is_set() { Err(Error::Stopped) } else { Ok(()) }
+    }
 }
 
 /// The body of a response.
@@ -190,6 +231,7 @@ struct Body {
     chunk: Vec<u8>,
     /// Bytes of the chunk that have been read.
     read: usize,
+    interrupt: Interrupt,
 }
 
 impl Read for Body {
@@ -199,7 +241,7 @@ impl Read for Body {
                 let mut chunks = self.chunks.bind(py).try_iter()?;
                 chunks.next().map(|chunk| chunk?.extract::<Vec<u8>>()).transpose()
             });
-            match next.map_err(|error| std::io::Error::other(plain(error)))? {
+            match next.map_err(|error| std::io::Error::other(self.interrupt.text_of(error)))? {
                 Some(chunk) => (self.chunk, self.read) = (chunk, 0),
                 None => return Ok(0),
             }
@@ -209,11 +251,6 @@ impl Read for Body {
         self.read += count;
         Ok(count)
     }
-}
-
-/// The text of a Python exception, without its class.
-fn plain(error: PyErr) -> BoxError {
-    Python::attach(|py| error.value(py).to_string()).into()
 }
 
 fn failed(error: Error) -> PyErr {

@@ -232,7 +232,8 @@ class Client:
 
         The folder is packaged like `stoke deploy` does, with its `stoke.toml` or `cog.yaml`: both create the same
         version. `options` are the members of `DeployOptions`; they override these files and the handler. The handler is
-        imported by the running Python, so what it imports must be installed.
+        imported by the running Python, so what it imports must be installed. Notes about the folder go to the logger
+        `stokehold`. Raises `DeployError` if the folder cannot be deployed; nothing was sent then.
 
         name: the name of the endpoint; default: that in `stoke.toml`, of the handler, or of the folder or file.
         python: the Python version of the endpoint, e.g. "3.11"; default: that in `stoke.toml`, else of `python3`.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,26 @@ def test_weights_that_cannot_be_reached_are_named(client: Client, folder: Path, 
     store.on("GET /a.bin", problem(403, "forbidden", "no"))
     with pytest.raises(DeployError, match=r"weights: a.bin: the server returned 403; .*HF_TOKEN"):
         client.deploy(folder, weights=[{"source": f"{store.url}/a.bin"}])
+
+
+@pytest.mark.parametrize("where", ["before the response", "in the body"])
+def test_an_interrupt_stops_the_download_of_weights(folder: Path, where: str) -> None:
+    def interrupted() -> Iterator[bytes]:
+        yield b"part"
+        raise KeyboardInterrupt
+
+    calls: list[str] = []
+
+    def send(method: str, url: str, headers: Any) -> Any:
+        calls.append(f"{method} {url}")
+        if where == "in the body":
+            return 200, [], interrupted()
+        raise KeyboardInterrupt
+
+    package = open_package(str(folder), {"weights": [{"source": "https://example.org/a.bin"}]})
+    with pytest.raises(KeyboardInterrupt):
+        package.pin(send, calls.append, {})
+    assert calls == ["GET https://example.org/a.bin"]
 
 
 @pytest.mark.parametrize("name", ["python", "cog", "runpod", "server", "command", "everything"])
