@@ -21,7 +21,7 @@ struct Lane {
 }
 
 impl Lanes {
-    /// A place in a receiver's lane; `None` while that is full.
+    /// A slot in a receiver's lane; `None` while the lane is full.
     pub(crate) fn enter(&self, receiver: &str) -> Option<Slot> {
         let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes
@@ -35,7 +35,7 @@ impl Lanes {
     }
 }
 
-/// A place in a lane, given back when dropped.
+/// A slot in a receiver's lane, released when dropped.
 pub(crate) struct Slot {
     lanes: Lanes,
     receiver: String,

@@ -105,7 +105,8 @@ impl Advisor {
         }
     }
 
-    /// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
+    /// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks
+    /// again.
     pub(super) async fn advise(
         self: &Arc<Self>,
         worker: &WorkerRecord,

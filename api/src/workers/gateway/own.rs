@@ -25,7 +25,8 @@ pub(crate) struct Ownership {
     running: Cache<(), Arc<Vec<Running>>>,
 }
 
-/// Whether another worker holds the lease. A lease that is not held at all passes this check; its stale fence is refused by the queue.
+/// Whether another worker holds the lease. A lease that is not held at all passes this check; its stale fence is
+/// refused by the queue.
 pub(super) fn is_anothers(holding: Option<&Holding>, worker_id: &str) -> bool {
     holding.is_some_and(|holding| holding.worker_id != worker_id)
 }
@@ -50,7 +51,8 @@ impl Ownership {
         Ok(())
     }
 
-    /// Whether a worker may know what a version is made of: it holds a job of it, is to keep it loaded, or is to fetch it ahead.
+    /// Whether a worker may read what a version is made of: it holds a job of it, must keep it loaded, or should fetch it
+    /// ahead.
     pub(super) async fn may_know(&self, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Error> {
         let worker_id = &worker.worker_id;
         if self.db.ask("look for a lease of a version", self.db.queue.runs(worker_id, model)).await? {

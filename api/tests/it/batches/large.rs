@@ -9,8 +9,8 @@ fn peak_mib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// `STOKE_TEST_LINES` lines (100,000), 1 % of them wrong, 2 % failing, and workers that take jobs and are never seen again. All of it
-/// in one process: API, object store, workers, and this test with its map of what was told.
+/// `STOKE_TEST_LINES` lines (100,000), 1 % of them wrong, 2 % failing, and workers that take jobs and are never seen
+/// again. All of it in one process: API, object store, workers, and this test with its map of each line's end.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes; run it alone, since it looks at the memory of its process"]
 async fn a_large_batch_takes_little_memory_and_loses_nothing() {
