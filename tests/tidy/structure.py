@@ -27,7 +27,7 @@ LAYERS = [
     },
     {"crates/supervise", "crates/objects", "crates/package", "crates/vram"},
     {"crates/queue"},
-    {"crates/backup"},
+    {"crates/backup", "crates/queue-model"},
     {"api", "autoscaler", "worker", "sdk/python/rust"},
     {"cli", "lab/simulator"},
     {"tests"},

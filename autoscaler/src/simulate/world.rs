@@ -17,7 +17,8 @@ use stokehold_queue::job::{self, JobSpec, NewJob, Timing};
 use stokehold_queue::queue::{Lease, Signal, Waiter};
 use stokehold_queue::reach::class_of;
 use stokehold_queue::vram::class_of_gib;
-use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
+use stokehold_queue::{Clock, JobId, ManualClock, Queue};
+use stokehold_queue_model::MemoryQueue;
 use stokehold_vram::Ticket;
 use tokio::sync::mpsc;
 

@@ -11,7 +11,7 @@ mod forecast;
 mod job;
 mod reckon;
 mod report;
-mod spent;
+pub(crate) mod spent;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -22,6 +22,6 @@ pub use forecast::{Estimate, FORECAST_DAYS, Forecast, Unknown, forecast};
 pub use job::{Factors, JobCost};
 pub use reckon::{Cost, Line, Who, reckon};
 pub use report::{By, Group, Hosted, Instead, Report, Row, report};
+pub(crate) use spent::read_spent;
 pub use spent::{DAYS_MAX, Spent, day_of};
-pub(crate) use spent::{Took, read_spent, spent_of};
 pub use words::dollars;

@@ -7,18 +7,19 @@
 //! with `<tenant>:<endpoint>:<GPU model>` count runs that ended and their milliseconds. `cold:`, `cold_ms:`, `disk:`,
 //! `disk_ms:` count loads of the model from elsewhere and from the host's own disk.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+pub(crate) mod counters;
+
+use std::collections::HashMap;
 
 use redis::streams::StreamRangeReply;
 
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::gate::Gate;
-use crate::gateway::{FinishOutcome, FinishReport};
 use crate::job::Priority;
-use crate::keys::{Keys, parse_lane};
+use crate::keys::Keys;
 use crate::limits::Limits;
+pub(crate) use counters::{RunCount, Seen, Waiting, assemble};
 
 /// Number of lanes whose streams are read, the fullest first; for others only the number of jobs is known.
 const LANES_MAX: usize = 2_000;
@@ -26,10 +27,7 @@ const LANES_MAX: usize = 2_000;
 /// Number of fields per read, so that Redis serves other clients in between.
 const PAGE: usize = 2_000;
 
-/// Fetch time from which a load counts as cold. If everything is on disk, fetching takes a few milliseconds.
-const COLD_MS: u64 = 500;
-
-/// The work of one endpoint.
+/// An endpoint's jobs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flow {
     /// The tenant that owns the endpoint.
@@ -98,102 +96,7 @@ pub fn late_ms(priority: Priority) -> u64 {
     }
 }
 
-pub(crate) fn arrived(lane: &str) -> String {
-    format!("a:{lane}")
-}
-
-pub(crate) fn started(lane: &str) -> String {
-    format!("s:{lane}")
-}
-
-pub(crate) fn late(lane: &str) -> String {
-    format!("l:{lane}")
-}
-
-pub(crate) fn ended(tenant: &str, endpoint: &str) -> String {
-    format!("e:{tenant}:{endpoint}")
-}
-
-pub(crate) fn failed(tenant: &str, endpoint: &str) -> String {
-    format!("x:{tenant}:{endpoint}")
-}
-
-/// The current content of a lane.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) jobs: u64,
-    pub(crate) oldest_ms: u64,
-}
-
-/// The source of a loaded model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
-    Cold,
-    Disk,
-}
-
-impl Load {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Cold => "cold",
-            Self::Disk => "disk",
-        }
-    }
-}
-
-/// The counters of an ended run.
-#[derive(Debug)]
-pub(crate) struct RunCount<'a> {
-    pub(crate) kind: &'a str,
-    /// Run time of the handler; `None` if it did not run.
-    pub(crate) run_ms: Option<u64>,
-    pub(crate) load: Option<Load>,
-    pub(crate) load_ms: u64,
-}
-
-impl<'a> RunCount<'a> {
-    pub(crate) fn of(report: &'a FinishReport) -> Self {
-        let timing = &report.timing;
-        let ran = timing.run_ms > 0 || !matches!(report.outcome, FinishOutcome::Failed { .. });
-        let fetch_ms = timing.env_ms + timing.weights_ms;
-        let load_ms = fetch_ms + timing.boot_ms + timing.load_ms + timing.warmup_ms;
-        let load =
-            (timing.boot_ms + timing.load_ms > 0).then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
-        Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
-    }
-
-    /// The fields that `finish.lua` increments.
-    pub(crate) fn fields(&self, tenant: &str, endpoint: &str) -> Vec<(String, u64)> {
-        let of = format!("{tenant}:{endpoint}:{}", self.kind);
-        let mut fields = Vec::new();
-        if let Some(run_ms) = self.run_ms {
-            fields.extend([(format!("n:{of}"), 1), (format!("r:{of}"), run_ms)]);
-        }
-        if let Some(load) = self.load {
-            let word = load.word();
-            fields.extend([(format!("{word}:{of}"), 1), (format!("{word}_ms:{of}"), self.load_ms)]);
-        }
-        fields
-    }
-}
-
-/// The data read from one shard.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// The fields of `:flow`.
-    pub(crate) counters: HashMap<String, u64>,
-    /// Waiting jobs by lane.
-    pub(crate) waiting: Vec<(String, Waiting)>,
-    /// Running jobs by limit scope.
-    pub(crate) running: HashMap<String, u64>,
-    /// Limits by limit scope.
-    pub(crate) limits: HashMap<String, Limits>,
-    /// Limit scopes in which nothing starts: their budget is exhausted, or their tenant is disabled.
-    pub(crate) paused: HashSet<String>,
-}
-
-/// Reads the counters and lanes of a shard. The reads are not atomic: counters may be slightly newer than the waiting
-/// jobs.
+/// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
     let (mut redis, step) = (connection.redis(), "read the waiting and expected jobs");
     type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
@@ -282,127 +185,4 @@ async fn pairs<T: redis::FromRedisValue, U: redis::FromRedisValue>(
         pairs.push((T::from_redis_value(first)?, U::from_redis_value(second)?));
     }
     Ok(pairs)
-}
-
-/// Groups the data by endpoint.
-pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
-    let mut lanes: BTreeMap<(String, String, u8, u32), LaneFlow> = BTreeMap::new();
-    let mut runs: BTreeMap<(String, String, String), CardRuns> = BTreeMap::new();
-    let mut of_lane = |lane: &str, set: &dyn Fn(&mut LaneFlow)| {
-        let Some((priority, class, tenant, endpoint)) = parse_lane(lane) else { return };
-        let new = LaneFlow { priority, class, arrived: 0, started: 0, late: 0, waiting: 0, oldest_ms: 0 };
-        let key = (tenant.to_owned(), endpoint.to_owned(), priority.digit(), class);
-        set(lanes.entry(key).or_insert(new));
-    };
-    let mut ends: BTreeMap<(&str, &str), [u64; 2]> = BTreeMap::new();
-    for (field, number) in &seen.counters {
-        let Some((word, of)) = field.split_once(':') else { continue };
-        match word {
-            "e" | "x" => {
-                if let Some(whose) = of.split_once(':') {
-                    ends.entry(whose).or_default()[usize::from(word == "x")] = *number;
-                }
-            }
-            "a" => of_lane(of, &|lane| lane.arrived = *number),
-            "s" => of_lane(of, &|lane| lane.started = *number),
-            "l" => of_lane(of, &|lane| lane.late = *number),
-            _ => {
-                let mut parts = of.splitn(3, ':').map(str::to_owned);
-                let (Some(tenant), Some(endpoint), Some(kind)) = (parts.next(), parts.next(), parts.next()) else {
-                    continue;
-                };
-                let of = runs.entry((tenant, endpoint, kind)).or_default();
-                match word {
-                    "n" => of.ended = *number,
-                    "r" => of.run_ms = *number,
-                    "cold" => of.cold_loads = *number,
-                    "cold_ms" => of.cold_load_ms = *number,
-                    "disk" => of.disk_loads = *number,
-                    "disk_ms" => of.disk_load_ms = *number,
-                    // A field of a later release.
-                    _ => {}
-                }
-            }
-        }
-    }
-    for (name, Waiting { jobs, oldest_ms }) in &seen.waiting {
-        of_lane(name, &|lane| (lane.waiting, lane.oldest_ms) = (*jobs, *oldest_ms));
-    }
-    let mut flows: BTreeMap<(String, String), Flow> = BTreeMap::new();
-    let mut of = |tenant: String, endpoint: String, set: &mut dyn FnMut(&mut Flow)| {
-        set(flows.entry((tenant, endpoint)).or_default());
-    };
-    for ((tenant, endpoint, ..), lane) in lanes {
-        of(tenant, endpoint, &mut |flow| flow.lanes.push(lane.clone()));
-    }
-    for ((tenant, endpoint, kind), run) in runs {
-        of(tenant, endpoint, &mut |flow| flow.runs.push(CardRuns { kind: kind.clone(), ..run.clone() }));
-    }
-    for ((tenant, endpoint), [ended, failed]) in ends {
-        of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));
-    }
-    for (gate, running) in &seen.running {
-        if let Some((tenant, endpoint)) = gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
-            of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| flow.running = *running);
-        }
-    }
-    let left = |gate: Gate| {
-        let gate = gate.to_string();
-        if seen.paused.contains(&gate) {
-            return Some(0);
-        }
-        let most = seen.limits.get(&gate)?.max_running?;
-        Some(u64::from(most).saturating_sub(seen.running.get(&gate).copied().unwrap_or(0)))
-    };
-    let whole = |((tenant, endpoint), flow): ((String, String), Flow)| {
-        let its = left(Gate::Endpoint { tenant: tenant.clone(), endpoint: endpoint.clone() });
-        let may_start = [its, left(Gate::Tenant(tenant.clone()))].into_iter().flatten().min();
-        Flow { tenant, endpoint, may_start, ..flow }
-    };
-    flows.into_iter().map(whole).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_belongs_to_an_endpoint_comes_together() {
-        let seen = Seen {
-            counters: [
-                ("a:0:24:acme:draw", 7),
-                ("s:0:24:acme:draw", 5),
-                ("l:0:24:acme:draw", 1),
-                ("a:2:24:acme:draw", 3),
-                ("n:acme:draw:RTX 4090", 4),
-                ("r:acme:draw:RTX 4090", 8_000),
-                ("cold:acme:draw:RTX 4090", 1),
-                ("cold_ms:acme:draw:RTX 4090", 30_000),
-                ("e:acme:draw", 4),
-                ("x:acme:draw", 1),
-                ("later:acme:draw:x", 1),
-                ("nonsense", 1),
-            ]
-            .map(|(field, number)| (field.to_owned(), number))
-            .into(),
-            waiting: vec![("0:24:acme:draw".to_owned(), Waiting { jobs: 2, oldest_ms: 900 })],
-            running: [("e:acme:draw".to_owned(), 1), ("t:acme".to_owned(), 4)].into(),
-            limits: [
-                ("e:acme:draw".to_owned(), Limits { max_running: Some(9), ..Limits::default() }),
-                ("t:acme".to_owned(), Limits { max_running: Some(5), ..Limits::default() }),
-            ]
-            .into(),
-            paused: ["e:acme:paint".to_owned()].into(),
-        };
-        let flows = assemble(seen);
-        let [flow] = &flows[..] else { panic!("{flows:?}") };
-        assert_eq!((flow.tenant.as_str(), flow.endpoint.as_str(), flow.running), ("acme", "draw", 1));
-        assert_eq!((flow.ended, flow.failed), (4, 1));
-        assert_eq!(flow.may_start, Some(1), "the tenant's limit is the closer one");
-        let [urgent, batch] = &flow.lanes[..] else { panic!("{flow:?}") };
-        assert_eq!((urgent.arrived, urgent.started, urgent.late), (7, 5, 1));
-        assert_eq!((urgent.waiting, urgent.oldest_ms, batch.arrived), (2, 900, 3));
-        let on_card = flow.runs.iter().find(|run| run.kind == "RTX 4090").unwrap();
-        assert_eq!((on_card.ended, on_card.run_ms, on_card.cold_loads, on_card.cold_load_ms), (4, 8_000, 1, 30_000));
-    }
 }

@@ -19,8 +19,9 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The limit scopes of a job, in the order in which they are checked.
-    pub(crate) fn of(spec: &JobSpec) -> [Self; 2] {
+    /// The gates of a job, in the order in which it passes them.
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> [Self; 2] {
         let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
         [Self::Tenant(spec.tenant.clone()), endpoint]
     }
@@ -33,8 +34,9 @@ impl Gate {
         }
     }
 
-    /// Parses the name of a limit scope, as used in scripts.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
+    /// Parses a gate's name, as scripts use it.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
         match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
             (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),
             (None, Some((tenant, endpoint))) => {

@@ -274,7 +274,8 @@ impl Keys {
 }
 
 /// The lane of a job.
-pub(crate) fn lane(spec: &JobSpec) -> String {
+#[must_use]
+pub fn lane(spec: &JobSpec) -> String {
     format!("{}:{}:{}:{}", spec.priority.digit(), spec.class(), spec.tenant, spec.endpoint)
 }
 

@@ -1,8 +1,8 @@
 //! Stokehold's queue: the verbs that move jobs, and the other records in Redis.
 //!
 //! The job record is the source of truth; streams only mean "ready". [`Queue`] is the contract, [`RedisQueue`] the
-//! production implementation and [`MemoryQueue`] the same in one process, for simulation. The job model is in
-//! `stokehold-protocol`, whose modules are re-exported here. This crate contains no HTTP, GPU or cloud code.
+//! production implementation; `stokehold-queue-model` has the same in one process, for tests and simulation. The job model is
+//! in `stokehold-protocol`, whose modules are re-exported here. This crate contains no HTTP, GPU or cloud code.
 
 pub mod backup;
 pub mod batches;
@@ -15,9 +15,10 @@ pub mod feedback;
 pub mod flow;
 mod gate;
 pub mod history;
+#[doc(hidden)]
+pub mod implementation;
 mod keys;
 mod limits;
-mod memory;
 pub mod metrics;
 #[cfg(feature = "mutants")]
 pub mod mutants;
@@ -42,7 +43,6 @@ pub mod traces;
 
 pub use batches::Batches;
 pub use error::Error;
-pub use memory::MemoryQueue;
 pub use outbox::Outbox;
 pub use queue::{BATCH_MAX, Queue, SUBMIT_MAX};
 pub use redis_checks::{Durability, RedisChecks};

@@ -88,17 +88,21 @@ pub enum HeldBy {
 
 /// The state of a limit scope, as implementations store it.
 #[derive(Debug, Default)]
-pub(crate) struct GateNow {
-    pub(crate) limits: Limits,
-    pub(crate) running: u64,
+pub struct GateNow {
+    /// Its limits.
+    pub limits: Limits,
+    /// Jobs that are running.
+    pub running: u64,
     /// Theoretical arrival time of the next start, Unix milliseconds.
-    pub(crate) arrival_ms: f64,
+    pub arrival_ms: f64,
 }
 
 impl HeldBy {
     /// The reason why a limit scope blocks a job, like `room` of `lua/lib/room.lua` but without budgets.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
-    pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;
         if let Some(most) = limits.max_running
             && stands.running >= u64::from(most)

@@ -1,8 +1,8 @@
-//! The queue's interface: one method per verb. `redis_queue.rs` and `memory.rs` implement it; `tests/it/conformance.rs`
-//! tests both.
+//! The contract: one method per verb. `redis_queue.rs` and the crate `queue-model` implement it;
+//! `tests/it/conformance.rs` tests both.
 
 mod events;
-mod lease;
+pub(crate) mod lease;
 mod list;
 mod settle;
 mod signal;
@@ -22,7 +22,6 @@ use crate::job::{Job, JobSpec, JobState, NewJob};
 pub use crate::limits::{HeldBy, Limits, Usage};
 use crate::reach::Reach;
 pub use events::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS, OutputsPlace};
-pub(crate) use lease::ahead;
 pub use lease::{
     AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, LEASE_BYTES, LEASES_MAX, Lease, LeaseQuery, Waiter, WarmLane, patience_ms,
 };

@@ -95,8 +95,11 @@ fn is_usual_attempts(attempts: &u32) -> bool {
     *attempts == USUAL_ATTEMPTS
 }
 
-/// Encodes the field `spec` of a record.
-pub(crate) fn encode(spec: &JobSpec) -> Result<String, serde_json::Error> {
+/// The field `spec` of a record.
+///
+/// # Errors
+/// A spec that is no JSON.
+pub fn encode(spec: &JobSpec) -> Result<String, serde_json::Error> {
     let mut text = Vec::with_capacity(64);
     Stored::serialize(spec, &mut serde_json::Serializer::new(&mut text))?;
     String::from_utf8(text).map_err(serde::ser::Error::custom)

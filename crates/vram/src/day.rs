@@ -7,12 +7,14 @@ use std::io::Read as _;
 
 use flate2::read::GzDecoder;
 use futures::FutureExt as _;
-use stokehold_queue::gateway::{FinishOutcome, FinishReport};
-use stokehold_queue::job::{JobSpec, NewJob, Priority, Timing};
+use stokehold_protocol::gateway::{FinishOutcome, FinishReport};
+use stokehold_protocol::job::{JobSpec, NewJob, Priority, Timing};
+use stokehold_protocol::reach::Reach;
+use stokehold_protocol::vram::class_of_gib;
+use stokehold_protocol::{Clock, JobId, ManualClock};
+use stokehold_queue::Queue;
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::reach::Reach;
-use stokehold_queue::vram::class_of_gib;
-use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
+use stokehold_queue_model::MemoryQueue;
 
 use super::tests::{ALL, ledger};
 use super::*;

@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use stokehold_queue::gateway::{FinishOutcome, FinishReport};
-use stokehold_queue::job::Timing;
+use stokehold_protocol::gateway::{FinishOutcome, FinishReport};
+use stokehold_protocol::job::Timing;
+use stokehold_protocol::reach::Reach;
+use stokehold_protocol::{Clock, JobId, ManualClock};
+use stokehold_queue::Queue;
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::reach::Reach;
-use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
+use stokehold_queue_model::MemoryQueue;
 
 use super::day::{GPU_MIB, Request, load_ms, now, requests, submit};
 use super::tests::ledger;

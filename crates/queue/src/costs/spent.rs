@@ -58,15 +58,21 @@ pub fn day_of(ms: u64) -> u32 {
 
 /// The use of one attempt.
 #[derive(Debug)]
-pub(crate) struct Took<'a> {
-    pub(crate) machine: &'a str,
-    pub(crate) run_ms: u64,
-    pub(crate) run_usd_micros: u64,
-    pub(crate) load_usd_micros: u64,
+pub struct Took<'a> {
+    /// The machine that it ran on; `-` if unknown.
+    pub machine: &'a str,
+    /// How long it ran, milliseconds.
+    pub run_ms: u64,
+    /// What running cost.
+    pub run_usd_micros: u64,
+    /// What loading the model cost.
+    pub load_usd_micros: u64,
 }
 
 impl<'a> Took<'a> {
-    pub(crate) fn of(report: &'a FinishReport) -> Self {
+    /// What the attempt of this report took.
+    #[must_use]
+    pub fn of(report: &'a FinishReport) -> Self {
         let (loading_ms, occupied_ms) = (report.timing.loading_ms(), report.timing.occupied_ms());
         let cost = report.cost_usd_micros.unwrap_or(0).min(MS_MAX);
         let load = u128::from(cost) * u128::from(loading_ms) / u128::from(occupied_ms.max(1));
@@ -79,7 +85,9 @@ impl<'a> Took<'a> {
         }
     }
 
-    pub(crate) fn field(&self, spec: &JobSpec) -> String {
+    /// The field under which it is counted.
+    #[must_use]
+    pub fn field(&self, spec: &JobSpec) -> String {
         let batch = spec.batch.as_ref().map_or("-", |line| &line.id);
         format!("{}|{}|{batch}|{}", spec.tenant, spec.endpoint, self.machine)
     }
@@ -87,7 +95,8 @@ impl<'a> Took<'a> {
     /// Jobs, milliseconds of running, and micro-dollars of running and of loading, by each day that the attempt spans.
     #[expect(clippy::cast_precision_loss, reason = "as the script reckons: doubles, exact below 2^53")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of what is not negative")]
-    pub(crate) fn by_day(&self, since_ms: u64, now_ms: u64) -> Vec<(u32, [u64; 4])> {
+    #[must_use]
+    pub fn by_day(&self, since_ms: u64, now_ms: u64) -> Vec<(u32, [u64; 4])> {
         let took = [self.run_ms, self.run_usd_micros, self.load_usd_micros];
         let (last, mut left) = (now_ms / DAY_MS, took);
         let mut days = Vec::new();
@@ -153,11 +162,8 @@ fn numbers(text: &str) -> [u64; 4] {
     [(); 4].map(|()| words.next().unwrap_or(0))
 }
 
-/// Parses the fields, in order.
-pub(crate) fn spent_of<'a>(
-    found: impl Iterator<Item = (u32, &'a String, [u64; 4])>,
-    tenant: Option<&str>,
-) -> Vec<Spent> {
+/// Takes the fields apart; in order.
+pub fn spent_of<'a>(found: impl Iterator<Item = (u32, &'a String, [u64; 4])>, tenant: Option<&str>) -> Vec<Spent> {
     let one = |(day, field, [jobs, run_ms, run_usd_micros, load_usd_micros]): (u32, &String, [u64; 4])| {
         let mut parts = field.splitn(4, '|').map(str::to_owned);
         let (whose, endpoint, batch, machine) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

@@ -66,7 +66,8 @@ pub const LEASES_MAX: usize = 1_000;
 
 /// Number of leases ahead that a worker with `slots` slots may have if a run is expected to take `expected_ms`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
-pub(crate) fn ahead(slots: u32, expected_ms: f64) -> u32 {
+#[must_use]
+pub fn ahead(slots: u32, expected_ms: f64) -> u32 {
     SPARE + (f64::from(slots) * AHEAD_MS / expected_ms.max(1.0)).floor().min(AHEAD_MAX) as u32
 }
 
@@ -124,7 +125,8 @@ pub struct Waiter {
 impl Waiter {
     /// The waiter's entry in the waiting lists, with the numbers of the requirement sets that it meets: each set has a
     /// list.
-    pub(crate) fn listed(&self, reach: &Reach) -> String {
+    #[must_use]
+    pub fn listed(&self, reach: &Reach) -> String {
         format!("{self}/{}", reach.met())
     }
 }

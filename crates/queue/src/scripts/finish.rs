@@ -4,7 +4,7 @@ use super::packed::Packed;
 use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
-use crate::costs::Took;
+use crate::costs::spent::Took;
 use crate::error::Error;
 use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};

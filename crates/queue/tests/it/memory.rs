@@ -1,4 +1,5 @@
-use stokehold_queue::{Clock, ManualClock, MemoryQueue};
+use stokehold_queue::{Clock, ManualClock};
+use stokehold_queue_model::MemoryQueue;
 
 use crate::conformance::{LEASE_MS, START_MS};
 

@@ -17,7 +17,8 @@ use stokehold_queue::job::{
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict, WarmLane};
 use stokehold_queue::reach::{Reach, parts_of};
-use stokehold_queue::{Clock, Error, JobId, ManualClock, MemoryQueue, Queue, Shards};
+use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, Shards};
+use stokehold_queue_model::MemoryQueue;
 
 use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, budget_of, busy_verb, verb};
 

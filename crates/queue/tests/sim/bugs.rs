@@ -14,7 +14,8 @@ use stokehold_queue::queue::{
     OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use stokehold_queue::reach::Reach;
-use stokehold_queue::{Error, JobId, ManualClock, MemoryQueue, Queue};
+use stokehold_queue::{Error, JobId, ManualClock, Queue};
+use stokehold_queue_model::MemoryQueue;
 use tokio::sync::mpsc::Receiver;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

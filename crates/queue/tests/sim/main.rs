@@ -18,7 +18,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use stokehold_queue::{Clock, ManualClock, MemoryQueue};
+use stokehold_queue::{Clock, ManualClock};
+use stokehold_queue_model::MemoryQueue;
 
 use bugs::{Bug, Buggy};
 use faults::Fault;

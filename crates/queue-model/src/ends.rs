@@ -1,17 +1,20 @@
 //! How jobs leave their current place and how they end, like `lua/lib/ends.lua` and `lua/finish.lua`.
 
+use stokehold_protocol::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
+use stokehold_protocol::id::JobId;
+use stokehold_protocol::job::{
+    AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing,
+};
+use stokehold_protocol::retry::{
+    MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, backoff_ms, jitter,
+};
+use stokehold_protocol::state::JobEvent;
+use stokehold_queue::implementation::{self, RunCount, Took};
+use stokehold_queue::queue::{CancelAnswer, Swept, Work};
+
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
 use super::{Inner, Lanes, Place, SWEEP_MAX};
-use crate::costs::Took;
-use crate::flow::{self, RunCount};
-use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
-use crate::id::JobId;
-use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
-use crate::keys;
-use crate::queue::{CancelAnswer, Swept, Work};
-use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, backoff_ms, jitter};
-use crate::state::JobEvent;
 
 fn shelf_of(spec: &JobSpec) -> ShelfName {
     (spec.priority.digit(), spec.class())
@@ -69,7 +72,7 @@ impl Inner {
     fn depart(&mut self, id: JobId) {
         let record = self.record(id);
         let (state, place, lane, key) =
-            (record.job.state, record.place, keys::lane(&record.job.spec), key_gate(&record.job.spec));
+            (record.job.state, record.place, implementation::lane(&record.job.spec), key_gate(&record.job.spec));
         match state {
             JobState::Running => self.stop(id, &Timing::default()),
             JobState::Scheduled => {
@@ -119,9 +122,9 @@ impl Inner {
         let (gates, batch) = (gates_of(&record.job.spec), record.job.spec.batch.is_some());
         let (tenant, endpoint) = (record.job.spec.tenant.clone(), record.job.spec.endpoint.clone());
         let has_failed = matches!(record.job.state, JobState::Failed | JobState::Expired);
-        self.grow(flow::ended(&tenant, &endpoint), 1);
+        self.grow(implementation::ended(&tenant, &endpoint), 1);
         if has_failed {
-            self.grow(flow::failed(&tenant, &endpoint), 1);
+            self.grow(implementation::failed(&tenant, &endpoint), 1);
         }
         self.deadlines.remove(&id);
         for gate in gates {

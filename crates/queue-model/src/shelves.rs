@@ -4,12 +4,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use stokehold_protocol::id::JobId;
+use stokehold_queue::implementation;
+
 use super::gates::{endpoint_gate, key_gate};
 use super::ranked::Ranked;
 use super::{Inner, Place};
-use crate::flow;
-use crate::id::JobId;
-use crate::keys;
 
 /// The expected run of an endpoint that has never run, milliseconds.
 const EXPECTED_MS: f64 = 1_000.0;
@@ -142,7 +142,7 @@ impl Inner {
         record.ready_ms = now;
         record.place = if at_front { Place::Front } else { Place::Lane };
         record.job.run_after_ms = None;
-        let name = keys::lane(&record.job.spec);
+        let name = implementation::lane(&record.job.spec);
         let lane = self.lanes.entry(name.clone()).or_default();
         if at_front {
             lane.front.push_back(id)
@@ -152,7 +152,7 @@ impl Inner {
         self.ready.add(&name, 1);
         // A requeued job has already been counted as arrived.
         if !at_front {
-            self.grow(flow::arrived(&name), 1);
+            self.grow(implementation::arrived(&name), 1);
         }
         self.open_lane(&name);
         self.line_up(id, &name);

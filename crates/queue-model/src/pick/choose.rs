@@ -1,9 +1,10 @@
 //! Chooses the class queue and the lane to serve next, like `lua/lib/lease/choose.lua`.
 
+use stokehold_protocol::id::JobId;
+use stokehold_queue::queue::AGE_AFTER_MS;
+
 use super::{Choice, Inner, PASSED_MAX, Pull};
-use crate::id::JobId;
-use crate::memory::shelves::{ShelfName, parts_of};
-use crate::queue::AGE_AFTER_MS;
+use crate::shelves::{ShelfName, parts_of};
 
 impl Inner {
     /// Chooses what to serve to this worker next; `None` if nothing is left for it.

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
+use stokehold_protocol::job::JobSpec;
+use stokehold_queue::budgets::{Budget, Budgeted, FOREVER_MS, Stood};
+use stokehold_queue::implementation::GateNow;
+use stokehold_queue::queue::{Gate, HeldBy, Limits};
+
 use super::Inner;
-use crate::budgets::{Budget, Budgeted, FOREVER_MS, Stood};
-use crate::gate::Gate;
-use crate::job::JobSpec;
-use crate::limits::{GateNow, HeldBy, Limits};
 
 pub(super) fn tenant_gate(tenant: &str) -> String {
     format!("t:{tenant}")

@@ -1,22 +1,23 @@
 //! Moves jobs from a lane to running attempts, like `lua/lib/lease/serve.lua`, `take.lua` and `key_order.lua`.
 
+use stokehold_protocol::id::{Fence, JobId};
+use stokehold_protocol::job::{Attempt, AttemptOutcome, SLOT_PARTS, Timing};
+use stokehold_protocol::state::JobEvent;
+use stokehold_queue::flow;
+use stokehold_queue::implementation;
+use stokehold_queue::queue::Lease;
+
 use super::{Choice, Inner, Pull};
-use crate::flow;
-use crate::id::{Fence, JobId};
-use crate::job::{Attempt, AttemptOutcome, SLOT_PARTS, Timing};
-use crate::memory::Place;
-use crate::memory::gates::{endpoint_gate, key_gate, tenant_gate};
-use crate::memory::shelves::parts_of;
-use crate::queue::Lease;
-use crate::state::JobEvent;
-use crate::stored_spec;
+use crate::Place;
+use crate::gates::{endpoint_gate, key_gate, tenant_gate};
+use crate::shelves::parts_of;
 
 /// Time that a job is set aside for an earlier one with the same key, milliseconds.
 const KEY_WAIT_MS: u64 = 2_000;
 
 impl Inner {
-    /// Serves the tenant whose turn it is, from one of its lanes: at most as many jobs as it may start before the next
-    /// tenant's turn.
+    /// Serves the tenant whose turn it is: at most as many jobs as it is due before the next tenant, from one of its
+    /// lanes.
     pub(super) fn serve(&mut self, pull: &mut Pull<'_>, choice: &Choice) {
         let name = choice.shelf;
         // A class with a virtual start has a class queue with a tenant; otherwise an invariant is broken.
@@ -197,7 +198,7 @@ impl Inner {
             cost_usd_micros: None,
             error: None,
         });
-        let spec_bytes = stored_spec::encode(&record.job.spec).map_or(0, |text| text.len());
+        let spec_bytes = implementation::encode_spec(&record.job.spec).map_or(0, |text| text.len());
         pull.bytes += spec_bytes + record.job.input.get().len();
         pull.leases.push(Lease {
             job_id: id,
@@ -218,9 +219,9 @@ impl Inner {
         }
         self.ready.take_one(lane);
         if first {
-            self.grow(flow::started(lane), 1);
+            self.grow(implementation::started(lane), 1);
             if queued_ms > flow::late_ms(priority) {
-                self.grow(flow::late(lane), 1);
+                self.grow(implementation::late(lane), 1);
             }
         }
         self.leases.put(id, (now + pull.lease_ms) as f64);

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 
+use stokehold_protocol::id::JobId;
+use stokehold_protocol::job::{DependencyOn, Idempotency, JobResult, JobState, NewJob};
+use stokehold_protocol::state::JobEvent;
+use stokehold_queue::Error;
+use stokehold_queue::queue::{Due, Settlement, Submitted, Verdict, Work};
+
 use super::gates::gates_of;
 use super::{Inner, Lanes, Record, SWEEP_MAX};
-use crate::error::Error;
-use crate::id::JobId;
-use crate::job::{DependencyOn, Idempotency, JobResult, JobState, NewJob};
-use crate::queue::{Due, Settlement, Submitted, Verdict, Work};
-use crate::state::JobEvent;
 
 impl Inner {
     pub(super) fn submit(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use serde_json::value::RawValue;
+use stokehold_protocol::gateway::JobMessage;
+use stokehold_protocol::id::Fence;
+use stokehold_protocol::job::{Job, JobResult, JobState, NewJob};
+use stokehold_queue::budgets::Running;
+use stokehold_queue::queue::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT};
 
 use super::EVENTS_KEPT;
-use crate::budgets::Running;
-use crate::gateway::JobMessage;
-use crate::id::Fence;
-use crate::job::{Job, JobResult, JobState, NewJob};
-use crate::queue::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT};
 
 /// The place of a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

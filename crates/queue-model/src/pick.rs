@@ -3,14 +3,16 @@
 mod choose;
 mod serve;
 
+use stokehold_protocol::id::JobId;
+use stokehold_protocol::job::SLOT_PARTS;
+use stokehold_protocol::reach::Reach;
+use stokehold_queue::Error;
+use stokehold_queue::implementation::ahead;
+use stokehold_queue::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery};
+
 use super::gates::{endpoint_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};
 use super::{Inner, Parked, Place, Record};
-use crate::error::Error;
-use crate::id::JobId;
-use crate::job::SLOT_PARTS;
-use crate::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery, ahead};
-use crate::reach::Reach;
 
 const PASSED_MAX: u32 = 19;
 const PASSED_KEPT: u32 = 1_000;

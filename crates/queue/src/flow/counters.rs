@@ -1,0 +1,253 @@
+//! The counters of an endpoint's jobs: the names of their fields, what a run adds to them, and what they amount to. The
+//! scripts count in the same way, in `lua/lib/flow.lua` and `lua/finish.lua`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{CardRuns, Flow, LaneFlow};
+use crate::gate::Gate;
+use crate::gateway::{FinishOutcome, FinishReport};
+use crate::keys::parse_lane;
+use crate::limits::Limits;
+
+/// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
+const COLD_MS: u64 = 500;
+
+/// The field of jobs of a lane that became ready.
+#[must_use]
+pub fn arrived(lane: &str) -> String {
+    format!("a:{lane}")
+}
+
+/// The field of jobs of a lane that started.
+#[must_use]
+pub fn started(lane: &str) -> String {
+    format!("s:{lane}")
+}
+
+/// The field of jobs of a lane that started late.
+#[must_use]
+pub fn late(lane: &str) -> String {
+    format!("l:{lane}")
+}
+
+/// The field of jobs of an endpoint that ended.
+#[must_use]
+pub fn ended(tenant: &str, endpoint: &str) -> String {
+    format!("e:{tenant}:{endpoint}")
+}
+
+/// The field of jobs of an endpoint that failed or expired.
+#[must_use]
+pub fn failed(tenant: &str, endpoint: &str) -> String {
+    format!("x:{tenant}:{endpoint}")
+}
+
+/// What a lane holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Jobs that lack nothing but a worker.
+    pub jobs: u64,
+    /// How long the oldest of them has waited.
+    pub oldest_ms: u64,
+}
+
+/// Where a model was loaded from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// From elsewhere.
+    Cold,
+    /// From the machine's own disk.
+    Disk,
+}
+
+impl Load {
+    /// The word in the names of fields.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// What is counted of a run that has ended.
+#[derive(Debug)]
+pub struct RunCount<'a> {
+    /// The kind of GPU that it ran on.
+    pub kind: &'a str,
+    /// `None` when its handler did not run.
+    pub run_ms: Option<u64>,
+    /// Where its model was loaded from; `None` when it was loaded already.
+    pub load: Option<Load>,
+    /// How long the load took.
+    pub load_ms: u64,
+}
+
+impl<'a> RunCount<'a> {
+    /// What is counted of this report.
+    #[must_use]
+    pub fn of(report: &'a FinishReport) -> Self {
+        let timing = &report.timing;
+        let ran = timing.run_ms > 0 || !matches!(report.outcome, FinishOutcome::Failed { .. });
+        let fetch_ms = timing.env_ms + timing.weights_ms;
+        let load_ms = fetch_ms + timing.boot_ms + timing.load_ms + timing.warmup_ms;
+        let load =
+            (timing.boot_ms + timing.load_ms > 0).then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
+        Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
+    }
+
+    /// The fields that grow, and by how much, like `finish.lua` counts.
+    #[must_use]
+    pub fn fields(&self, tenant: &str, endpoint: &str) -> Vec<(String, u64)> {
+        let of = format!("{tenant}:{endpoint}:{}", self.kind);
+        let mut fields = Vec::new();
+        if let Some(run_ms) = self.run_ms {
+            fields.extend([(format!("n:{of}"), 1), (format!("r:{of}"), run_ms)]);
+        }
+        if let Some(load) = self.load {
+            let word = load.word();
+            fields.extend([(format!("{word}:{of}"), 1), (format!("{word}_ms:{of}"), self.load_ms)]);
+        }
+        fields
+    }
+}
+
+/// What was found of one shard.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// `:flow`.
+    pub counters: HashMap<String, u64>,
+    /// By lane.
+    pub waiting: Vec<(String, Waiting)>,
+    /// By gate.
+    pub running: HashMap<String, u64>,
+    /// By gate.
+    pub limits: HashMap<String, Limits>,
+    /// Gates at which nothing starts: their budget is spent, or their tenant disabled.
+    pub paused: HashSet<String>,
+}
+
+/// Puts together what belongs to each endpoint.
+#[must_use]
+pub fn assemble(seen: Seen) -> Vec<Flow> {
+    let mut lanes: BTreeMap<(String, String, u8, u32), LaneFlow> = BTreeMap::new();
+    let mut runs: BTreeMap<(String, String, String), CardRuns> = BTreeMap::new();
+    let mut of_lane = |lane: &str, set: &dyn Fn(&mut LaneFlow)| {
+        let Some((priority, class, tenant, endpoint)) = parse_lane(lane) else { return };
+        let new = LaneFlow { priority, class, arrived: 0, started: 0, late: 0, waiting: 0, oldest_ms: 0 };
+        let key = (tenant.to_owned(), endpoint.to_owned(), priority.digit(), class);
+        set(lanes.entry(key).or_insert(new));
+    };
+    let mut ends: BTreeMap<(&str, &str), [u64; 2]> = BTreeMap::new();
+    for (field, number) in &seen.counters {
+        let Some((word, of)) = field.split_once(':') else { continue };
+        match word {
+            "e" | "x" => {
+                if let Some(whose) = of.split_once(':') {
+                    ends.entry(whose).or_default()[usize::from(word == "x")] = *number;
+                }
+            }
+            "a" => of_lane(of, &|lane| lane.arrived = *number),
+            "s" => of_lane(of, &|lane| lane.started = *number),
+            "l" => of_lane(of, &|lane| lane.late = *number),
+            _ => {
+                let mut parts = of.splitn(3, ':').map(str::to_owned);
+                let (Some(tenant), Some(endpoint), Some(kind)) = (parts.next(), parts.next(), parts.next()) else {
+                    continue;
+                };
+                let of = runs.entry((tenant, endpoint, kind)).or_default();
+                match word {
+                    "n" => of.ended = *number,
+                    "r" => of.run_ms = *number,
+                    "cold" => of.cold_loads = *number,
+                    "cold_ms" => of.cold_load_ms = *number,
+                    "disk" => of.disk_loads = *number,
+                    "disk_ms" => of.disk_load_ms = *number,
+                    // Of a later release.
+                    _ => {}
+                }
+            }
+        }
+    }
+    for (name, Waiting { jobs, oldest_ms }) in &seen.waiting {
+        of_lane(name, &|lane| (lane.waiting, lane.oldest_ms) = (*jobs, *oldest_ms));
+    }
+    let mut flows: BTreeMap<(String, String), Flow> = BTreeMap::new();
+    let mut of = |tenant: String, endpoint: String, set: &mut dyn FnMut(&mut Flow)| {
+        set(flows.entry((tenant, endpoint)).or_default());
+    };
+    for ((tenant, endpoint, ..), lane) in lanes {
+        of(tenant, endpoint, &mut |flow| flow.lanes.push(lane.clone()));
+    }
+    for ((tenant, endpoint, kind), run) in runs {
+        of(tenant, endpoint, &mut |flow| flow.runs.push(CardRuns { kind: kind.clone(), ..run.clone() }));
+    }
+    for ((tenant, endpoint), [ended, failed]) in ends {
+        of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));
+    }
+    for (gate, running) in &seen.running {
+        if let Some((tenant, endpoint)) = gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
+            of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| flow.running = *running);
+        }
+    }
+    let left = |gate: Gate| {
+        let gate = gate.to_string();
+        if seen.paused.contains(&gate) {
+            return Some(0);
+        }
+        let most = seen.limits.get(&gate)?.max_running?;
+        Some(u64::from(most).saturating_sub(seen.running.get(&gate).copied().unwrap_or(0)))
+    };
+    let whole = |((tenant, endpoint), flow): ((String, String), Flow)| {
+        let its = left(Gate::Endpoint { tenant: tenant.clone(), endpoint: endpoint.clone() });
+        let may_start = [its, left(Gate::Tenant(tenant.clone()))].into_iter().flatten().min();
+        Flow { tenant, endpoint, may_start, ..flow }
+    };
+    flows.into_iter().map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_an_endpoint_comes_together() {
+        let seen = Seen {
+            counters: [
+                ("a:0:24:acme:draw", 7),
+                ("s:0:24:acme:draw", 5),
+                ("l:0:24:acme:draw", 1),
+                ("a:2:24:acme:draw", 3),
+                ("n:acme:draw:RTX 4090", 4),
+                ("r:acme:draw:RTX 4090", 8_000),
+                ("cold:acme:draw:RTX 4090", 1),
+                ("cold_ms:acme:draw:RTX 4090", 30_000),
+                ("e:acme:draw", 4),
+                ("x:acme:draw", 1),
+                ("later:acme:draw:x", 1),
+                ("nonsense", 1),
+            ]
+            .map(|(field, number)| (field.to_owned(), number))
+            .into(),
+            waiting: vec![("0:24:acme:draw".to_owned(), Waiting { jobs: 2, oldest_ms: 900 })],
+            running: [("e:acme:draw".to_owned(), 1), ("t:acme".to_owned(), 4)].into(),
+            limits: [
+                ("e:acme:draw".to_owned(), Limits { max_running: Some(9), ..Limits::default() }),
+                ("t:acme".to_owned(), Limits { max_running: Some(5), ..Limits::default() }),
+            ]
+            .into(),
+            paused: ["e:acme:paint".to_owned()].into(),
+        };
+        let flows = assemble(seen);
+        let [flow] = &flows[..] else { panic!("{flows:?}") };
+        assert_eq!((flow.tenant.as_str(), flow.endpoint.as_str(), flow.running), ("acme", "draw", 1));
+        assert_eq!((flow.ended, flow.failed), (4, 1));
+        assert_eq!(flow.may_start, Some(1), "the tenant's limit is the closer one");
+        let [urgent, batch] = &flow.lanes[..] else { panic!("{flow:?}") };
+        assert_eq!((urgent.arrived, urgent.started, urgent.late), (7, 5, 1));
+        assert_eq!((urgent.waiting, urgent.oldest_ms, batch.arrived), (2, 900, 3));
+        let on_card = flow.runs.iter().find(|run| run.kind == "RTX 4090").unwrap();
+        assert_eq!((on_card.ended, on_card.run_ms, on_card.cold_loads, on_card.cold_load_ms), (4, 8_000, 1, 30_000));
+    }
+}
