@@ -17,7 +17,7 @@ PATTERN = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in BAN
 
 
 def product_files() -> list[Path]:
-    folders = ("api/src", "worker/src", "autoscaler/src", "cli/src", "crates", "lab/simulator/src")
+    folders = ("api/src", "worker/src", "autoscaler/src", "cli/src", "crates", "lab/fake-vast/src", "lab/simulator/src")
     files = (path for path in tracked(".rs") if any(path.is_relative_to(folder) for folder in folders))
     return [path for path in files if "tests" not in path.parts and path.stem != "tests"]
 

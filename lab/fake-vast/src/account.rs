@@ -1,4 +1,4 @@
-//! The account: credit, charges, who called what.
+//! The account: credit, charges and the log of calls.
 
 use serde_json::{Value, json};
 use stokehold_vast::field;
@@ -28,7 +28,7 @@ impl Market {
         )
     }
 
-    /// What every contract cost on the days asked for.
+    /// Charges of each contract on the requested days.
     pub(crate) fn charges(&mut self, request: &Request) -> Answer {
         self.settle();
         let asked: Value =
@@ -85,7 +85,7 @@ impl Market {
     }
 }
 
-/// One contract's row, where the days have any charge of it.
+/// Row of one contract; `None` if nothing was charged on these days.
 fn charge(id: u64, label: Option<&str>, account: &Account, from_s: u64, to_s: u64) -> Option<Value> {
     if from_s > to_s {
         return None;

@@ -1,4 +1,4 @@
-//! Changing what is rented: state, label, bid, price, end.
+//! Changes of instances: state, label, bid, price, end.
 
 use serde_json::{Value, json};
 use stokehold_vast::{Status, code, state};
@@ -14,7 +14,7 @@ use crate::wire::Answer;
 
 const MAX_LABEL: usize = 1024;
 const QUEUED: &str = "Required resources are currently unavailable, state change queued.";
-/// From the first call on, as object storage takes some time.
+/// Time until requested logs can be read, counted from the request.
 const RESULT_AFTER_MS: u64 = 400;
 const MAX_RESULTS: usize = 256;
 
@@ -63,7 +63,7 @@ impl Market {
         answer
     }
 
-    /// Start, stop, label.
+    /// Starts, stops or labels an instance.
     pub(crate) fn set(&mut self, id: u64, body: &Value, faults: &[Fault]) -> Answer {
         if !self.instances.contains_key(&id) {
             return unknown(id);
@@ -149,7 +149,7 @@ impl Market {
         Answer::error(self.settings.queued_start_status, "resources_unavailable", QUEUED)
     }
 
-    /// A null price asks for one that wins.
+    /// Changes a bid. A null price bids just enough to get the GPUs.
     pub(crate) fn change_bid(&mut self, id: u64, body: &Value) -> Answer {
         let Some(instance) = self.instances.get(&id) else { return unknown(id) };
         if instance.order.bid.is_none() {
@@ -222,7 +222,7 @@ impl Market {
         Answer::json(200, &json!({"success": true, "result_url": url, "msg": "Requested logs."}))
     }
 
-    /// Needs no key, and is not there at once.
+    /// Needs no key. Answers 404 until the result is ready.
     pub(crate) fn read_result(&mut self, token: &str) -> Answer {
         match self.results.get(token) {
             Some((ready_ms, text)) if *ready_ms <= self.now_ms => Answer::text(200, text),

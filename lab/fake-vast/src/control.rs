@@ -1,4 +1,4 @@
-//! What only the stand-in answers: faults, acts of fate, the log, the state.
+//! Calls that only the stand-in answers: faults, external events, the log of calls, the state.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,51 +9,51 @@ use crate::market::Market;
 use crate::time::{ms, seconds};
 use crate::wire::{Answer, Request};
 
-/// Something done to one instance, by nobody that the API knows of.
+/// An external event: something that no call of the API does.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Act {
-    /// Somebody bids more.
+    /// Another customer bids more.
     Outbid {
         /// The contract.
         instance: u64,
-        /// What is seen of it.
+        /// How the instance looks afterwards.
         #[serde(default)]
         look: OutbidLook,
     },
-    /// Its host is disconnected.
+    /// The host is disconnected.
     Offline {
         /// The contract.
         instance: u64,
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
-    /// Its host sends no heartbeat.
+    /// The host sends no heartbeats.
     Unknown {
         /// The contract.
         instance: u64,
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
-    /// Its container ends by itself.
+    /// The container exits by itself.
     Exit {
         /// The contract.
         instance: u64,
     },
-    /// It is paused in memory, and its cards are charged on.
+    /// The instance is paused in memory; its GPUs are still charged for.
     Freeze {
         /// The contract.
         instance: u64,
     },
-    /// Somebody pays.
+    /// The account gets credit.
     PayIn {
-        /// Dollars.
+        /// Amount, dollars.
         usd: f64,
     },
 }
 
 impl Market {
-    /// Does something that no call of the API can.
+    /// Applies an external event.
     pub fn act(&mut self, now_s: f64, act: &Act) {
         self.move_to(now_s);
         match act {
@@ -76,7 +76,7 @@ impl Market {
         }
     }
 
-    /// Calls below `/_fake/`.
+    /// Answers calls below `/_fake/`.
     pub(crate) fn control(&mut self, request: &Request) -> Option<Answer> {
         let path = request.path.strip_prefix("/_fake/")?.trim_end_matches('/');
         let refuse = |error: serde_json::Error| Answer::error(400, "invalid_args", &error.to_string());

@@ -1,4 +1,4 @@
-//! The way of a call: its route, the faults that apply, authorisation, rate limits, and the action itself.
+//! Processing of a call: route, faults, authorisation, rate limits, action.
 
 use serde_json::{Value, json};
 use stokehold_vast::{Route, code};

@@ -1,14 +1,14 @@
-//! Seeded draws.
+//! Seeded random numbers.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// One stream of draws.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(StdRng);
 
 impl Draw {
-    /// A stream of its own for every purpose, so that one more draw of one kind moves none of another.
+    /// Creates a stream for one purpose, so that an additional number in one stream changes no other.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         Self(StdRng::seed_from_u64(seed ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
@@ -25,12 +25,12 @@ impl Draw {
         self.0.random::<f64>() < share
     }
 
-    /// Of a process without memory, with this mean.
+    /// Draws from an exponential distribution with this mean.
     pub(crate) fn wait(&mut self, mean: f64) -> f64 {
         -(1.0 - self.0.random::<f64>()).ln() * mean
     }
 
-    /// Low and high are about the tenth and the ninetieth of a hundred, around a median.
+    /// Draws around a median; `low` and `high` are about the 10th and the 90th percentile.
     pub(crate) fn spread(&mut self, low: f64, median: f64, high: f64) -> f64 {
         // The sum of twelve draws is close enough to normal.
         let normal = (0..12).map(|_| self.0.random::<f64>()).sum::<f64>() - 6.0;
@@ -42,7 +42,7 @@ impl Draw {
         &from[self.0.random_range(0..from.len())]
     }
 
-    /// The index of one, as often as its weight says.
+    /// Draws an index with these weights.
     pub(crate) fn weighted(&mut self, weights: &[f64]) -> usize {
         let mut at = self.0.random::<f64>() * weights.iter().sum::<f64>();
         for (index, weight) in weights.iter().enumerate() {
@@ -54,7 +54,7 @@ impl Draw {
         weights.len().saturating_sub(1)
     }
 
-    /// Between the values of a table that stand for evenly spaced shares.
+    /// Interpolates between the values of a table of evenly spaced quantiles.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -67,7 +67,7 @@ impl Draw {
         table[index] + (table[index + 1] - table[index]) * (at - index as f64)
     }
 
-    /// So many hexadecimal digits.
+    /// Draws this many hexadecimal digits.
     pub(crate) fn hex(&mut self, digits: usize) -> String {
         (0..digits).map(|_| char::from_digit(self.0.random_range(0..16), 16).unwrap_or('0')).collect()
     }

@@ -1,4 +1,4 @@
-//! How instances lose what they have: rivals, stops, listings that end, hosts that go, credit that runs out.
+//! How instances lose their GPUs: higher bids, stops, listings that end, hosts that disconnect, exhausted credit.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use crate::steps::{Step, To};
 use crate::time::ms;
 
 const HOUR_MS: u64 = 3_600_000;
-/// What is left of a rental whose listing ended.
+/// Status message of an instance whose listing ended.
 const KEPT_MS: u64 = 48 * HOUR_MS;
 
 impl Market {
@@ -23,7 +23,7 @@ impl Market {
         }
     }
 
-    /// Somebody bids; who bids more has the cards.
+    /// Another customer bids. The higher bid has the GPUs.
     pub(crate) fn rival(&mut self, id: u64) {
         let Some(instance) = self.instances.get(&id) else { return };
         if instance.status != Status::Running {
@@ -43,7 +43,7 @@ impl Market {
         self.machines[machine].min_bid * self.machines[machine].blocks[block].size as u64
     }
 
-    /// An interruptible loses its cards for a while.
+    /// An interruptible instance loses its GPUs for a while.
     pub(crate) fn outbid(&mut self, id: u64, rival: u64, look: OutbidLook) {
         let Some(instance) = self.instances.get(&id) else { return };
         let (machine, block) = (instance.machine, instance.block);
@@ -67,7 +67,7 @@ impl Market {
         self.set_status(id, status);
     }
 
-    /// Who waits for these cards gets them: the highest bid first, then the oldest.
+    /// Gives free GPUs to the instances that wait for them: the highest bid first, then the oldest.
     pub(crate) fn resume_waiting(&mut self, machine: usize) {
         let waits = |one: &&Instance| one.machine == machine && (one.is_queued || one.outbid_by.is_some());
         let mut waiting: Vec<_> =
@@ -80,7 +80,7 @@ impl Market {
         }
     }
 
-    /// Whether it has its cards now.
+    /// Takes the GPUs of an instance if they are free. Returns whether it has them.
     pub(crate) fn take_cards(&mut self, id: u64) -> bool {
         let Some(instance) = self.instances.get_mut(&id) else { return false };
         let machine = &mut self.machines[instance.machine];
@@ -104,7 +104,7 @@ impl Market {
         }
     }
 
-    /// It is halted and its cards are anybody's.
+    /// Stops an instance and frees its GPUs.
     pub(crate) fn halt(&mut self, id: u64, status: Status) {
         let Some(instance) = self.instances.get(&id) else { return };
         let (machine, block, had_cards) = (instance.machine, instance.block, instance.has_cards);
@@ -125,7 +125,7 @@ impl Market {
         self.relist(machine);
     }
 
-    /// Its container ended by itself. It keeps its cards, which are not charged.
+    /// The container exited by itself. The instance keeps its GPUs, which are not charged for.
     pub(crate) fn container_exited(&mut self, id: u64) {
         if self.instances.get(&id).is_some_and(|one| one.status == Status::Running) {
             self.turn(id);
@@ -180,7 +180,7 @@ impl Market {
         self.relist(machine);
     }
 
-    /// No credit: everything stops, or goes where there is no card on file.
+    /// The credit is exhausted: every instance stops, or is deleted if the account has no payment card.
     pub(crate) fn go_broke(&mut self) {
         self.is_broke = true;
         let ids: Vec<u64> = self.instances.keys().copied().collect();
@@ -196,7 +196,7 @@ impl Market {
         }
     }
 
-    /// Ends a contract; whether there was one.
+    /// Ends a contract. Returns whether it existed.
     pub(crate) fn destroy(&mut self, id: u64, listed_for_ms: u64) -> bool {
         let Some(instance) = self.instances.get(&id) else { return false };
         let machine = instance.machine;

@@ -1,168 +1,168 @@
-//! Everything that goes wrong, switchable one by one.
+//! Faults that can be injected, one by one.
 
 use serde::{Deserialize, Serialize};
 use stokehold_vast::Route;
 
 use crate::draw::Draw;
 
-/// How an instance looks that lost its cards to a higher bid. Reports differ.
+/// Appearance of an instance that lost its GPUs to a higher bid. Reports differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutbidLook {
-    /// `actual_status` is `exited`, the rest `stopped`, the message still that of success.
+    /// `actual_status` is `exited`, the rest `stopped`, and the message reports success.
     #[default]
     Exited,
-    /// All are `stopped`.
+    /// All states are `stopped`.
     Stopped,
     /// `actual_status` is `loading`, the rest `stopped`.
     Loading,
-    /// `actual_status` is `exited`, and it is still intended to run.
+    /// `actual_status` is `exited`, and the intended state is still running.
     StillIntended,
 }
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// The call is lost before anything is done.
+    /// The call is lost before it is carried out.
     DropBefore {
-        /// The connection stays open; it is closed otherwise.
+        /// The connection stays open; otherwise it is closed.
         #[serde(default)]
         hold: bool,
     },
-    /// What was asked for is done and the answer is lost.
+    /// The call is carried out and its response is lost.
     DropAfter {
-        /// The connection stays open; it is closed otherwise.
+        /// The connection stays open; otherwise it is closed.
         #[serde(default)]
         hold: bool,
     },
-    /// An error, and nothing is done.
+    /// An error response; the call is not carried out.
     StatusBefore {
-        /// 500, 502 ...
+        /// Status, e.g. 500 or 502.
         status: u16,
     },
-    /// An error, and yet it is done.
+    /// An error response, although the call is carried out.
     StatusAfter {
-        /// 500, 502 ...
+        /// Status, e.g. 500 or 502.
         status: u16,
     },
     /// Too many calls.
     TooMany {
-        /// Said in the header.
+        /// Value of the header `Retry-After`, seconds.
         #[serde(default)]
         retry_after_s: Option<f64>,
     },
-    /// The searches of the day are used up.
+    /// The daily quota of searches is exhausted.
     SearchQuota,
-    /// 200, and the body says no.
+    /// Status 200 with a body that reports a failure.
     Unsuccessful {
-        /// Its text.
+        /// Message of the body.
         #[serde(default)]
         message: String,
     },
-    /// A rent is answered by an error that carries the instance, which is made and stopped.
+    /// An error response to a rent that carries the ID of an instance, which is created and stopped.
     RefusedButCreated,
-    /// What is rented costs so many times what its offer said.
+    /// The instance costs a multiple of the price of its offer.
     ChargedTimes {
-        /// Less than 1: it costs less.
+        /// The factor; less than 1 makes it cheaper.
         factor: f64,
     },
     /// The offer is gone.
     NoSuchAsk {
-        /// 400, 404 or 410.
+        /// Status: 400, 404 or 410.
         status: u16,
     },
-    /// The account is said to have no money.
+    /// The account has no credit.
     InsufficientCredit,
-    /// 404 with a text about the key or the session.
+    /// Status 404 with a message about the key or the session.
     NotFoundForAuth,
-    /// 401.
+    /// Status 401.
     Unauthorized,
     /// A list without rows.
     EmptyList,
-    /// Every second row of a list is missing, the counts and the token are as if they were there.
+    /// A list without every second row; its counts and its token are those of the whole list.
     PartialList,
-    /// JSON that ends in the middle.
+    /// JSON that is cut in the middle.
     Malformed,
-    /// A page for people, with 200.
+    /// An HTML page with status 200.
     Html,
     /// JSON of another type.
     WrongType,
-    /// A search leaves some offers out, others each time.
+    /// A search leaves some offers out, different ones each time.
     Varying {
-        /// The share that is left.
+        /// Share of the offers that are returned, 0 to 1.
         keep: f64,
     },
-    /// A start waits for cards though they are free.
+    /// A start waits for GPUs although they are free.
     QueuedStart {
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
     /// A new instance is missing from lists.
     HiddenAtFirst {
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
-    /// It loads and never runs.
+    /// An instance loads and never runs.
     StuckLoading,
-    /// It is created and the container runtime fails.
+    /// An instance is created and its container runtime fails.
     RuntimeError,
-    /// It boots so many times slower.
+    /// An instance boots more slowly.
     SlowBoot {
-        /// How many times.
+        /// Factor of the time to boot.
         factor: f64,
     },
-    /// What is destroyed is still listed.
+    /// A destroyed instance is still listed.
     Ghost {
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
     /// The host is disconnected.
     HostOffline {
-        /// Into the run.
+        /// Time since the start of the run, seconds.
         after_s: f64,
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
-    /// The host sends no heartbeat.
+    /// The host sends no heartbeats.
     HostUnknown {
-        /// Into the run.
+        /// Time since the start of the run, seconds.
         after_s: f64,
-        /// For how long.
+        /// Duration, seconds.
         for_s: f64,
     },
-    /// An interruptible loses its cards.
+    /// An interruptible instance loses its GPUs.
     Outbid {
-        /// Into the run.
+        /// Time since the start of the run, seconds.
         after_s: f64,
-        /// What is seen of it.
+        /// How the instance looks afterwards.
         #[serde(default)]
         look: OutbidLook,
     },
-    /// The container ends by itself.
+    /// The container exits by itself.
     Exit {
-        /// Into the run.
+        /// Time since the start of the run, seconds.
         after_s: f64,
     },
-    /// The host asks for more.
+    /// The host requests a higher price.
     PriceIncrease {
-        /// Into the run.
+        /// Time since the start of the run, seconds.
         after_s: f64,
-        /// How many times the price.
+        /// Factor of the price.
         factor: f64,
     },
 }
 
-/// At what moment a fault can be.
+/// The point at which a fault is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     /// A call.
     Call(Route),
-    /// An instance is made.
+    /// The creation of an instance.
     Boot,
-    /// An instance begins to run.
+    /// The start of a run.
     Run,
-    /// An instance is destroyed.
+    /// The destruction of an instance.
     End,
 }
 
@@ -201,25 +201,25 @@ impl Fault {
     }
 }
 
-/// When which fault is.
+/// A fault and the conditions under which it is injected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Calls of this route alone; without, of every route that the fault can be at.
+    /// The call to which it applies; `None`: every call to which the fault can apply.
     #[serde(default)]
     pub on: Option<Route>,
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// Each time with this chance.
+    /// Probability at each occasion.
     #[serde(default = "always")]
     pub probability: f64,
-    /// At most so often.
+    /// Maximum number of injections.
     #[serde(default)]
     pub count: Option<u32>,
-    /// Not before.
+    /// Start of the period, seconds.
     #[serde(default)]
     pub from_s: Option<f64>,
-    /// Not from here on.
+    /// End of the period, seconds.
     #[serde(default)]
     pub until_s: Option<f64>,
 }
@@ -229,42 +229,42 @@ fn always() -> f64 {
 }
 
 impl Rule {
-    /// Always, where the fault can be.
+    /// Injects the fault at every occasion.
     #[must_use]
     pub fn of(fault: Fault) -> Self {
         Self { on: None, fault, probability: 1.0, count: None, from_s: None, until_s: None }
     }
 
-    /// Always, at calls of one route.
+    /// Injects the fault at every call of one route.
     #[must_use]
     pub fn on(route: Route, fault: Fault) -> Self {
         Self { on: Some(route), ..Self::of(fault) }
     }
 
-    /// So often and no more.
+    /// Limits the number of injections.
     #[must_use]
     pub fn times(self, count: u32) -> Self {
         Self { count: Some(count), ..self }
     }
 
-    /// With a chance.
+    /// Sets the probability.
     #[must_use]
     pub fn with_probability(self, probability: f64) -> Self {
         Self { probability, ..self }
     }
 
-    /// Until a moment.
+    /// Sets the end of the period.
     #[must_use]
     pub fn until(self, until_s: f64) -> Self {
         Self { until_s: Some(until_s), ..self }
     }
 }
 
-/// All that goes wrong.
+/// All rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// Each is drawn by itself.
+    /// The rules; each is drawn independently.
     pub rules: Vec<Rule>,
 }
 
@@ -275,7 +275,7 @@ impl From<Vec<Rule>> for Faults {
 }
 
 impl Faults {
-    /// What goes wrong now, at this point.
+    /// Draws the faults of this occasion.
     pub(crate) fn drawn(&mut self, point: Point, now_s: f64, draw: &mut Draw) -> Vec<Fault> {
         let mut found = Vec::new();
         for rule in &mut self.rules {

@@ -1,10 +1,10 @@
-//! What was rented.
+//! Instances and their contracts.
 
 use stokehold_vast::Status;
 
 use crate::money::{Account, in_usd, per_ms_of_disk, per_ms_of_hourly};
 
-/// How the container is started.
+/// How the container starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtype {
     /// The image's entrypoint, or `onstart` in its place, with the arguments.
@@ -13,10 +13,10 @@ pub enum Runtype {
     Shell,
 }
 
-/// What somebody ordered.
+/// Parameters of a rent.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    /// Nano-dollars an hour; none is on demand.
+    /// Bid, nano-dollars per hour; `None`: on demand.
     pub(crate) bid: Option<u64>,
     pub(crate) disk_mb: u64,
     pub(crate) label: Option<String>,
@@ -30,20 +30,20 @@ pub(crate) struct Order {
     pub(crate) is_stopped: bool,
 }
 
-/// One contract.
+/// A contract.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) id: u64,
     pub(crate) ask: u64,
-    /// Its index.
+    /// Index of the machine.
     pub(crate) machine: usize,
-    /// The index of the block that it has.
+    /// Index of the block of GPUs.
     pub(crate) block: usize,
     pub(crate) order: Order,
     pub(crate) key: String,
-    /// Nano-dollars an hour.
+    /// Price, nano-dollars per hour.
     pub(crate) price: u64,
-    /// Nano-dollars per GB and month.
+    /// Price of storage, nano-dollars per GB and month.
     pub(crate) storage: u64,
     pub(crate) created_ms: u64,
     pub(crate) status: Status,
@@ -52,38 +52,38 @@ pub(crate) struct Instance {
     pub(crate) next_state: &'static str,
     pub(crate) message: Option<String>,
     pub(crate) has_cards: bool,
-    /// It starts when its cards are free again.
+    /// Whether it starts as soon as its GPUs are free again.
     pub(crate) is_queued: bool,
-    /// What the cards went for.
+    /// Bid to which it lost its GPUs.
     pub(crate) outbid_by: Option<u64>,
-    /// Steps that were planned before it grew are void.
+    /// Counter of its lives. Steps that were planned in an earlier life are void.
     pub(crate) life: u64,
     pub(crate) starts: u32,
-    /// Whoever runs machines has been told that it runs.
+    /// Whether a `Started` event was emitted for the current run.
     pub(crate) is_up: bool,
     pub(crate) hidden_until_ms: u64,
     pub(crate) account: Account,
     pub(crate) increase: Option<Increase>,
 }
 
-/// A host asks for more.
+/// Price increase that a host requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Increase {
     pub(crate) id: u64,
-    /// Nano-dollars an hour.
+    /// New price, nano-dollars per hour.
     pub(crate) price: u64,
     pub(crate) created_ms: u64,
 }
 
 impl Instance {
-    /// Units a millisecond for cards and disk, as it is now.
+    /// Current charges for GPUs and disk, units per millisecond.
     pub(crate) fn rates(&self) -> (u128, u128) {
         let gpu = if self.status.charges_gpu() { per_ms_of_hourly(self.price) } else { 0 };
         let disk = if self.status.charges_disk() { per_ms_of_disk(self.storage, self.order.disk_mb) } else { 0 };
         (gpu, disk)
     }
 
-    /// Dollars an hour while it runs.
+    /// Prices of GPUs and disk while it runs, dollars per hour.
     #[expect(clippy::cast_precision_loss, reason = "disks are small")]
     pub(crate) fn hourly_usd(&self) -> (f64, f64) {
         (in_usd(self.price), in_usd(self.storage) * (self.order.disk_mb as f64 / 1000.0) / 720.0)
@@ -94,78 +94,78 @@ impl Instance {
     }
 }
 
-/// What runs a machine learns when its container starts.
+/// Parameters of a container that starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Started {
-    /// The contract.
+    /// ID of the contract.
     pub instance: u64,
-    /// The box.
+    /// ID of the machine.
     pub machine: u64,
-    /// The tag.
+    /// Label.
     pub label: Option<String>,
-    /// What is run.
+    /// Image.
     pub image: String,
-    /// How.
+    /// How the container starts.
     pub runtype: Runtype,
-    /// A script, or the entrypoint where there are arguments.
+    /// Script, or entrypoint if there are arguments.
     pub onstart: Option<String>,
-    /// Behind the entrypoint.
+    /// Arguments of the entrypoint.
     pub args: Vec<String>,
-    /// Variables; names that begin with `-` are flags of docker.
+    /// Environment variables; names that begin with `-` are flags of Docker.
     pub env: Vec<(String, String)>,
-    /// What may stop and destroy this instance, and nothing else.
+    /// API key that can only stop and destroy this instance.
     pub key: String,
-    /// The kind of its cards.
+    /// Name of its kind of GPU.
     pub gpu_name: String,
-    /// How many.
+    /// Number of GPUs.
     pub num_gpus: usize,
-    /// Of each, MB.
+    /// Memory of each GPU, MB.
     pub gpu_ram_mb: u64,
-    /// The box's address.
+    /// IP address of the machine.
     pub public_ip: String,
-    /// 1 at the first time.
+    /// Number of starts including this one.
     pub starts: u32,
 }
 
-/// What happened to a machine.
+/// A change of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Its container starts.
+    /// The container starts.
     Started(Box<Started>),
-    /// It is taken away at once; its disk stays.
+    /// The container is taken away at once; its disk stays.
     Halted {
-        /// The contract.
+        /// ID of the contract.
         instance: u64,
     },
-    /// It is gone with its disk.
+    /// The container and its disk are destroyed.
     Destroyed {
-        /// The contract.
+        /// ID of the contract.
         instance: u64,
     },
 }
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happened {
-    /// Seconds.
+    /// Time, seconds.
     pub at_s: f64,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// One entry of the history: what an instance is from here on.
+/// Entry of the history: the state of an instance from a time on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Milliseconds.
+    /// Time, milliseconds.
     pub at_ms: u64,
-    /// The contract.
+    /// ID of the contract.
     pub instance: u64,
-    /// None once it is destroyed and no longer charged.
+    /// Status; `None` once it is destroyed and no longer charged for.
     pub status: Option<Status>,
-    /// Nano-dollars an hour while it runs.
+    /// Price while it runs, nano-dollars per hour.
     pub price: u64,
-    /// Nano-dollars per GB and month.
+    /// Price of storage, nano-dollars per GB and month.
     pub storage: u64,
-    /// Its disk.
+    /// Size of the disk, MB.
     pub disk_mb: u64,
 }

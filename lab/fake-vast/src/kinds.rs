@@ -1,13 +1,13 @@
-//! The kinds of cards, with what the market asked for them.
+//! Kinds of GPU and their market prices.
 
 use std::sync::LazyLock;
 
-/// One kind of card. Prices are dollars an hour on demand, seen on the whole market on 2025-12-07.
+/// A kind of GPU. Prices are on-demand dollars per hour, observed on the whole market on 2025-12-07.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) gpu_name: &'static str,
     pub(crate) gpu_ram_mb: u64,
-    /// Times 100.
+    /// Compute capability times 100.
     pub(crate) compute_cap: u64,
     pub(crate) dlperf: f64,
     pub(crate) tflops: f64,
@@ -16,11 +16,11 @@ pub(crate) struct Kind {
     pub(crate) price_p10: f64,
     pub(crate) price_median: f64,
     pub(crate) price_p90: f64,
-    /// Cards on the market.
+    /// Number of GPUs on the market.
     pub(crate) count: f64,
 }
 
-/// All kinds, the commonest first.
+/// All kinds, the most common first.
 pub(crate) static KINDS: LazyLock<Vec<Kind>> =
     LazyLock::new(|| include_str!("kinds.csv").lines().skip(1).filter_map(kind).collect());
 
@@ -42,7 +42,7 @@ fn kind(line: &'static str) -> Option<Kind> {
     })
 }
 
-/// The kind of a name.
+/// The kind with this name.
 pub(crate) fn named(gpu_name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.gpu_name == gpu_name)
 }

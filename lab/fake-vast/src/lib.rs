@@ -1,10 +1,11 @@
-//! A stand-in for Vast.ai, which speaks its API as clients meet it: the shapes, the surprises, the errors, the pacing.
+//! A stand-in for Vast.ai. It speaks the API as clients meet it: formats, deviations from the documentation, errors and
+//! rate limits.
 //!
-//! [`Market`] is the whole of it, without a clock, a socket or a thread: a simulation calls it with its own time, and the same seed and the same
-//! calls give the same answers. [`Server`] puts it on a loopback port for who speaks HTTP, and starts real machines where it is given some:
-//! [`Processes`] runs every container as a process group of this machine.
+//! [`Market`] has no clock, no socket and no thread: callers pass the time, and the same seed and the same calls give
+//! the same responses. [`Server`] serves a market over HTTP on a loopback port and can run containers: [`Processes`]
+//! runs each as a process group of this machine.
 //!
-//! It never talks to the real one, knows no real account, and its prices are drawn around those of a table in `kinds.csv`.
+//! The stand-in never connects to Vast.ai. Its prices are drawn around those of a table, `kinds.csv`.
 
 #![recursion_limit = "256"]
 

@@ -1,4 +1,4 @@
-//! What happens by itself, each at its own moment: boots and runs here, losses in `fate`.
+//! Events that happen by themselves at their own time: boots and runs here, losses in `fate`.
 
 use std::cmp::Reverse;
 
@@ -18,7 +18,7 @@ const LOOKS: [OutbidLook; 4] =
     [OutbidLook::Exited, OutbidLook::Stopped, OutbidLook::Loading, OutbidLook::StillIntended];
 
 impl Market {
-    /// Everything that was due happens at its own moment.
+    /// Applies every event that is due, each at its own time.
     pub(crate) fn move_to(&mut self, now_s: f64) {
         let now_ms = ms(now_s);
         if !self.has_begun {
@@ -128,7 +128,7 @@ impl Market {
         }
     }
 
-    /// Plans a step of an instance as it lives now.
+    /// Plans a step of an instance in its current life.
     pub(crate) fn plan_of(&mut self, id: u64, in_ms: u64, to: To) {
         if let Some(life) = self.instances.get(&id).map(|one| one.life) {
             self.plan(self.now_ms + in_ms, Step::Of { instance: id, life, to });
@@ -141,7 +141,7 @@ impl Market {
         }
     }
 
-    /// What was planned for it is void.
+    /// Voids the planned steps of an instance.
     pub(crate) fn turn(&mut self, id: u64) {
         self.change(id, |one| one.life += 1);
     }
@@ -158,7 +158,7 @@ impl Market {
         }
     }
 
-    /// Charges up to now, and by what holds from here on.
+    /// Charges an instance up to now, and continues with its current rates.
     pub(crate) fn reprice(&mut self, id: u64) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let (gpu, disk) = instance.rates();
@@ -174,7 +174,7 @@ impl Market {
         }
     }
 
-    /// Plans the way from an accepted offer to running.
+    /// Plans the steps from an accepted offer to a running container.
     pub(crate) fn boot(&mut self, id: u64) {
         let (low, high) = self.settings.boot_s;
         let mut total_s = self.life.between(low, high);
@@ -203,7 +203,7 @@ impl Market {
         }
     }
 
-    /// From halted to running: the image is there.
+    /// Plans a start of a stopped instance, whose image is on the disk.
     pub(crate) fn restart(&mut self, id: u64) {
         let (low, high) = self.settings.restart_s;
         let in_ms = ms(self.life.between(low, high));

@@ -1,4 +1,4 @@
-//! Calls that come too soon: a least interval for each kind of call and caller, and searches by the minute and by the day.
+//! Rate limits: a minimum interval per kind of call and caller, and searches per minute and per day.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 3_600_000;
 const SEARCHES_PER_MINUTE: usize = 10;
 
-/// When whom was answered last.
+/// Times of the last accepted calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     last_ms: BTreeMap<(String, Kind), u64>,
@@ -38,7 +38,7 @@ enum Kind {
     Other,
 }
 
-/// The published intervals, in milliseconds.
+/// The published intervals, milliseconds.
 fn kind(route: Route) -> (Kind, u64) {
     match route {
         Route::Search => (Kind::Search, 0),
@@ -92,7 +92,7 @@ impl Limits {
         is_soon.then(|| too_many(interval_ms as f64 / 1000.0, draw))
     }
 
-    /// More searches in a minute than there may be from one address.
+    /// Whether an address exceeds its searches per minute.
     fn is_crowded(&mut self, now_ms: u64) -> bool {
         while self.searches_ms.front().is_some_and(|at| at + MINUTE_MS <= now_ms) {
             self.searches_ms.pop_front();
@@ -113,14 +113,14 @@ impl Limits {
     }
 }
 
-/// The searches of the day are used up, which lasts until midnight, UTC.
+/// The refusal of a search when the daily quota is exhausted. It resets at midnight UTC.
 pub(crate) fn quota(now_ms: u64) -> Answer {
     let reset_s = (now_ms / DAY_MS + 1) * DAY_MS / 1000;
     Answer::error(429, code::SEARCH_QUOTA_EXCEEDED, "Daily search quota exceeded.")
         .with("X-RateLimit-Reset", &reset_s.to_string())
 }
 
-/// The refusal in one of the shapes that were seen.
+/// A refusal in one of the observed formats.
 pub(crate) fn too_many(threshold_s: f64, draw: &mut Draw) -> Answer {
     let text = format!("API requests too frequent: endpoint threshold={threshold_s:.1}");
     match draw.whole(0, 3) {

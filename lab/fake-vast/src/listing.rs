@@ -1,4 +1,4 @@
-//! Searching offers, listing and showing instances.
+//! Searches for offers, and lists and views of instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::search::{Field, Filter, Query, filters};
 use crate::wire::{Answer, Request};
 
 const PAGE: usize = 25;
-/// What a list can be filtered and ordered by.
+/// Columns by which a list can be filtered and sorted.
 const STORED: [&str; 10] = [
     "id",
     "label",
@@ -61,7 +61,7 @@ impl Market {
         Answer::typed(200, "application/json", body.into_bytes())
     }
 
-    /// The offers that pass, in order, as many as may be.
+    /// Offers that match, sorted, up to the limit.
     fn offers(&self, query: &Query) -> Result<Vec<(&Block, Quote)>, String> {
         let mut found = Vec::new();
         for (machine, block) in self.asks.values().copied() {
@@ -142,12 +142,13 @@ impl Market {
         let columns = read("select_cols");
         let columns = columns.as_ref().and_then(Value::as_array);
         let head = json!({
-            "success": true, (field::INSTANCES_FOUND): found, (field::TOTAL_INSTANCES): total, "label_counts": labels, (field::NEXT_TOKEN): next,
+            "success": true, (field::INSTANCES_FOUND): found, (field::TOTAL_INSTANCES): total, "label_counts": labels,
+            (field::NEXT_TOKEN): next,
         });
         self.listing(&head, spoil(page, faults), columns)
     }
 
-    /// An object with some instances in it.
+    /// An object with a list of instances.
     fn listing(&self, head: &Value, rows: Vec<Listed<'_>>, columns: Option<&Vec<Value>>) -> Answer {
         let rows: Vec<String> = rows.iter().map(|one| self.listed_text(one, columns)).collect();
         let head = head.to_string();
@@ -182,7 +183,7 @@ impl Market {
     }
 }
 
-/// Whether an offer passes one comparison.
+/// Whether an offer passes one filter.
 fn passes_filter(filter: &Filter, row: &Map<String, Value>, quote: &Quote, ask: Option<u64>) -> Result<bool, String> {
     let field = match filter.field.as_str() {
         // Seen to match nothing: the other name is the one that works.
@@ -226,7 +227,7 @@ fn instance_order(asked: &Value) -> Result<Vec<(String, bool)>, String> {
     columns.iter().map(read).collect()
 }
 
-/// Where the next page begins: behind the row that a token names, or where that was if it is gone.
+/// Index of the first row of the next page: after the row that the token names, or at its former position.
 fn after(token: &str, rows: &[Listed<'_>]) -> Option<usize> {
     let (offset, id) = token.split_once('-')?;
     let offset = usize::from_str_radix(offset, 16).ok()?;
@@ -235,7 +236,7 @@ fn after(token: &str, rows: &[Listed<'_>]) -> Option<usize> {
     Some(rows.iter().position(|row| row.id() == id).map_or_else(|| passed().min(offset), |at| at + 1))
 }
 
-/// A list that does not say everything.
+/// Removes rows of a list according to the faults.
 fn spoil<T>(mut rows: Vec<T>, faults: &[Fault]) -> Vec<T> {
     for fault in faults {
         match fault {

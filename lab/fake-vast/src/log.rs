@@ -1,4 +1,4 @@
-//! Every call that was made, so that tests can say what a client really sends.
+//! Log of all calls, with which tests check what a client sends.
 
 use std::collections::VecDeque;
 
@@ -7,29 +7,29 @@ use serde_json::Value;
 
 use crate::wire::{Answer, Delivery, Request};
 
-/// One call.
+/// A call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Call {
-    /// When, in seconds.
+    /// Time, seconds.
     pub at_s: f64,
-    /// `GET`, `PUT` ...
+    /// Method, e.g. `GET`.
     pub method: String,
-    /// Without the query.
+    /// Path without the query.
     pub path: String,
-    /// Decoded.
+    /// Decoded query.
     pub query: Vec<(String, String)>,
-    /// Without the value of any key.
+    /// Headers without the values of keys.
     pub headers: Vec<(String, String)>,
-    /// JSON where it is that, else text.
+    /// Body: JSON if it can be parsed, otherwise text.
     pub body: Value,
-    /// The answer's.
+    /// Status of the response.
     pub status: u16,
-    /// What became of the answer.
+    /// Delivery of the response.
     pub delivery: Delivery,
 }
 
 impl Call {
-    /// The first header of a name.
+    /// The first header with this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -77,7 +77,7 @@ impl Log {
     }
 }
 
-/// A key is not written down; that there was one is.
+/// Replaces the value of a secret by its scheme and dots.
 fn hidden(pairs: &[(String, String)], secret: &str) -> Vec<(String, String)> {
     let hide = |(name, value): &(String, String)| {
         let is_secret = name.eq_ignore_ascii_case(secret);

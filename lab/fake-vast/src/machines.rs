@@ -1,4 +1,4 @@
-//! Boxes: what is in them, what is asked for them, who holds which card.
+//! Machines: their GPUs, their prices, and who uses each GPU.
 
 use serde_json::{Map, Value};
 
@@ -10,32 +10,32 @@ use crate::offers;
 use crate::settings::Listing;
 use crate::time::ms;
 
-/// Who has a card.
+/// User of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// An instance of this account.
     Instance(u64),
-    /// Somebody else, until a scheduled release of this number.
+    /// Another customer, until the scheduled release with this number.
     Other(u64),
 }
 
-/// Some cards of a box that are offered together.
+/// GPUs of a machine that are offered together.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// The first of its cards.
+    /// Index of the first GPU.
     pub(crate) start: usize,
     pub(crate) size: usize,
-    /// The offer, while it is listed.
+    /// ID of the offer while it is listed.
     pub(crate) ask: Option<u64>,
-    /// What of the offer does not change while it is listed.
+    /// Fields of the offer that do not change while it is listed.
     pub(crate) row: Map<String, Value>,
-    /// The same as JSON without braces, but for what a quote says.
+    /// The same as JSON without braces and without the fields of a quote.
     pub(crate) offer_text: String,
-    /// The same as JSON without braces, but for what an instance says.
+    /// The same as JSON without braces and without the fields of an instance.
     pub(crate) instance_text: String,
 }
 
-/// One box.
+/// A machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) id: u64,
@@ -44,15 +44,15 @@ pub(crate) struct Machine {
     pub(crate) gpu_ids: Vec<u64>,
     pub(crate) holders: Vec<Option<Holder>>,
     pub(crate) blocks: Vec<Block>,
-    /// Nano-dollars an hour for one card.
+    /// Price of a GPU, nano-dollars per hour.
     pub(crate) price: u64,
-    /// Nano-dollars an hour for one card.
+    /// Minimum bid for a GPU, nano-dollars per hour.
     pub(crate) min_bid: u64,
-    /// Nano-dollars per GB and month.
+    /// Price of storage, nano-dollars per GB and month.
     pub(crate) storage: u64,
-    /// Nano-dollars per GB.
+    /// Price of received data, nano-dollars per GB.
     pub(crate) down: u64,
-    /// Nano-dollars per GB.
+    /// Price of sent data, nano-dollars per GB.
     pub(crate) up: u64,
     pub(crate) inet_down: f64,
     pub(crate) inet_up: f64,
@@ -64,7 +64,7 @@ pub(crate) struct Machine {
     pub(crate) ip: String,
     pub(crate) ports: u64,
     pub(crate) end_ms: u64,
-    /// Its host answers.
+    /// Whether the host is connected.
     pub(crate) is_up: bool,
 }
 
@@ -94,7 +94,7 @@ const PLACES: [&str; 14] = [
 const HOUR_S: f64 = 3600.0;
 
 impl Machine {
-    /// A box as the market has them.
+    /// Draws a machine like those of the market.
     pub(crate) fn drawn(id: u64, now_ms: u64, draw: &mut Draw) -> Self {
         let weights: Vec<f64> = KINDS.iter().map(|kind| kind.count.sqrt()).collect();
         let kind = &KINDS[draw.weighted(&weights)];
@@ -137,7 +137,7 @@ impl Machine {
         machine
     }
 
-    /// A box as it is said to be.
+    /// Creates a machine from a listing.
     pub(crate) fn listed(id: u64, listing: &Listing, kind: &'static Kind, now_ms: u64, draw: &mut Draw) -> Self {
         let count = listing.num_gpus.clamp(1, 16) as usize;
         let mut machine = Self::of(id, kind, count, listing, now_ms, draw);
@@ -175,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Writes what its offers say that does not change.
+    /// Writes the fields of its offers that do not change.
     fn describe(&mut self, draw: &mut Draw) {
         let traits = offers::Traits::drawn(self, draw);
         let rows: Vec<_> = self.blocks.iter().map(|block| offers::row(self, block, &traits, draw)).collect();
@@ -186,7 +186,7 @@ impl Machine {
         }
     }
 
-    /// Lists it anew, at another price, for some more days.
+    /// Lists the machine again, at another price, for some more days.
     pub(crate) fn renew(&mut self, now_ms: u64, draw: &mut Draw) {
         self.price = nano_usd(asked(self.kind, draw));
         self.min_bid = self.price / 100 * draw.whole(40, 80);
@@ -194,7 +194,7 @@ impl Machine {
         self.describe(draw);
     }
 
-    /// All cards of a block are nobody's.
+    /// Whether all GPUs of a block are free.
     pub(crate) fn is_free(&self, start: usize, size: usize) -> bool {
         self.holders[start..start + size].iter().all(Option::is_none)
     }
@@ -204,7 +204,7 @@ impl Machine {
     }
 }
 
-/// Runs of 1, 2, 4, 8 cards from the first on, and the whole box.
+/// Blocks of 1, 2, 4 and 8 GPUs from the first GPU on, and the whole machine.
 fn blocks(count: usize) -> Vec<Block> {
     let sizes = [1, 2, 4, 8].into_iter().filter(|size| *size < count).chain([count]);
     let starts = |size: usize| (0..=count - size).step_by(size).map(move |start| (start, size));
@@ -221,7 +221,7 @@ fn blocks(count: usize) -> Vec<Block> {
         .collect()
 }
 
-/// A host's net price in whole cents, and what the provider puts on it.
+/// Price of a host in whole cents plus the provider's margin.
 fn asked(kind: &Kind, draw: &mut Draw) -> f64 {
     let list = draw.spread(kind.price_p10, kind.price_median, kind.price_p90);
     (list * 75.0).round().max(1.0) / 75.0

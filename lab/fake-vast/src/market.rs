@@ -1,4 +1,4 @@
-//! The market: boxes, offers, what is rented, and what it costs. No clock, no sockets, no threads: who calls says what time it is.
+//! The market: machines, offers, instances and their costs. Without clock, sockets and threads: callers pass the time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -16,19 +16,19 @@ use crate::steps::{Due, Step};
 use crate::time::{ms, seconds};
 use crate::wire::{Answer, Request};
 
-/// Nobody may ever take them.
+/// Holder of GPUs that are never free.
 const MAX_EVENTS: usize = 65_536;
 
-/// A market of one seed.
+/// A market with a seed.
 #[derive(Clone, Debug)]
 pub struct Market {
     pub(crate) settings: Settings,
     pub(crate) faults: Faults,
     pub(crate) machines: Vec<Machine>,
-    /// The box and the block of each offer.
+    /// Machine and block of each offer.
     pub(crate) asks: BTreeMap<u64, (usize, usize)>,
     pub(crate) instances: BTreeMap<u64, Instance>,
-    /// Destroyed, and still listed until then.
+    /// Destroyed instances, and the time until which they are still listed.
     pub(crate) ghosts: BTreeMap<u64, (u64, serde_json::Value)>,
     pub(crate) past: BTreeMap<u64, Past>,
     pub(crate) balance: Balance,
@@ -44,15 +44,15 @@ pub struct Market {
     pub(crate) events: VecDeque<Happened>,
     pub(crate) history: Vec<Change>,
     pub(crate) address: String,
-    /// What containers wrote, as far as anybody said.
+    /// Output of containers, as far as it was reported.
     pub(crate) written: BTreeMap<u64, String>,
-    /// By token: from when on it can be read, and what.
+    /// Results of log requests by token: the time from which they can be read, and the text.
     pub(crate) results: BTreeMap<String, (u64, String)>,
-    /// What becomes of boxes and instances.
+    /// Random numbers of machines and instances.
     pub(crate) life: Draw,
-    /// What goes wrong.
+    /// Random numbers of faults.
     pub(crate) chaos: Draw,
-    /// What offers look like.
+    /// Random numbers of the appearance of offers.
     pub(crate) looks: Draw,
 }
 
@@ -63,19 +63,19 @@ pub(crate) struct Past {
     pub(crate) account: Account,
 }
 
-/// What one contract cost.
+/// Costs of a contract.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bill {
-    /// The contract.
+    /// ID of the contract.
     pub instance: u64,
-    /// Its tag.
+    /// Label.
     pub label: Option<String>,
-    /// What it was charged for.
+    /// Charges.
     pub items: Items,
 }
 
 impl Market {
-    /// A market that begins with the first call. The same seed and the same calls give the same answers.
+    /// Creates a market, which begins with its first call. The same seed and calls give the same responses.
     #[must_use]
     pub fn new(seed: u64, settings: Settings) -> Self {
         let mut balance = Balance::default();
@@ -109,7 +109,7 @@ impl Market {
         }
     }
 
-    /// Answers a call. Time that has passed has its effects first.
+    /// Answers a call, after the events that are due.
     pub fn handle(&mut self, now_s: f64, request: &Request) -> Answer {
         self.move_to(now_s);
         if let Some(answer) = self.control(request) {
@@ -120,13 +120,13 @@ impl Market {
         answer
     }
 
-    /// Lets time pass; what happened to machines since the last time. Time does not go back.
+    /// Advances the time and returns the events since the last time. Time never goes back.
     pub fn advance(&mut self, now_s: f64) -> Vec<Happened> {
         self.move_to(now_s);
         self.events.drain(..).collect()
     }
 
-    /// When something happens next by itself.
+    /// Time of the next event.
     #[must_use]
     pub fn next_s(&self) -> Option<f64> {
         let step = self.steps.peek().map(|Reverse(due)| due.at_ms);
@@ -134,34 +134,34 @@ impl Market {
         step.into_iter().chain(broke).min().map(seconds)
     }
 
-    /// Replaces what goes wrong.
+    /// Replaces the faults.
     pub fn set_faults(&mut self, faults: impl Into<Faults>) {
         self.faults = faults.into();
     }
 
-    /// What it is like.
+    /// The settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Changes what it is like. Boxes are not drawn anew.
+    /// Changes the settings. Machines are not drawn again.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings
     }
 
-    /// The last calls, the oldest first.
+    /// The last calls, oldest first.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.log.calls()
     }
 
-    /// Every change of every instance, where the settings say so.
+    /// Every change of every instance, if the settings keep them.
     #[must_use]
     pub fn history(&self) -> &[Change] {
         &self.history
     }
 
-    /// What every contract has cost so far, to the unit.
+    /// Costs of every contract so far, exact.
     pub fn invoice(&mut self, now_s: f64) -> Vec<Bill> {
         self.move_to(now_s);
         self.settle();
@@ -177,51 +177,51 @@ impl Market {
         bills
     }
 
-    /// What all of it has cost so far, reckoned as one sum.
+    /// Total cost so far.
     pub fn spent(&mut self, now_s: f64) -> Money {
         self.move_to(now_s);
         self.balance.settle(self.now_ms);
         self.balance.spent()
     }
 
-    /// Dollars that are left; below zero where disks went on.
+    /// Credit left, dollars; negative if disks were charged for after it was exhausted.
     pub fn credit_usd(&mut self, now_s: f64) -> f64 {
         self.move_to(now_s);
         self.balance.settle(self.now_ms);
         self.balance.credit_usd()
     }
 
-    /// Somebody pays.
+    /// Adds credit.
     pub fn pay_in(&mut self, now_s: f64, usd: f64) {
         self.move_to(now_s);
         self.balance.pay_in(Money::from_usd(usd));
         self.is_broke = self.balance.is_empty();
     }
 
-    /// Offers that can be rented now.
+    /// Number of offers that can be rented now.
     #[must_use]
     pub fn listed(&self) -> usize {
         self.asks.len()
     }
 
-    /// Contracts that are not destroyed.
+    /// Number of contracts that are not destroyed.
     pub fn instances(&self) -> impl Iterator<Item = u64> + '_ {
         self.instances.keys().copied()
     }
 
-    /// Where results are to be read.
+    /// Sets the URL of results of log requests.
     pub fn set_address(&mut self, url: &str) {
         url.trim_end_matches('/').clone_into(&mut self.address);
     }
 
-    /// What a container has written.
+    /// Sets the output of a container.
     pub fn write_log(&mut self, instance: u64, text: String) {
         if self.instances.contains_key(&instance) {
             self.written.insert(instance, text);
         }
     }
 
-    /// Draws the boxes, at the first call.
+    /// Draws the machines at the first call.
     pub(crate) fn begin(&mut self, now_ms: u64) {
         self.has_begun = true;
         self.now_ms = now_ms;
@@ -248,7 +248,7 @@ impl Market {
         self.relist(index);
     }
 
-    /// Lists every block whose cards are all free, under a new number, and no other.
+    /// Lists every block whose GPUs are all free under a new ID, and no other block.
     pub(crate) fn relist(&mut self, index: usize) {
         let is_open = self.machines[index].is_up && self.machines[index].end_ms > self.now_ms;
         for block in 0..self.machines[index].blocks.len() {
@@ -271,13 +271,13 @@ impl Market {
         }
     }
 
-    /// The number of the next offer or instance: both are contracts.
+    /// Next ID of an offer or an instance: both are contracts.
     pub(crate) fn contract(&mut self) -> u64 {
         self.next_contract += self.life.whole(1, 9);
         self.next_contract
     }
 
-    /// Gives a block's cards to somebody else for a while.
+    /// Gives the GPUs of a block to another customer for a while.
     pub(crate) fn give_away(&mut self, machine: usize, block: usize, for_ms: u64) {
         self.next_release += 1;
         let release = self.next_release;
@@ -296,7 +296,7 @@ impl Market {
         self.steps.push(Reverse(Due { at_ms, sequence: self.sequence, step }));
     }
 
-    /// The next time that somebody else rents somewhere.
+    /// Time of the next rent by another customer.
     pub(crate) fn plan_others(&mut self) {
         #[expect(clippy::cast_precision_loss, reason = "a few hundred boxes")]
         let per_hour = self.settings.rented_per_machine_hour * self.machines.len() as f64;
@@ -306,7 +306,7 @@ impl Market {
         }
     }
 
-    /// Charges everybody up to now.
+    /// Charges every contract up to now.
     pub(crate) fn settle(&mut self) {
         self.balance.settle(self.now_ms);
         let live = self.instances.values_mut().map(|one| &mut one.account);

@@ -1,27 +1,27 @@
-//! Exact money: whole numbers of a unit so small that every price times every duration is one.
+//! Exact money: integers of a unit so small that every price times every duration is a whole number.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// 10^9 (prices are whole nano-dollars) * 3,600,000 (ms an hour) * 720 (hours a month) * 1000 (MB a GB).
+/// 10^9 (prices are whole nano-dollars) * 3,600,000 (ms per hour) * 720 (hours per month) * 1000 (MB per GB).
 pub const UNITS_PER_USD: u128 = 2_592_000_000_000_000_000_000;
 
 const NANO_USD_PER_USD: f64 = 1e9;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// A sum of money, in units of which [`UNITS_PER_USD`] make a dollar.
+/// Amount of money, in units of which [`UNITS_PER_USD`] are a dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Money(pub u128);
 
 impl Money {
-    /// To the nearest nano-dollar.
+    /// Nano-dollars, rounded.
     #[must_use]
     pub fn from_usd(usd: f64) -> Self {
         Self(u128::from(nano_usd(usd)) * (UNITS_PER_USD / 1_000_000_000))
     }
 
-    /// As a number of dollars, which need not be exact.
+    /// Dollars, which may be inexact.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "what is printed")]
     pub fn usd(self) -> f64 {
@@ -48,53 +48,53 @@ impl Sum for Money {
     }
 }
 
-/// A price in whole nano-dollars.
+/// Price in whole nano-dollars.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "prices are small and not negative")]
 pub fn nano_usd(usd: f64) -> u64 {
     (usd.max(0.0) * NANO_USD_PER_USD).round() as u64
 }
 
-/// A price in dollars again.
+/// Price in dollars.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "what is printed")]
 pub fn in_usd(nano_usd: u64) -> f64 {
     nano_usd as f64 / NANO_USD_PER_USD
 }
 
-/// What a millisecond costs at a price an hour.
+/// Cost of a millisecond at a price per hour.
 #[must_use]
 pub fn per_ms_of_hourly(nano_usd_per_hour: u64) -> u128 {
     u128::from(nano_usd_per_hour) * 720_000
 }
 
-/// What a millisecond of a disk costs at a price per GB and month of 30 days.
+/// Cost of a disk for a millisecond at a price per GB and month of 30 days.
 #[must_use]
 pub fn per_ms_of_disk(nano_usd_per_gb_month: u64, disk_mb: u64) -> u128 {
     u128::from(nano_usd_per_gb_month) * u128::from(disk_mb)
 }
 
-/// What moving bytes costs at a price per GB (of 10^9 bytes).
+/// Cost of traffic at a price per GB of 10^9 bytes.
 #[must_use]
 pub fn of_traffic(nano_usd_per_gb: u64, bytes: u64) -> Money {
     Money(u128::from(nano_usd_per_gb) * u128::from(bytes) * 2592)
 }
 
-/// What a contract is charged for.
+/// Charges of a contract by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Items {
-    /// The cards, while it runs.
+    /// GPUs, while it runs.
     pub gpu: Money,
-    /// The disk, from the beginning.
+    /// Disk, from the creation on.
     pub disk: Money,
-    /// Bytes received.
+    /// Received data.
     pub bwd: Money,
-    /// Bytes sent.
+    /// Sent data.
     pub bwu: Money,
 }
 
 impl Items {
-    /// All of it.
+    /// Sum of the charges.
     #[must_use]
     pub fn total(&self) -> Money {
         self.gpu + self.disk + self.bwd + self.bwu
@@ -108,17 +108,17 @@ impl Items {
     }
 }
 
-/// One contract's charges, kept by the day.
+/// Charges of a contract by day.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     settled_ms: u64,
-    /// Units a millisecond for the cards, now.
+    /// Current charge for GPUs, units per millisecond.
     pub(crate) gpu_rate: u128,
-    /// Units a millisecond for the disk, now.
+    /// Current charge for the disk, units per millisecond.
     pub(crate) disk_rate: u128,
-    /// By the first second of the UTC day.
+    /// Charges by the first second of the day (UTC).
     pub(crate) days: BTreeMap<u64, Items>,
-    /// For how long the cards were charged, by day.
+    /// Time for which GPUs were charged, by day.
     pub(crate) gpu_ms: BTreeMap<u64, u64>,
 }
 
@@ -127,7 +127,7 @@ impl Account {
         Self { settled_ms: at_ms, ..Self::default() }
     }
 
-    /// Charges what has run up at the rates that held since the last time.
+    /// Adds the charges since the last time at the current rates.
     pub(crate) fn settle(&mut self, now_ms: u64) {
         while self.settled_ms < now_ms {
             let day_ms = self.settled_ms - self.settled_ms % DAY_MS;
@@ -145,7 +145,7 @@ impl Account {
         }
     }
 
-    /// Charges traffic on the day it moves.
+    /// Adds the charge for traffic to its day.
     pub(crate) fn move_bytes(&mut self, now_ms: u64, bwd: Money, bwu: Money) {
         let day_s = (now_ms - now_ms % DAY_MS) / 1000;
         self.days.entry(day_s).or_default().add(&Items { bwd, bwu, ..Items::default() });
@@ -155,7 +155,7 @@ impl Account {
         self.between(0, u64::MAX)
     }
 
-    /// What days charged that begin between two moments.
+    /// Charges of the days that begin in a range.
     pub(crate) fn between(&self, from_s: u64, to_s: u64) -> Items {
         let mut sum = Items::default();
         if from_s <= to_s {
@@ -165,13 +165,13 @@ impl Account {
     }
 }
 
-/// The account's credit and what all contracts draw on it.
+/// Credit of the account and its total charges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Balance {
     paid_in: Money,
     spent: Money,
     settled_ms: u64,
-    /// Units a millisecond, all contracts together.
+    /// Current charges of all contracts, units per millisecond.
     burn: u128,
 }
 
@@ -209,7 +209,7 @@ impl Balance {
         }
     }
 
-    /// When nothing is left, at this burn; `None` while nothing burns or it is gone already.
+    /// Time at which the credit is exhausted at the current rate; `None` if nothing is charged, or it is exhausted.
     pub(crate) fn empty_at_ms(&self) -> Option<u64> {
         if self.burn == 0 || self.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What an offer says on the wire.
+//! Offers on the wire.
 
 use serde_json::{Map, Value, json};
 use stokehold_vast::field;
@@ -11,7 +11,7 @@ use crate::time::seconds;
 
 const HOURS_PER_MONTH: f64 = 720.0;
 
-/// Drivers and the newest CUDA that each takes.
+/// Drivers and the newest CUDA version that each supports.
 const DRIVERS: [(&str, f64); 7] = [
     ("535.309.01", 12.2),
     ("550.127.05", 12.4),
@@ -29,7 +29,7 @@ const CPUS: [(&str, u64, f64); 5] = [
     ("Intel® Core™ i9-12900K", 24, 5.2),
 ];
 
-/// What all offers of a box have in common and nobody reckons with.
+/// Properties that all offers of a machine share and that have no effect.
 pub(crate) struct Traits {
     driver: (&'static str, f64),
     cpu: (&'static str, u64, f64),
@@ -53,7 +53,7 @@ impl Traits {
     }
 }
 
-/// What of an offer does not change while it is listed.
+/// Fields of an offer that do not change while it is listed.
 #[expect(clippy::cast_precision_loss, reason = "counts are small")]
 pub(crate) fn row(machine: &Machine, block: &Block, traits: &Traits, draw: &mut Draw) -> Map<String, Value> {
     let kind = machine.kind;
@@ -79,7 +79,8 @@ pub(crate) fn row(machine: &Machine, block: &Block, traits: &Traits, draw: &mut 
         (field::GPU_IDS): machine.gpu_ids[block.start..block.start + block.size],
         "gpu_lanes": 16, "gpu_max_power": kind.watts, "gpu_max_temp": 90.0, "gpu_mem_bw": kind.memory_gb_per_s,
         (field::GPU_NAME): kind.gpu_name, (field::GPU_RAM): kind.gpu_ram_mb, "gpu_total_ram": kind.gpu_ram_mb * size,
-        "has_avx": 1, "host_id": machine.host_id, (field::HOSTING_TYPE): u64::from(machine.is_datacenter), "hostname": null,
+        "has_avx": 1, "host_id": machine.host_id, "hostname": null,
+        (field::HOSTING_TYPE): u64::from(machine.is_datacenter),
         (field::INET_DOWN): machine.inet_down, (field::INET_DOWN_COST): in_usd(machine.down),
         "inet_up": machine.inet_up, "inet_up_cost": in_usd(machine.up),
         "internet_down_cost_per_tb": in_usd(machine.down) * 1024.0,
@@ -111,12 +112,12 @@ pub(crate) fn row(machine: &Machine, block: &Block, traits: &Traits, draw: &mut 
     }
 }
 
-/// `535.86.05` is 535086005.
+/// Driver version as a number: `535.86.05` is 535086005.
 fn driver_number(version: &str) -> u64 {
     version.split('.').filter_map(|part| part.parse::<u64>().ok()).fold(0, |number, part| number * 1000 + part)
 }
 
-/// What an offer costs with so much disk, by the kind of rental that was asked about.
+/// Price of an offer with a disk, by type of rental.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quote {
     pub(crate) dph_base: f64,
@@ -147,7 +148,7 @@ impl Quote {
         }
     }
 
-    /// The fields that depend on it.
+    /// Value of a field that depends on the quote.
     pub(crate) fn field(&self, name: &str) -> Option<f64> {
         let per_total = |value: f64| value / self.dph_total.max(1e-6);
         Some(match name {
@@ -163,7 +164,7 @@ impl Quote {
         })
     }
 
-    /// What of the offer it says.
+    /// Fields that depend on the quote.
     fn fields(&self, block: &Block) -> Map<String, Value> {
         let number = |name: &&str| Some(((*name).to_owned(), self.field(name)?.into()));
         let mut fields: Map<String, Value> = OF_QUOTES.iter().filter_map(number).collect();
@@ -186,7 +187,7 @@ impl Quote {
         joined(&block.offer_text, &self.fields(block))
     }
 
-    /// What an hour costs with this much for the cards.
+    /// Cost per hour with this price of the GPUs, by part.
     pub(crate) fn breakdown(&self, gpu_hour: f64) -> Value {
         let total = gpu_hour + self.disk_hour;
         json!({

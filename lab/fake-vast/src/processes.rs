@@ -1,8 +1,8 @@
-//! Containers as process groups of this machine: `stoke dev` sees workers come and go as on rented machines.
+//! Containers as process groups of this machine, so that workers of `stoke dev` come and go as on rented machines.
 //!
-//! Each has a folder that is its home, which outlives a stop and goes with a destroy, and sees nothing of our environment but `PATH` and `LANG`.
-//! A machine that is taken away gets no signal that it could act on. All end with this process, however that ends: a watchdog of each
-//! holds a pipe of ours and kills when it closes.
+//! Each container has a home folder, which outlives a stop and is deleted with the instance. Of the environment it
+//! inherits only `PATH` and `LANG`. A container that is taken away gets no signal that it could handle. Every container
+//! ends with this process, however that ends: a watchdog holds a pipe of this process and kills when it closes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,15 +23,15 @@ use stokehold_vast::env;
 use crate::instances::{Runtype, Started};
 use crate::server::Machines;
 
-/// Of what is written at most twice so much is kept.
+/// Size of the kept output; at most twice as much is kept.
 const LOG_BYTES: u64 = 1 << 20;
-/// A killed process may still write for a moment into what is being deleted.
+/// A killed process may still write for a moment into the folder that is being deleted.
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_AGAIN_AFTER: Duration = Duration::from_millis(25);
 /// Kills a process group once its input ends.
 const WATCHDOG: &str = "read -r _; kill -s KILL -- \"-$1\"";
 
-/// Further variables of a machine: what it has of cards.
+/// Additional environment variables of a container, which describe its GPUs.
 pub type Hardware = Box<dyn Fn(&Started) -> Vec<(String, String)> + Send + Sync>;
 
 /// Containers as process groups of this machine.
@@ -48,36 +48,36 @@ struct Shared {
 #[derive(Default)]
 struct State {
     running: BTreeMap<u64, Running>,
-    /// Ended by themselves, and nobody has been told.
+    /// Containers that exited by themselves and were not reported yet.
     ended: Vec<u64>,
 }
 
 struct Running {
-    /// Waited for by [`Running::end`] alone, so that its number is nobody else's before.
+    /// Reaped only by [`Running::end`], so that its process ID is not reused before.
     child: Child,
     pid: Pid,
     starts: u32,
-    /// Kills when this is dropped with us; ended with the container.
+    /// Kills the container if this process ends; stopped with the container.
     watchdog: Child,
 }
 
 impl Processes {
-    /// Below `root` each instance has a folder of its number.
+    /// Creates a runner. Each instance has a folder below `root`, named by its ID.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     pub fn new(root: &Path, hardware: Hardware) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         Ok(Self { shared: Arc::new(Shared { root: fs::canonicalize(root)?, state: Mutex::default() }), hardware })
     }
 
-    /// The home of an instance.
+    /// Home folder of an instance.
     #[must_use]
     pub fn home(&self, instance: u64) -> PathBuf {
         self.shared.folder(instance).join("home")
     }
 
-    /// The processes of running containers.
+    /// Process IDs of running containers.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
         self.shared.lock().running.values().map(|one| one.pid.as_raw()).collect()
@@ -218,7 +218,7 @@ impl Shared {
         self.folder(instance).join("container.log")
     }
 
-    /// Waits until a container ends by itself.
+    /// Waits until a container exits by itself.
     fn notice(&self, pid: Pid, instance: u64, starts: u32) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(pid), flags) == Err(nix::errno::Errno::EINTR) {}
@@ -239,7 +239,7 @@ fn is_removed(folder: &Path) -> bool {
     }
 }
 
-/// Kills a process, its group and all that descend from it, at once.
+/// Kills a process, its group and all its descendants at once.
 fn take_away(pid: Pid) {
     let below = descendants(pid.as_raw());
     let _ = killpg(pid, Signal::SIGKILL);
@@ -248,7 +248,7 @@ fn take_away(pid: Pid) {
     }
 }
 
-/// All processes below one, also those of other groups.
+/// All descendants of a process, including those in other groups.
 fn descendants(of: i32) -> Vec<i32> {
     let numbers =
         fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -278,7 +278,7 @@ fn older(log: &Path) -> PathBuf {
     log.with_extension("log.1")
 }
 
-/// Writes down what a container writes; what is too long ago is dropped.
+/// Copies the output of a container to its log, which drops the oldest part.
 fn keep(mut from: PipeReader, log: &Path) {
     let mut buffer = vec![0; 64 << 10];
     let mut file = File::options().append(true).create(true).open(log);

@@ -1,4 +1,4 @@
-//! Accepting an offer.
+//! Rents.
 
 use serde_json::{Value, json};
 use stokehold_vast::{Status, code, field, state};
@@ -18,12 +18,12 @@ const MAX_ENV: usize = 32_768;
 const MIN_DISK_GB: f64 = 8.0;
 const MAX_BULK: usize = 64;
 
-/// Why an offer is not accepted as asked.
+/// Error of a rent.
 pub(crate) struct RentError {
     status: u16,
     code: &'static str,
     message: String,
-    /// Made all the same, and stopped.
+    /// ID of the instance if it was created and stopped nevertheless.
     created: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl RentError {
 }
 
 impl Order {
-    /// Reads the body of a rent.
+    /// Parses the body of a rent.
     pub(crate) fn read(body: &Value) -> Result<Self, RentError> {
         let wrong = |message: &str| RentError::new(400, "invalid_args", message);
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -141,7 +141,7 @@ impl Market {
         json!({"success": true, (field::NEW_CONTRACT): id, "instance_api_key": key})
     }
 
-    /// `POST /asks/bulk/`. What the real one answers is not documented: here each offer has its outcome, in the order asked.
+    /// `POST /asks/bulk/`. The response is not documented; here each offer has its own outcome, in the given order.
     pub(crate) fn rent_many(&mut self, body: &Value) -> Answer {
         let asks: Vec<u64> =
             body.get("ids").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect();
@@ -201,7 +201,7 @@ impl Market {
         if is_refused { Err(too_low(Some(id))) } else { Ok(id) }
     }
 
-    /// Makes the instance; one that is refused all the same is stopped and has no cards.
+    /// Creates the instance. A refused one is stopped and has no GPUs.
     fn create(&mut self, ask: u64, place: (usize, usize), order: &Order, is_refused: bool) -> u64 {
         let (machine, block) = place;
         let id = self.contract();

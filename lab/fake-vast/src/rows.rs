@@ -10,11 +10,11 @@ use crate::offers::Quote;
 use crate::search::Field;
 use crate::time::seconds;
 
-/// A port from here on is the same outside.
+/// Ports from here on have the same number outside of the container.
 const IDENTITY_PORT: u32 = 70_000;
 
 impl Market {
-    /// What it says that is not in its offer.
+    /// Fields of an instance that its offer does not have.
     fn state_fields(&self, one: &Instance) -> Map<String, Value> {
         let machine = &self.machines[one.machine];
         let block = &machine.blocks[one.block];
@@ -46,14 +46,14 @@ impl Market {
         }
     }
 
-    /// One instance with everything that the list says.
+    /// A whole instance, as lists contain it.
     pub(crate) fn instance_row(&self, one: &Instance) -> Map<String, Value> {
         let mut row = self.machines[one.machine].blocks[one.block].row.clone();
         row.extend(self.state_fields(one));
         row
     }
 
-    /// Docker's map of the ports that were asked for.
+    /// Docker's map of the requested ports.
     fn ports(&self, one: &Instance) -> Value {
         let mut ports = Map::new();
         let asked = one.order.env.iter().filter_map(|(name, _)| name.strip_prefix("-p "));
@@ -69,7 +69,7 @@ impl Market {
         Value::Object(ports)
     }
 
-    /// What a list says, by number: those that are not hidden yet, and those that are gone and still shown.
+    /// Listed instances by ID: without those that are still hidden, with destroyed ones that are still shown.
     pub(crate) fn listed_instances(&self) -> Vec<Listed<'_>> {
         let live = self.instances.values().filter(|one| one.hidden_until_ms <= self.now_ms).map(Listed::Live);
         let ghosts = self.ghosts.values().filter(|(until_ms, _)| *until_ms > self.now_ms);
@@ -78,7 +78,7 @@ impl Market {
         all
     }
 
-    /// A stored column.
+    /// Value of a stored column.
     pub(crate) fn column<'a>(&'a self, listed: &'a Listed<'a>, name: &str) -> Field<'a> {
         match listed {
             Listed::Ghost(row) => Field::of(&row[name]),
@@ -95,7 +95,7 @@ impl Market {
         }
     }
 
-    /// Its row as JSON, or some columns of it.
+    /// Row as JSON, or some of its columns.
     pub(crate) fn listed_text(&self, listed: &Listed<'_>, columns: Option<&Vec<Value>>) -> String {
         match (listed, columns) {
             (Listed::Live(one), None) => {
@@ -107,7 +107,7 @@ impl Market {
     }
 }
 
-/// A row of the list.
+/// Row of a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Listed<'a> {
     Live(&'a Instance),
@@ -127,7 +127,7 @@ fn wanted(one: &Instance) -> &'static str {
     if one.wants_running { state::RUNNING } else { state::STOPPED }
 }
 
-/// The columns that were asked for.
+/// The requested columns of a row.
 pub(crate) fn narrow(row: Value, columns: Option<&Vec<Value>>) -> Value {
     match (row, columns) {
         (Value::Object(row), Some(columns)) if !columns.iter().any(|name| name == "*") => {

@@ -1,11 +1,11 @@
-//! The language of searches: filters, order, limit.
+//! Search requests: filters, order, limit.
 
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 use stokehold_vast::field;
 
-/// One comparison.
+/// A comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Filter {
     pub(crate) field: String,
@@ -25,18 +25,18 @@ pub(crate) enum Operator {
     NotIn,
 }
 
-/// A search as it was meant.
+/// A parsed search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Query {
     pub(crate) filters: Vec<Filter>,
-    /// A field, and whether the smallest comes first.
+    /// Columns, and whether each is sorted ascending.
     pub(crate) order: Vec<(String, bool)>,
     pub(crate) is_bid: bool,
     pub(crate) limit: usize,
     pub(crate) disk_gb: f64,
 }
 
-/// A value of a row.
+/// Value of a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Field<'a> {
     Number(f64),
@@ -55,7 +55,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Null comes last, whatever the order.
+    /// Compares two values. Null sorts last.
     pub(crate) fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Field::Number(one), Field::Number(two)) => one.total_cmp(&two),
@@ -68,7 +68,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Compares with what a caller wrote, who may write numbers and truths as text. `None` where the two cannot be compared.
+    /// Compares with the operand of a request, which may have numbers and booleans as text. `None`: not comparable.
     fn against(self, operand: &Value) -> Option<Ordering> {
         match (self, operand) {
             (Field::Number(one), Value::Number(two)) => one.partial_cmp(&two.as_f64()?),
@@ -131,10 +131,10 @@ fn operator(word: &str) -> Option<Operator> {
     })
 }
 
-/// The filters of an object that has one key a field; what is no object of operators is left to who calls.
+/// Parses the filters of an object with a key per field. Members that are not objects of operators are skipped.
 ///
 /// # Errors
-/// Names an operator that does not exist.
+/// An unknown operator, by name.
 pub(crate) fn filters(object: &Map<String, Value>) -> Result<Vec<Filter>, String> {
     let mut filters = Vec::new();
     for (field, operators) in object {
@@ -148,10 +148,10 @@ pub(crate) fn filters(object: &Map<String, Value>) -> Result<Vec<Filter>, String
 }
 
 impl Query {
-    /// Reads a search.
+    /// Parses a search.
     ///
     /// # Errors
-    /// Says what of it is not understood.
+    /// The part that cannot be parsed.
     pub(crate) fn read(body: &Value, cap: usize, has_defaults: bool) -> Result<Self, String> {
         let Value::Object(body) = body else { return Err("the search is no object".into()) };
         let mut filters = filters(body)?;
@@ -185,7 +185,7 @@ fn ordering(pair: &Value) -> Option<(String, bool)> {
     Some((pair.first()?.as_str()?.to_owned(), pair.get(1).and_then(Value::as_str).unwrap_or("asc") != "desc"))
 }
 
-/// A number, though it be written as text.
+/// A number, which may be written as text.
 pub(crate) fn number(value: Option<&Value>) -> Option<f64> {
     match value? {
         Value::Number(number) => number.as_f64(),

@@ -1,4 +1,4 @@
-//! The market on a loopback port, and what its events do to real machines.
+//! The market on a loopback port, and containers that follow its events.
 
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
@@ -27,37 +27,37 @@ use crate::wire::{Answer, Delivery, Request};
 const MAX_BODY: usize = 4 << 20;
 const MAX_CONNECTIONS: usize = 512;
 
-/// What it is in seconds.
+/// Clock in seconds.
 pub type Clock = Arc<dyn Fn() -> f64 + Send + Sync>;
 
-/// Real machines behind instances. Calls come one at a time, in the order of what happened, and are to be short.
+/// Containers of instances. Calls are made one at a time, in the order of events, and must be short.
 pub trait Machines: Send + Sync {
     /// A container starts.
     fn start(&self, started: &Started);
-    /// It is taken away without a word. Its disk stays.
+    /// A container is taken away without warning. Its disk stays.
     fn halt(&self, instance: u64);
-    /// It is gone with its disk.
+    /// A container is destroyed with its disk.
     fn destroy(&self, instance: u64);
-    /// Those whose container ended by itself since the last time.
+    /// Instances whose container exited by itself since the last call.
     fn ended(&self) -> Vec<u64> {
         Vec::new()
     }
-    /// What one has written.
+    /// Output of a container.
     fn log(&self, _instance: u64) -> Option<String> {
         None
     }
 }
 
-/// How a market is served.
+/// Options of a server.
 #[derive(Clone)]
 pub struct Options {
-    /// On loopback; a free port without.
+    /// Address on loopback; by default a free port.
     pub address: SocketAddr,
-    /// What time it is.
+    /// Clock.
     pub clock: Clock,
-    /// How often things are let happen that nobody asks about.
+    /// Interval at which events are applied without calls.
     pub tick: Duration,
-    /// What runs containers.
+    /// Runner of containers.
     pub machines: Option<Arc<dyn Machines>>,
 }
 
@@ -76,7 +76,7 @@ fn system_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A served market. It ends when this is dropped.
+/// A served market. It stops when this is dropped.
 pub struct Server {
     url: String,
     shared: Arc<Shared>,
@@ -88,7 +88,7 @@ struct Shared {
     market: Mutex<Market>,
     clock: Clock,
     machines: Option<Arc<dyn Machines>>,
-    /// Grows with every call and every tick.
+    /// Counter of calls and ticks.
     moves: watch::Sender<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Server {
     /// Serves a market.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be bound.
     pub async fn start(mut market: Market, options: Options) -> std::io::Result<Self> {
         let listener = TcpListener::bind(options.address).await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -109,30 +109,30 @@ impl Server {
         Ok(Self { url, shared, _guard: stop.clone().drop_guard(), stop })
     }
 
-    /// Where it is, without a slash at the end.
+    /// URL without a trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The market. Nothing is answered while this is held.
+    /// The market. No call is answered while the guard exists.
     pub fn market(&self) -> MutexGuard<'_, Market> {
         self.shared.lock()
     }
 
-    /// What its clock says.
+    /// Time of its clock, seconds.
     #[must_use]
     pub fn now_s(&self) -> f64 {
         (self.shared.clock)()
     }
 
-    /// Does something that no call of the API can.
+    /// Applies an external event.
     pub fn act(&self, act: &Act) {
         let now_s = self.now_s();
         self.shared.moved(|market| market.act(now_s, act));
     }
 
-    /// Waits until the market is as wanted: looks after every call and every tick.
+    /// Waits until a condition of the market holds. It is checked after every call and tick.
     pub async fn wait_for<T>(&self, mut look: impl FnMut(&mut Market, f64) -> Option<T>) -> T {
         let mut moves = self.shared.moves.subscribe();
         loop {
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Ends it now; open connections are closed.
+    /// Stops the server and closes open connections.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -157,7 +157,7 @@ impl Shared {
         self.market.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the market, then to the machines what follows from it.
+    /// Changes the market, then applies the resulting events to the containers.
     fn moved<T>(&self, act: impl FnOnce(&mut Market) -> T) -> T {
         let mut market = self.lock();
         let value = act(&mut market);
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Lets things happen that nobody asks about.
+/// Applies events that are due without calls.
 async fn go_on(shared: Arc<Shared>, tick: Duration) {
     let mut ticks = tokio::time::interval(tick);
     loop {
@@ -236,7 +236,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// The connection is to be closed without an answer.
+/// The connection is closed without a response.
 #[derive(Debug)]
 struct Dropped;
 

@@ -1,62 +1,62 @@
-//! What a market is like.
+//! Settings of a market.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use stokehold_vast::Scope;
 
-/// The key that an untouched market takes.
+/// API key that a market with default settings accepts.
 pub const KEY: &str = "fake-vast-key";
 
-/// What a market is like. Money is in dollars here, as on the wire.
+/// Settings of a market. Money is in dollars, as on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Seeded boxes of 1 to 8 cards.
+    /// Number of random machines with 1 to 8 GPUs.
     pub machines: u32,
-    /// Boxes that are as said, beside the seeded ones.
+    /// Machines with given properties, in addition to the random ones.
     pub listings: Vec<Listing>,
-    /// Who may call.
+    /// API keys.
     pub keys: Vec<Key>,
-    /// What the account has at first.
+    /// Initial credit, dollars.
     pub credit_usd: f64,
-    /// Without a card on file what is stopped for want of credit is deleted.
+    /// Whether the account has a payment card. Without one, instances are deleted when the credit is exhausted.
     pub has_card: bool,
-    /// At most so many offers in an answer, whatever the call says.
+    /// Maximum number of offers in a response, whatever the request asks for.
     pub search_cap: usize,
-    /// Verified, rentable and not rented are asked for where a search does not speak of them.
+    /// Whether searches get the default filters: verified, rentable and not rented.
     pub applies_default_filters: bool,
-    /// Calls that come too soon are refused.
+    /// Whether calls that come too soon are refused.
     pub limits_calls: bool,
-    /// A refused call makes the next one wait anew.
+    /// Whether a refused call restarts the interval.
     pub refused_calls_count: bool,
-    /// So many searches a UTC day.
+    /// Maximum number of searches per day (UTC).
     pub searches_per_day: Option<u32>,
-    /// From the acceptance to running, at least and at most.
+    /// Range of times from a rent to a running container, seconds.
     pub boot_s: (f64, f64),
-    /// From a start to running, where the image is there.
+    /// Range of times from a start to a running container if the image is present, seconds.
     pub restart_s: (f64, f64),
-    /// From a stop to stopped.
+    /// Time from a stop request to the stop, seconds.
     pub stop_s: f64,
-    /// What is received before the first start.
+    /// Size of the image that is received before the first start, GB.
     pub image_gb: f64,
-    /// What is still charged after a destroy: drawn between none and this.
+    /// Maximum time for which a destroyed instance is still charged for, seconds.
     pub bills_after_destroy_s: f64,
-    /// How often somebody else bids on the cards of an interruptible.
+    /// Rate at which other customers bid for the GPUs of an interruptible instance, per hour.
     pub rivals_per_hour: f64,
-    /// By what share of the least bid they exceed it, on average.
+    /// Average share by which they exceed the minimum bid.
     pub rival_margin: f64,
-    /// For how long, on average, whoever took cards keeps them.
+    /// Average time for which they keep the GPUs, seconds.
     pub taken_s: f64,
-    /// How often somebody else rents at a box.
+    /// Rate at which other customers rent GPUs of a machine, per hour.
     pub rented_per_machine_hour: f64,
-    /// The chance that a stopped instance's cards are taken at once.
+    /// Probability that the GPUs of a stopped instance are rented at once.
     pub stopped_cards_taken: f64,
-    /// The HTTP status of a start that is queued.
+    /// Status of the response to a start that is queued.
     pub queued_start_status: u16,
-    /// So many calls are remembered.
+    /// Number of calls that are kept.
     pub log_calls: usize,
-    /// Every change of an instance is kept, for who reckons after.
+    /// Whether every change of an instance is kept.
     pub keeps_history: bool,
 }
 
@@ -91,7 +91,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A market in which nothing happens that nobody asked for: no rivals, no other renters, no limits, boots of one length.
+    /// A market without external events: no other customers, no rate limits, boots of constant length.
     #[must_use]
     pub fn calm() -> Self {
         Self {
@@ -106,35 +106,35 @@ impl Settings {
     }
 }
 
-/// One box as it is said to be. Prices are for one card.
+/// A machine with given properties. Prices are per GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Listing {
-    /// A name of the table of kinds.
+    /// Name of a kind of GPU, as in the table of kinds.
     pub gpu_name: String,
-    /// Cards in it.
+    /// Number of GPUs.
     pub num_gpus: u32,
-    /// On demand, dollars an hour.
+    /// On-demand price, dollars per hour.
     pub usd_per_hour: f64,
-    /// The least bid, dollars an hour.
+    /// Minimum bid, dollars per hour.
     pub min_bid_usd_per_hour: f64,
-    /// Dollars per GB and month.
+    /// Price of storage, dollars per GB and month.
     pub storage_cost: f64,
-    /// Dollars per GB received.
+    /// Price of received data, dollars per GB.
     pub inet_down_cost: f64,
-    /// Dollars per GB sent.
+    /// Price of sent data, dollars per GB.
     pub inet_up_cost: f64,
-    /// Megabit a second received.
+    /// Download rate, Mbit/s.
     pub inet_down: f64,
-    /// Between 0 and 1.
+    /// Reliability, 0 to 1.
     pub reliability: f64,
-    /// For how long it is listed.
+    /// Remaining time of the listing, seconds.
     pub duration_s: f64,
-    /// Whether its host is verified.
+    /// Whether the host is verified.
     pub is_verified: bool,
-    /// Whether it stands in a data centre.
+    /// Whether the host is in a data center.
     pub is_datacenter: bool,
-    /// `Region, CC`.
+    /// Location: `Region, CC`.
     pub geolocation: String,
 }
 
@@ -158,18 +158,18 @@ impl Default for Listing {
     }
 }
 
-/// A key of the account.
+/// API key of the account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// What stands behind `Bearer`.
+    /// The key, as sent after `Bearer`.
     pub key: String,
-    /// What it may do.
+    /// Permissions.
     pub scopes: BTreeSet<Scope>,
 }
 
 impl Key {
-    /// One that may do everything.
+    /// Creates a key with all permissions.
     #[must_use]
     pub fn all(key: &str) -> Self {
         use Scope::{BillingRead, InstanceRead, InstanceWrite, Misc, UserRead};

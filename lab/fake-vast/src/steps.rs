@@ -1,6 +1,6 @@
 //! Planned changes of the market, ordered by time.
 
-/// A step and the time at which it happens.
+/// A change and its time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     pub(crate) at_ms: u64,
@@ -10,19 +10,19 @@ pub(crate) struct Due {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Of one instance, void once its life has moved on.
+    /// A change of an instance; void once its life has ended.
     Of { instance: u64, life: u64, to: To },
-    /// Others give cards back.
+    /// Other customers release GPUs.
     Release { machine: usize, release: u64 },
-    /// Somebody else rents somewhere.
+    /// Another customer rents GPUs.
     OthersRent,
     /// A listing ends, unless it was renewed.
     Expire { machine: usize, end_ms: u64 },
-    /// A box is listed again.
+    /// A machine is listed again.
     Renew { machine: usize },
-    /// A host answers again.
+    /// A host is connected again.
     HostBack { machine: usize },
-    /// A destroyed instance costs nothing any more.
+    /// A destroyed instance is no longer charged for.
     StopBilling { instance: u64 },
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum To {
         for_ms: u64,
     },
     Exited,
-    /// In thousandths.
+    /// The factor in thousandths.
     DearerBy {
         factor: u64,
     },

@@ -1,17 +1,17 @@
-//! Bytes that move are charged by the GB, both ways and in any state.
+//! Charges for traffic, by the GB, in both directions and in any state.
 
 use crate::market::Market;
 use crate::money::{Money, of_traffic};
 use crate::time::ms;
 
 impl Market {
-    /// An instance receives and sends so many bytes.
+    /// Records received and sent bytes of an instance.
     pub fn transfer(&mut self, now_s: f64, instance: u64, received: u64, sent: u64) {
         self.move_to(now_s);
         self.charge_bytes(instance, received, sent);
     }
 
-    /// The image is pulled before the first start. Its whole size is charged as the pull begins.
+    /// Charges for the whole image when its download starts, before the first start.
     pub(crate) fn move_image(&mut self, instance: u64) {
         if self.instances.get(&instance).is_some_and(|one| one.starts == 0) {
             let bytes = ms(self.settings.image_gb) * 1_000_000;

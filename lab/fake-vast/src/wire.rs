@@ -1,4 +1,4 @@
-//! Calls and answers, without a socket.
+//! Calls and responses, without a socket.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 /// A call.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// `GET`, `PUT` ...
+    /// Method, e.g. `GET`.
     pub method: String,
-    /// From the first slash, without the query.
+    /// Path from the first slash on, without the query.
     pub path: String,
-    /// Decoded.
+    /// Decoded query.
     pub query: Vec<(String, String)>,
-    /// Names in any case.
+    /// Headers; names are case-insensitive.
     pub headers: Vec<(String, String)>,
-    /// As sent.
+    /// Body as sent.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// A call with a key and a body of JSON, or none where it is null.
+    /// Creates a call with a key and a JSON body; null sends no body.
     #[must_use]
     pub fn new(method: &str, path: &str, key: &str, body: &Value) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -33,13 +33,13 @@ impl Request {
         }
     }
 
-    /// The first of a name in the query.
+    /// The first parameter with this name.
     #[must_use]
     pub fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first header of a name.
+    /// The first header with this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -54,34 +54,34 @@ impl Request {
     }
 }
 
-/// What becomes of an answer on its way.
+/// How a response is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// It arrives.
+    /// It is sent.
     #[default]
     Sent,
     /// The connection is closed instead.
     Closed,
-    /// The connection stays open and nothing comes: who called times out.
+    /// The connection stays open without a response, until the caller times out.
     Held,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// Of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// The type of the content among them.
+    /// Headers, including the content type.
     pub headers: Vec<(String, String)>,
-    /// As sent.
+    /// Body as sent.
     pub body: Vec<u8>,
-    /// What becomes of it on its way.
+    /// How it is delivered.
     pub delivery: Delivery,
 }
 
 impl Answer {
-    /// A document. Its type is said without a character set: the official client takes no other.
+    /// A JSON document. Its content type has no character set, because the official client accepts no other.
     #[must_use]
     pub fn json(status: u16, body: &Value) -> Self {
         Self::typed(status, "application/json", body.to_string().into_bytes())
@@ -110,7 +110,7 @@ impl Answer {
         self
     }
 
-    /// What it says, if that is JSON.
+    /// The body, if it is JSON; otherwise null.
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
