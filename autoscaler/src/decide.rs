@@ -480,7 +480,7 @@ fn whole(machines: f64) -> usize {
 
 fn shortage(group: &Group, have: usize, need: usize) -> Shortage {
     Shortage {
-        vram_gib: group.needs.vram_gib,
+        vram: group.needs.vram,
         have,
         need,
         interactive: group.interactive,

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
-use stokehold_units::{UsdMicros, usd};
+use stokehold_units::{Mib, UsdMicros, gib, usd};
 
 use crate::name::Name;
 
@@ -26,9 +26,9 @@ pub struct Observation {
 pub struct Endpoint {
     /// `<tenant>/<name>`; in a trace, the name of the endpoint.
     pub name: Name,
-    /// Memory that the model takes of each of its GPUs, GiB; 0 runs on a machine without GPUs.
-    #[serde(alias = "vram_gb")]
-    pub vram_gib: f64,
+    /// Memory that the model takes of each of its GPUs; 0 runs on a machine without GPUs.
+    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    pub vram: Mib,
     /// Requirements beside memory.
     #[serde(default)]
     pub demands: Demands,
@@ -140,9 +140,9 @@ pub struct Machine {
     pub can_stop: bool,
     /// Number of GPUs; 0 computes on the CPU.
     pub cards: u32,
-    /// Memory of each GPU that models may use, GiB.
-    #[serde(alias = "vram_gb")]
-    pub vram_gib: f64,
+    /// Memory of each GPU that models may use.
+    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    pub vram: Mib,
     /// Jobs that run at once on a GPU: 1, or more if models share it; 0: as many as its memory allows.
     #[serde(default)]
     pub slots: u32,
@@ -151,9 +151,9 @@ pub struct Machine {
     pub traits: Traits,
     /// Jobs that it runs now.
     pub running: u64,
-    /// GPU memory that those jobs use, GiB; known where models share a GPU.
-    #[serde(default, alias = "running_gb")]
-    pub running_gib: f64,
+    /// GPU memory that those jobs use; known where models share a GPU.
+    #[serde(default, rename = "running_gib", alias = "running_gb", with = "gib")]
+    pub running_vram: Mib,
     /// Time since which it has run no job, unix seconds; the start of the phase if it has never run one.
     #[serde(default)]
     pub idle_since_s: Option<f64>,
@@ -209,9 +209,9 @@ pub struct Offer {
     /// only one can be rented.
     #[serde(default)]
     pub gpu_ids: Vec<u64>,
-    /// Memory of each GPU that models may use, GiB.
-    #[serde(alias = "vram_gb")]
-    pub vram_gib: f64,
+    /// Memory of each GPU that models may use.
+    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    pub vram: Mib,
     /// See [`Machine::slots`].
     #[serde(default)]
     pub slots: u32,
@@ -286,7 +286,7 @@ impl Offer {
             count: 0,
             cards: 0,
             gpu_ids: Vec::new(),
-            vram_gib: 0.0,
+            vram: Mib::ZERO,
             slots: 0,
             speed: 1.0,
             usd_per_hour: UsdMicros::ZERO,
@@ -320,7 +320,7 @@ mod tests {
             "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0, "of_a_later_release": true});
         let (offer, is_damaged) = Offer::recovered(&recorded);
         assert!(is_damaged);
-        assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram_gib), ("RTX 4090", "", 2, 0.0));
+        assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram), ("RTX 4090", "", 2, Mib::ZERO));
         assert_eq!(
             (offer.usd_per_hour, offer.stopped_usd_per_hour, offer.speed),
             (350_000.into(), Some(10_000.into()), 1.0)

@@ -10,7 +10,7 @@ use stokehold_queue::job::Priority;
 use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 use crate::durations::seconds;
 use crate::name::Name;
@@ -191,8 +191,8 @@ pub(crate) fn needs(seen: &RawState) -> Vec<Needs> {
         urgency(a).cmp(&urgency(b)).then_with(|| a.name.cmp(&b.name))
     });
     let mut needs: Vec<Needs> = Vec::new();
-    for Endpoint { vram_gib, demands, .. } in endpoints {
-        let of = Needs { vram_gib, demands };
+    for Endpoint { vram, demands, .. } in endpoints {
+        let of = Needs { vram, demands };
         if !needs.contains(&of) {
             needs.push(of);
         }
@@ -230,7 +230,7 @@ fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
     let at_once = seen.at_once.get(&name).copied().unwrap_or(1);
     Endpoint {
         name: name.into(),
-        vram_gib: f64::from(gib),
+        vram: Mib::from_gib(f64::from(gib)),
         demands: seen.demands.get(&demands).cloned().unwrap_or_default(),
         work,
         running: flow.running,
@@ -278,11 +278,11 @@ fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
         is_interruptible: record.is_interruptible,
         can_stop: offer.stopped_usd_per_hour.is_some() || record.stopped_usd_micros_per_hour > 0,
         cards: offer.cards,
-        vram_gib: offer.vram_gib,
+        vram: offer.vram,
         slots: offer.slots,
         traits: offer.traits,
         running: 0,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: record.on_disk.iter().map(|name| name.as_str().into()).collect(),
@@ -311,11 +311,11 @@ fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
         is_interruptible: false,
         can_stop: false,
         cards: 0,
-        vram_gib: 0.0,
+        vram: Mib::ZERO,
         slots: 0,
         traits: Traits::default(),
         running: 0,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -342,7 +342,7 @@ fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Mach
     Machine {
         kind: kind_of_cards(&worker.gpus).into(),
         cards,
-        vram_gib: f64::from(classes.into_iter().min().unwrap_or(0)),
+        vram: Mib::from_gib(f64::from(classes.into_iter().min().unwrap_or(0))),
         slots: worker.slots.div_ceil(cards.max(1)),
         traits: Traits {
             compute_capability: worker
@@ -356,7 +356,7 @@ fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Mach
             sandbox: worker.sandbox.unwrap_or_default(),
         },
         running: u64::from(status.running),
-        running_gib: gib(running_mib),
+        running_vram: Mib(running_mib),
         idle_since_s: (status.running == 0).then(|| seconds(idle_ms)),
         resident,
         ..machine
@@ -367,11 +367,6 @@ fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Mach
 pub(crate) fn loaded(worker: &WorkerRecord) -> impl Iterator<Item = String> {
     let models = worker.status.models.iter().filter(|model| model.state != ModelState::Loading);
     models.map(|model| format!("{}/{}", model.tenant, model.name.split('@').next().unwrap_or_default()))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-fn gib(mib: u64) -> f64 {
-    mib as f64 / 1_024.0
 }
 
 #[cfg(test)]

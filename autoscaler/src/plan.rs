@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use stokehold_units::{UsdMicros, usd};
+use stokehold_units::{Mib, UsdMicros, gib, usd};
 
 use crate::name::Name;
 
@@ -215,9 +215,9 @@ pub enum Baseline {
 /// Work of a group and its machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// Required memory of a GPU, GiB.
-    #[serde(alias = "vram_gb")]
-    pub vram_gib: f64,
+    /// Required memory of a GPU.
+    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    pub vram: Mib,
     /// Machines that run or start.
     pub have: usize,
     /// Machines that are needed.
@@ -292,8 +292,8 @@ impl fmt::Display for Shortage {
             (interactive, deferrable) => write!(f, "{interactive} interactive and {deferrable} deferrable jobs wait")?,
         }
         write!(f, "; needs {} {}", self.need, if self.need == 1 { "machine" } else { "machines" })?;
-        if self.vram_gib > 0.0 {
-            write!(f, " of {} GiB", self.vram_gib)?;
+        if self.vram > Mib::ZERO {
+            write!(f, " of {} GiB", self.vram.gib())?;
         }
         write!(f, ", has {}", self.have)?;
         let parts = [

@@ -93,7 +93,7 @@ impl<'a> Ranking<'a, '_> {
         let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour.usd() };
         let run_s = self.group.run_s / speed;
         // Time until the machine is of use: the boot and the download of what it runs.
-        let fetched_gb = IMAGE_GB + offer.vram_gib.min(self.group.working_set_gib);
+        let fetched_gb = IMAGE_GB + offer.vram.min(self.group.working_set).gib();
         let fetch_s =
             if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
         let start_usd = (boot_s + fetch_s) / 3_600.0 * felt + fetched_gb * offer.inbound_usd_per_gb.usd();
@@ -124,13 +124,13 @@ impl<'a> Ranking<'a, '_> {
 
     /// Loading time per run, seconds. A GPU with more memory keeps more models loaded.
     fn swap_s(&self, offer: &Offer) -> f64 {
-        let set_gb = self.group.working_set_gib;
+        let set_gb = self.group.working_set.gib();
         let miss = |vram_gib: f64| if set_gb > 0.0 { (1.0 - vram_gib / set_gb).clamp(0.05, 1.0) } else { 1.0 };
-        let on_gb = self.on.iter().map(|machine| machine.vram_gib).sum::<f64>() / (self.on.len() as f64).max(1.0);
+        let on_gb = self.on.iter().map(|machine| machine.vram.gib()).sum::<f64>() / (self.on.len() as f64).max(1.0);
         if self.on.is_empty() {
             self.learned().swap_s
         } else {
-            self.learned().swap_s * miss(offer.vram_gib) / miss(on_gb)
+            self.learned().swap_s * miss(offer.vram.gib()) / miss(on_gb)
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stokehold_queue::demands::Demands;
+use stokehold_units::{Mib, gib};
 
 use crate::learned::Level;
 use crate::name::Name;
@@ -76,9 +77,9 @@ pub struct Group {
     /// Factors near 1 are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub faster: BTreeMap<Name, f64>,
-    /// Memory of the models of all endpoints with recent demand, GiB.
-    #[serde(alias = "working_set_gb")]
-    pub working_set_gib: f64,
+    /// Memory of the models of all endpoints with recent demand.
+    #[serde(rename = "working_set_gib", alias = "working_set_gb", with = "gib")]
+    pub working_set: Mib,
     /// Arrival rate at this time of the day relative to the average.
     pub hour_factor: f64,
     /// Usage by number of machines, starting at one.
@@ -88,9 +89,9 @@ pub struct Group {
 /// Requirements of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Needs {
-    /// Memory of each GPU that the model needs, GiB, rounded up to the smallest GPU that has it.
-    #[serde(alias = "vram_gb")]
-    pub vram_gib: f64,
+    /// Memory of each GPU that the model needs, rounded up to the smallest GPU that has it.
+    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    pub vram: Mib,
     /// Requirements beside memory.
     pub demands: Demands,
 }
@@ -99,23 +100,23 @@ impl Needs {
     /// Whether meeting these requirements also meets the others.
     #[must_use]
     pub fn imply(&self, other: &Self) -> bool {
-        self.vram_gib >= other.vram_gib && (self.demands == other.demands || other.demands.ask_nothing())
+        self.vram >= other.vram && (self.demands == other.demands || other.demands.ask_nothing())
     }
 
     /// Whether a machine meets the requirements.
     #[must_use]
     pub fn are_met_by(&self, machine: &Machine) -> bool {
-        self.meet(machine.vram_gib, machine.cards, &machine.kind, &machine.traits)
+        self.meet(machine.vram, machine.cards, &machine.kind, &machine.traits)
     }
 
     /// Whether an offer meets the requirements.
     #[must_use]
     pub fn are_met_by_offer(&self, offer: &Offer) -> bool {
-        self.meet(offer.vram_gib, offer.cards, &offer.kind, &offer.traits)
+        self.meet(offer.vram, offer.cards, &offer.kind, &offer.traits)
     }
 
-    fn meet(&self, vram_gib: f64, cards: u32, kind: &Name, traits: &Traits) -> bool {
-        let has_cards = self.vram_gib <= 0.0 || vram_gib >= self.vram_gib && cards >= self.demands.gpus;
+    fn meet(&self, vram: Mib, cards: u32, kind: &Name, traits: &Traits) -> bool {
+        let has_cards = self.vram == Mib::ZERO || vram >= self.vram && cards >= self.demands.gpus;
         // The same check as the gateway's, so that a rented machine will be leased jobs.
         let is_met = || self.demands.is_met_by_kind(kind, || traits.compute_capability);
         let offer = stokehold_queue::demands::Offer {
@@ -132,6 +133,6 @@ impl Needs {
     /// Jobs with these requirements that a machine with this number of GPUs runs at once, each on its own GPUs.
     #[must_use]
     pub fn at_once(&self, cards: u32) -> u32 {
-        if self.vram_gib <= 0.0 { cards.max(1) } else { cards / self.demands.gpus.max(1) }
+        if self.vram == Mib::ZERO { cards.max(1) } else { cards / self.demands.gpus.max(1) }
     }
 }

@@ -77,7 +77,7 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
     for round in &history.rounds {
         for offer in round.plan.steps.iter().filter_map(rented) {
             let found = round.seen.offers.iter().find(|known| known.id == offer).expect("it was on offer");
-            assert!(found.vram_gib >= 6.0 && offers.insert(offer), "an offer is taken once");
+            assert!(found.vram.gib() >= 6.0 && offers.insert(offer), "an offer is taken once");
         }
     }
     assert!(!offers.is_empty());

@@ -164,7 +164,7 @@ mod tests {
         };
         let seen = Endpoint {
             name: "e".into(),
-            vram_gib: 8.0,
+            vram: stokehold_units::Mib::from_gib(8.0),
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,

@@ -1,5 +1,7 @@
 //! The observer: learns from successive observations.
 
+use stokehold_units::Mib;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint::{Memory, New};
@@ -36,8 +38,8 @@ pub struct Observer {
     groups: Vec<GroupMemory>,
     /// Indexes of the endpoints of each group.
     members: Vec<Vec<usize>>,
-    /// Memory of all kinds of GPU observed so far, GiB, sorted.
-    cards_gb: Vec<f64>,
+    /// Memory of all kinds of GPU observed so far, sorted.
+    cards: Vec<Mib>,
     machines: Machines,
     interactive: Steer,
     deferrable: Steer,
@@ -56,7 +58,7 @@ impl Observer {
             endpoints: Vec::new(),
             groups: Vec::new(),
             members: Vec::new(),
-            cards_gb: Vec::new(),
+            cards: Vec::new(),
             machines: Machines::new(),
             interactive: Steer::default(),
             deferrable: Steer::default(),
@@ -109,17 +111,16 @@ impl Observer {
 
     /// Sorts endpoints into groups if the endpoints have changed.
     fn regroup(&mut self, seen: &Observation) {
-        let known = self.cards_gb.len();
-        let cards =
-            seen.offers.iter().map(|offer| offer.vram_gib).chain(seen.machines.iter().map(|machine| machine.vram_gib));
-        for card_gb in cards {
-            if let Err(place) = self.cards_gb.binary_search_by(|known| known.total_cmp(&card_gb)) {
-                self.cards_gb.insert(place, card_gb);
+        let known = self.cards.len();
+        let cards = seen.offers.iter().map(|offer| offer.vram).chain(seen.machines.iter().map(|machine| machine.vram));
+        for vram in cards {
+            if let Err(place) = self.cards.binary_search(&vram) {
+                self.cards.insert(place, vram);
             }
         }
         let is_same = self.endpoints.len() == seen.endpoints.len()
             && self.endpoints.iter().zip(&seen.endpoints).all(|(memory, endpoint)| memory.name == endpoint.name);
-        if is_same && known == self.cards_gb.len() {
+        if is_same && known == self.cards.len() {
             return;
         }
         let mut before: BTreeMap<Name, Memory> =
@@ -135,9 +136,8 @@ impl Observer {
                 distinct.push(need.clone());
             }
         }
-        distinct.sort_by(|a, b| {
-            a.vram_gib.total_cmp(&b.vram_gib).then(a.demands.ask_nothing().cmp(&b.demands.ask_nothing()).reverse())
-        });
+        distinct
+            .sort_by(|a, b| a.vram.cmp(&b.vram).then(a.demands.ask_nothing().cmp(&b.demands.ask_nothing()).reverse()));
         let mut learned: Vec<(Group, GroupMemory)> = self.learned.groups.drain(..).zip(self.groups.drain(..)).collect();
         self.members.clear();
         for need in distinct {
@@ -153,9 +153,9 @@ impl Observer {
 
     /// Requirements of an endpoint, with its memory rounded up to the smallest GPU that has it.
     fn needs(&self, endpoint: &Endpoint) -> Needs {
-        let card = self.cards_gb.iter().find(|card_gb| **card_gb >= endpoint.vram_gib);
-        let vram_gib = if endpoint.vram_gib > 0.0 { card.copied().unwrap_or(endpoint.vram_gib) } else { 0.0 };
-        Needs { vram_gib, demands: endpoint.demands.clone() }
+        let card = self.cards.iter().find(|card| **card >= endpoint.vram);
+        let vram = if endpoint.vram > Mib::ZERO { card.copied().unwrap_or(endpoint.vram) } else { Mib::ZERO };
+        Needs { vram, demands: endpoint.demands.clone() }
     }
 
     fn steer(&mut self, seen: &Observation) {
@@ -195,8 +195,8 @@ impl Observer {
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     speed: f64,
-    /// Memory of a GPU that models may use, GiB, and slots.
-    vram_gib: f64,
+    /// Memory of a GPU that models may use, and slots.
+    vram: Mib,
     slots: u32,
     boot_s: f64,
     could_s: f64,
@@ -231,18 +231,18 @@ impl Pace {
                 }
             };
             let could_s = on().map(helps_s).sum();
-            return Self { speed, vram_gib: first.vram_gib, slots: first.slots, boot_s, could_s };
+            return Self { speed, vram: first.vram, slots: first.slots, boot_s, could_s };
         }
-        let (speed, vram_gib, slots) =
-            best.map_or((1.0, 0.0, 1), |best| (speed_of(&best.kind), best.vram_gib, best.slots));
-        Self { speed, vram_gib, slots, boot_s, could_s: 0.0 }
+        let (speed, vram, slots) =
+            best.map_or((1.0, Mib::ZERO, 1), |best| (speed_of(&best.kind), best.vram, best.slots));
+        Self { speed, vram, slots, boot_s, could_s: 0.0 }
     }
 
     /// Fraction of a machine that a job of an endpoint takes.
     fn share(&self, endpoint: &Endpoint) -> f64 {
         match self.slots {
-            0 if self.vram_gib > 0.0 && endpoint.vram_gib > 0.0 => (endpoint.vram_gib / self.vram_gib).min(1.0),
-            0 if self.vram_gib > 0.0 => 1.0 / SLOTS_MIN,
+            0 if self.vram > Mib::ZERO && endpoint.vram > Mib::ZERO => (endpoint.vram.gib() / self.vram.gib()).min(1.0),
+            0 if self.vram > Mib::ZERO => 1.0 / SLOTS_MIN,
             0 => 1.0,
             slots => 1.0 / f64::from(slots),
         }
@@ -264,7 +264,7 @@ struct Look<'a> {
 impl Look<'_> {
     fn work(&self, new: &[New], group: &mut Group) -> Work {
         let now_s = self.seen.at_s;
-        group.working_set_gib = 0.0;
+        group.working_set = Mib::ZERO;
         let mut work = Work { boot_s: self.pace.boot_s, could_s: self.pace.could_s, ..Work::default() };
         let (mut runs, mut runs_s) = (0.0, 0.0);
         let mut running_s = 0.0;
@@ -274,7 +274,7 @@ impl Look<'_> {
             let [interactive, standard, batch] = &endpoint.work;
             work.running += endpoint.running;
             if memory.lately.0 + memory.lately.1 > LATELY_MIN {
-                group.working_set_gib += endpoint.vram_gib;
+                group.working_set += endpoint.vram;
             }
             let alone_s = memory.run_s() / self.pace.speed + self.swap_s;
             let share = self.pace.share(endpoint);
@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn a_job_without_a_card_takes_a_part_of_a_machine() {
-        let pace = Pace { speed: 1.0, vram_gib: 40.0, slots: 0, boot_s: 100.0, could_s: 0.0 };
+        let pace = Pace { speed: 1.0, vram: Mib::from_gib(40.0), slots: 0, boot_s: 100.0, could_s: 0.0 };
         let share = |vram_gib: f64| {
             pace.share(&Endpoint {
                 name: Name::default(),
-                vram_gib,
+                vram: Mib::from_gib(vram_gib),
                 demands: Default::default(),
                 work: Default::default(),
                 running: 0,

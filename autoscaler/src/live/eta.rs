@@ -56,7 +56,7 @@ fn work_s(endpoint: &Endpoint, priority: usize, policy: &Policy) -> f64 {
 }
 
 fn needs(endpoint: &Endpoint) -> Needs {
-    Needs { vram_gib: endpoint.vram_gib, demands: endpoint.demands.clone() }
+    Needs { vram: endpoint.vram, demands: endpoint.demands.clone() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]

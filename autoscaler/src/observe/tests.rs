@@ -34,8 +34,12 @@ fn what_limits_keep_back_is_not_for_another_machine() {
 #[test]
 fn the_largest_class_that_waits_decides_and_else_that_of_new_jobs() {
     let outgrown = of(flow(None, vec![lane(Priority::Batch, 10, 1, 0), lane(Priority::Batch, 3_024, 1, 0)]));
-    assert_eq!((outgrown.vram_gib, outgrown.demands.gpus), (24.0, 2));
-    assert_eq!(of(flow(None, vec![lane(Priority::Batch, 80, 0, 0)])).vram_gib, 10.0, "nothing of the old one waits");
+    assert_eq!((outgrown.vram, outgrown.demands.gpus), (Mib::from_gib(24.0), 2));
+    assert_eq!(
+        of(flow(None, vec![lane(Priority::Batch, 80, 0, 0)])).vram,
+        Mib::from_gib(10.0),
+        "nothing of the old one waits"
+    );
 }
 
 fn worker(name: &str, running: u32, seen_ms: u64) -> WorkerRecord {
@@ -83,8 +87,11 @@ fn a_machine_is_where_its_record_and_its_worker_say() {
 #[test]
 fn a_machine_is_as_its_worker_tells() {
     let [machine] = &machines(record(Wanted::Running), vec![worker("m-1", 1, NOW_MS)])[..] else { panic!() };
-    assert_eq!((&*machine.kind, machine.vram_gib, machine.slots, machine.running), ("RTX 4090", 24.0, 4, 1));
-    assert_eq!((machine.running_gib, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 350_000.into()));
+    assert_eq!((&*machine.kind, machine.vram, machine.slots, machine.running), ("RTX 4090", Mib::from_gib(24.0), 4, 1));
+    assert_eq!(
+        (machine.running_vram, machine.idle_since_s, machine.usd_per_hour),
+        (Mib::from_gib(10.0), None, 350_000.into())
+    );
     assert_eq!(machine.resident, ["acme/draw".into()], "what is loading is not there yet");
     let draining = MachineRecord { drained_ms: Some(NOW_MS - 1_000), ..record(Wanted::Running) };
     let [machine] = &machines(draining, vec![worker("m-1", 0, NOW_MS - 500)])[..] else { panic!() };
@@ -101,7 +108,11 @@ fn a_machine_whose_offer_cannot_be_read_is_seen_paid_for_and_said() {
     let [machine] = &machines(damaged(), vec![])[..] else { panic!("it is gone from the plan") };
     assert_eq!((machine.phase, machine.usd_per_hour, &*machine.host), (Phase::Booting, 350_000.into(), "box-3"));
     let [machine] = &machines(damaged(), vec![worker("m-1", 0, NOW_MS)])[..] else { panic!() };
-    assert_eq!((machine.phase, machine.vram_gib, machine.cards), (Phase::Ready, 24.0, 1), "its worker says what it is");
+    assert_eq!(
+        (machine.phase, machine.vram, machine.cards),
+        (Phase::Ready, Mib::from_gib(24.0), 1),
+        "its worker says what it is"
+    );
     assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");
     let seen =
         |machine: MachineRecord| RawState { machines: [(machine.id.clone(), machine)].into(), ..RawState::default() };

@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -96,7 +96,7 @@ impl Local {
             count,
             cards,
             gpu_ids: Vec::new(),
-            vram_gib: f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)),
+            vram: Mib::from_gib(f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0))),
             slots: slots.div_ceil(cards.max(1)),
             speed: 1.0,
             usd_per_hour: UsdMicros::ZERO,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use stokehold_queue::demands::{SandboxLevel, Trust, Version};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
@@ -191,7 +191,7 @@ impl Host {
             count: 1,
             cards: self.cards,
             gpu_ids: Vec::new(),
-            vram_gib: self.vram_gib,
+            vram: Mib::from_gib(self.vram_gib),
             slots: self.slots,
             speed: self.speed,
             usd_per_hour: UsdMicros::ZERO,

@@ -19,6 +19,7 @@ use stokehold_queue::reach::class_of;
 use stokehold_queue::vram::class_of_gib;
 use stokehold_queue::{Clock, JobId, ManualClock, Queue};
 use stokehold_queue_model::MemoryQueue;
+use stokehold_units::Mib;
 use stokehold_vram::Ticket;
 use tokio::sync::mpsc;
 
@@ -126,7 +127,7 @@ impl<'a> World<'a> {
         });
         let endpoints = names.iter().zip(&vram_gb).map(|(name, vram_gb)| Endpoint {
             name: (*name).clone(),
-            vram_gib: *vram_gb,
+            vram: Mib::from_gib(*vram_gb),
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,

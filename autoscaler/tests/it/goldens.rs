@@ -8,7 +8,7 @@ use stokehold_autoscaler::observation::{Runs, Traits, Work};
 use stokehold_autoscaler::{
     Endpoint, Machine, Name, Observation, Observer, Offer, Phase, Plan, Policy, Snapshot, decide,
 };
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 /// A Monday, 08:00 UTC.
 const MORNING_S: f64 = 1_700_467_200.0;
@@ -92,7 +92,7 @@ fn shown(seen: &Observation) -> String {
     let mut told = clock(seen.at_s) + "\n";
     for endpoint in &seen.endpoints {
         let [interactive, _, batch] = endpoint.work.map(|work| work.waiting);
-        let Endpoint { name, vram_gib, .. } = endpoint;
+        let (Endpoint { name, .. }, vram_gib) = (endpoint, endpoint.vram.gib());
         writeln!(told, "   {name} ({vram_gib} GiB): {interactive} interactive and {batch} batch jobs wait").unwrap();
     }
     for machine in &seen.machines {
@@ -102,7 +102,7 @@ fn shown(seen: &Observation) -> String {
         writeln!(told, "   {id}: {kind} for ${usd_per_hour}/h, {phase} since {since}, {running} jobs").unwrap();
     }
     for offer in &seen.offers {
-        let Offer { id, kind, vram_gib, usd_per_hour, .. } = offer;
+        let (Offer { id, kind, usd_per_hour, .. }, vram_gib) = (offer, offer.vram.gib());
         let bid = offer.min_bid_usd_per_hour.map_or(String::new(), |bid| format!(", interruptible from ${bid}/h"));
         let owned = if offer.is_owned { ", owned" } else { "" };
         writeln!(told, "   offer {id}: {kind}, {vram_gib} GiB, ${usd_per_hour}/h{bid}{owned}").unwrap();
@@ -113,7 +113,7 @@ fn shown(seen: &Observation) -> String {
 fn endpoint(name: &str, vram_gib: f64) -> Endpoint {
     Endpoint {
         name: name.into(),
-        vram_gib,
+        vram: Mib::from_gib(vram_gib),
         demands: Default::default(),
         work: [Work::default(); 3],
         running: 0,
@@ -131,7 +131,7 @@ fn offer(id: &str, kind: &str, vram_gib: f64, speed: f64, usd_per_hour: f64) -> 
         count: 8,
         cards: 1,
         gpu_ids: Vec::new(),
-        vram_gib,
+        vram: Mib::from_gib(vram_gib),
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(usd_per_hour),
@@ -164,11 +164,11 @@ fn machine(id: &str, phase: Phase, since_s: f64) -> Machine {
         is_interruptible: false,
         can_stop: true,
         cards: 1,
-        vram_gib: 24.0,
+        vram: Mib::from_gib(24.0),
         slots: 1,
         traits: Traits::default(),
         running: 0,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: (phase == Phase::Ready).then_some(since_s),
         resident: Vec::new(),
         on_disk: Vec::new(),

@@ -3,7 +3,7 @@
 use stokehold_autoscaler::observation::{Traits, Work};
 use stokehold_autoscaler::{Endpoint, Machine, Observation, Offer, Phase};
 use stokehold_queue::demands::Demands;
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;
 const KINDS: [(&str, f64, f64, f64); 6] = [
@@ -47,7 +47,7 @@ fn endpoint(number: usize) -> Endpoint {
     let waiting = Work { arrived: 2, waiting: 2, oldest_s: 5.0, ..Work::default() };
     Endpoint {
         name: format!("tenant{}/endpoint{number:04}", number % 50).into(),
-        vram_gib: [8.0, 20.0, 30.0, 44.0, 70.0][number % 5],
+        vram: Mib::from_gib([8.0, 20.0, 30.0, 44.0, 70.0][number % 5]),
         demands,
         work: [waiting; 3],
         running: 1,
@@ -79,11 +79,11 @@ fn machine(number: usize) -> Machine {
         is_interruptible: number.is_multiple_of(4),
         can_stop: number.is_multiple_of(2),
         cards: 1 + u32::from(number.is_multiple_of(7)),
-        vram_gib,
+        vram: Mib::from_gib(vram_gib),
         slots: 1,
         traits: traits(number),
         running,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: (phase == Phase::Ready && running == 0).then_some(NOW_S - (number % 9) as f64),
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -102,7 +102,7 @@ fn offer(number: usize) -> Offer {
         count: 1,
         cards,
         gpu_ids: (first..first + u64::from(cards)).collect(),
-        vram_gib,
+        vram: Mib::from_gib(vram_gib),
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(f64::from(cards) * usd_per_hour * (1.0 + (number % 97) as f64 / 200.0)),

@@ -7,7 +7,7 @@ use stokehold_autoscaler::observation::Traits;
 use stokehold_autoscaler::snapshot::{Group, KindLearned, Needs};
 use stokehold_autoscaler::{Learned, Level, Machine, Name, Observation, Offer, Phase, Policy};
 use stokehold_queue::demands::Demands;
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;
 const CARDS_GB: [f64; 5] = [12.0, 16.0, 24.0, 48.0, 80.0];
@@ -139,7 +139,7 @@ impl Draw {
             running: self.random.random_range(0..9),
             jobs_per_s: self.within(0.0, 2.0),
             run_s: self.about(0.5, 600.0),
-            working_set_gib: self.within(0.0, 200.0),
+            working_set: Mib::from_gib(self.within(0.0, 200.0)),
             hour_factor: self.within(0.2, 3.0),
             levels: (0..levels).map(|_| self.level()).collect(),
         }
@@ -150,15 +150,13 @@ impl Draw {
         let mut needs: Vec<Needs> = Vec::new();
         for _ in 0..count {
             let gb = if self.is(0.1) { 0.0 } else { self.one(&CARDS_GB) };
-            let new = Needs { vram_gib: gb, demands: self.demands() };
+            let new = Needs { vram: Mib::from_gib(gb), demands: self.demands() };
             if !needs.contains(&new) {
                 needs.push(new);
             }
         }
         // As the observer sorts them.
-        needs.sort_by(|a, b| {
-            a.vram_gib.total_cmp(&b.vram_gib).then(b.demands.ask_nothing().cmp(&a.demands.ask_nothing()))
-        });
+        needs.sort_by(|a, b| a.vram.cmp(&b.vram).then(b.demands.ask_nothing().cmp(&a.demands.ask_nothing())));
         let groups = needs.into_iter().map(|needs| self.group(needs)).collect();
         let kinds = self.kinds.clone().into_iter().map(|(name, _)| {
             let (speed, boot_s) = (self.within(0.3, 3.0), self.about(20.0, 900.0));
@@ -208,11 +206,11 @@ impl Draw {
             is_interruptible: !is_owned && self.is(0.2),
             can_stop: self.is(0.6),
             cards,
-            vram_gib: if cards == 0 { 0.0 } else { vram_gib },
+            vram: if cards == 0 { Mib::ZERO } else { Mib::from_gib(vram_gib) },
             slots: 1,
             traits: self.traits(),
             running,
-            running_gib: 0.0,
+            running_vram: Mib::ZERO,
             idle_since_s: (phase == Ready && running == 0).then(|| self.within(since_s, NOW_S)),
             resident: Vec::new(),
             on_disk: Vec::new(),
@@ -234,7 +232,7 @@ impl Draw {
             count: if is_split { 1 } else { self.random.random_range(0..5) },
             cards,
             gpu_ids: if is_split { (first..first + u64::from(cards)).collect() } else { Vec::new() },
-            vram_gib: if cards == 0 { 0.0 } else { vram_gib },
+            vram: if cards == 0 { Mib::ZERO } else { Mib::from_gib(vram_gib) },
             slots: 1,
             speed: self.within(0.3, 3.0),
             usd_per_hour: UsdMicros::from_usd(usd_per_hour),

@@ -9,6 +9,7 @@ use stokehold_queue::demands::{self, Demands, SandboxLevel, Trust, Version};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::gpus::{KINDS, Kind};
 use stokehold_queue::vram::{VramNeed, mib_of_gib, sold_gib};
+use stokehold_units::Mib;
 
 /// Words that people write into `gpu_models`.
 const WORDS: [&str; 16] = [
@@ -78,7 +79,7 @@ proptest! {
         let kind = &KINDS[which];
         let (capability, cuda) = (version(capability.0, capability.1), version(cuda.0, cuda.1));
         let traits = Traits { compute_capability: Some(capability), cuda: Some(cuda), region: region.to_owned(), trust, sandbox: SandboxLevel::L0 };
-        let needs = Needs { vram_gib: f64::from(gib), demands: demands.clone() };
+        let needs = Needs { vram: Mib::from_gib(f64::from(gib)), demands: demands.clone() };
         let is_rented = needs.are_met_by_offer(&offer(kind, cards, traits));
 
         let gpu = |index| Gpu {
@@ -101,7 +102,7 @@ proptest! {
 fn a_model_is_matched_by_whole_words_in_any_case() {
     let of = |name: &str| KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name).unwrap();
     let wants = |model: &str| Needs {
-        vram_gib: 20.0,
+        vram: Mib::from_gib(20.0),
         demands: Demands { gpu_models: vec![model.to_owned()], min_trust: Trust::Community, ..Demands::default() },
     };
     let is_rented = |model: &str, name: &str| wants(model).are_met_by_offer(&offer(of(name), 1, Traits::default()));

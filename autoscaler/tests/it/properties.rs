@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Plan, Policy, Reason, Snapshot, decide};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 use crate::made_up::{Case, Sort, case};
 
@@ -57,11 +57,11 @@ fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: O
         is_interruptible: bid_usd_per_hour.is_some(),
         can_stop: taken.stopped_usd_per_hour.is_some(),
         cards: taken.cards,
-        vram_gib: taken.vram_gib,
+        vram: taken.vram,
         slots: taken.slots,
         traits: taken.traits,
         running: 0,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: None,
         resident: Vec::new(),
         on_disk: Vec::new(),
@@ -173,8 +173,7 @@ fn what_is_rented_can_hold_what_it_is_rented_for() {
         for step in &plan.steps {
             let (Action::Rent { offer, .. }, Reason::Work(shortage)) = (&step.action, &step.reason) else { continue };
             // A shortage names its group by its memory; of the groups with that much, one is met.
-            let mut groups =
-                case.learned.groups.iter().filter(|group| group.needs.vram_gib.total_cmp(&shortage.vram_gib).is_eq());
+            let mut groups = case.learned.groups.iter().filter(|group| group.needs.vram == shortage.vram);
             assert!(groups.any(|group| group.needs.are_met_by_offer(offers[offer])), "{offer} for {shortage}");
         }
     });

@@ -67,7 +67,7 @@ fn show(round: &Round) -> Result<()> {
         let oldest = of.work.iter().map(|work| work.oldest_s).fold(0.0, f64::max);
         work.add_row([
             of.name.to_string(),
-            if of.vram_gib > 0.0 { format!("{} GiB", of.vram_gib) } else { "CPU".to_owned() },
+            if of.vram.gib() > 0.0 { format!("{} GiB", of.vram.gib()) } else { "CPU".to_owned() },
             waiting.join(" "),
             seconds(oldest),
             of.running.to_string(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use stokehold_queue::demands::{SandboxLevel, Trust, Version};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
@@ -215,7 +215,7 @@ impl Pool {
             count,
             cards: self.cards,
             gpu_ids: Vec::new(),
-            vram_gib: self.vram_gib,
+            vram: Mib::from_gib(self.vram_gib),
             slots: self.slots,
             speed: self.speed,
             usd_per_hour: UsdMicros::from_usd(self.usd_per_hour),

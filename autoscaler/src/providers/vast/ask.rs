@@ -3,7 +3,7 @@
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::vram::sold_gib;
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 use stokehold_vast::field;
 
 use super::NAME;
@@ -147,7 +147,7 @@ impl Ask {
             count: 1,
             cards: self.num_gpus,
             gpu_ids: self.gpu_ids.clone(),
-            vram_gib: f64::from(sold_gib(self.gpu_ram)),
+            vram: Mib::from_gib(f64::from(sold_gib(self.gpu_ram))),
             slots: 0,
             speed: self.speed(),
             usd_per_hour: UsdMicros::from_usd(self.dph_base + storage),
@@ -240,7 +240,7 @@ pub(super) mod tests {
     fn a_row_is_an_offer_in_our_units() {
         let offer = ask(&row("ondemand", 45_603_753)).unwrap().offer(None, &requirements());
         assert_eq!((&*offer.id, &*offer.kind, &*offer.host), ("45603753", "RTX 3090", "machine 21486"));
-        assert_eq!((offer.cards, &offer.gpu_ids[..], offer.vram_gib, offer.speed), (1, &[76_387][..], 24.0, 0.55));
+        assert_eq!((offer.cards, &offer.gpu_ids[..], offer.vram.gib(), offer.speed), (1, &[76_387][..], 24.0, 0.55));
         let storage = 40.0 * 0.1333333333333333 / 720.0;
         assert_eq!(offer.usd_per_hour, UsdMicros::from_usd(0.2 + storage), "{offer:?}");
         assert_eq!(offer.stopped_usd_per_hour, Some(UsdMicros::from_usd(storage)));
@@ -264,7 +264,7 @@ pub(super) mod tests {
         let offer = four.offer(Some(&four), &requirements());
         let storage = offer.stopped_usd_per_hour.unwrap();
         assert_eq!(offer.min_bid_usd_per_hour.unwrap() - storage, 533_334.into());
-        assert_eq!((offer.cards, offer.gpu_ids.len(), offer.vram_gib, offer.speed), (4, 4, 80.0, 0.9));
+        assert_eq!((offer.cards, offer.gpu_ids.len(), offer.vram.gib(), offer.speed), (4, 4, 80.0, 0.9));
         let h100 = ask(&row("bid", 31_183_491)).unwrap().offer(None, &requirements());
         assert_eq!((h100.traits.trust, h100.traits.region.as_str()), (Trust::Datacenter, "cz"));
         assert!(h100.inbound_usd_per_gb > 36_000.into());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
 use stokehold_queue::gateway::Gpu;
+use stokehold_units::Mib;
 use stokehold_vast::{field, path};
 use tokio::time::Instant;
 
@@ -93,8 +94,8 @@ impl Class {
             || (countries.is_empty() && !regions.is_empty());
         let number = |version: &Option<Version>| version.and_then(|it| it.to_string().parse().ok()).unwrap_or(0.0);
         let class = Self {
-            gpu_ram: (needs.vram_gib * MB_PER_GIB).floor(),
-            num_gpus: if needs.vram_gib > 0.0 { *gpus } else { 1 },
+            gpu_ram: (needs.vram.gib() * MB_PER_GIB).floor(),
+            num_gpus: if needs.vram > Mib::ZERO { *gpus } else { 1 },
             compute_cap: (number(min_compute_capability) * 100.0_f64).round(),
             cuda_max_good: number(min_cuda),
             countries,
@@ -375,7 +376,7 @@ impl Sweep {
     fn offers(&self, requirements: &Requirements) -> Vec<Offer> {
         let bid = |ask: &Ask| self.bids.asks.get(&ask.id);
         let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), requirements));
-        let mut offers: Vec<Offer> = offers.filter(|offer| offer.vram_gib > 0.0).collect();
+        let mut offers: Vec<Offer> = offers.filter(|offer| offer.vram > Mib::ZERO).collect();
         offers.sort_by(|a, b| a.id.cmp(&b.id));
         offers
     }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 use super::ask::tests::rows;
 use super::scripted::{Scripted, Sent, json as answer, lost, said, shown, unsent};
@@ -292,7 +292,7 @@ async fn pages_go_on_by_price_and_overlap_and_end() {
 }
 
 fn needs(vram_gib: f64, demands: Value) -> Needs {
-    Needs { vram_gib, demands: serde_json::from_value(demands).unwrap() }
+    Needs { vram: Mib::from_gib(vram_gib), demands: serde_json::from_value(demands).unwrap() }
 }
 
 #[tokio::test(start_paused = true)]

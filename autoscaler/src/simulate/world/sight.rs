@@ -1,7 +1,7 @@
 //! What is seen of the world: what decisions go by, and what pictures show.
 
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 use super::{START_MS, World, s};
 use crate::name::Name;
@@ -54,11 +54,11 @@ impl World<'_> {
             is_interruptible: machine.is_interruptible,
             can_stop: true,
             cards: 1,
-            vram_gib: self.room_gb(machine.kind),
+            vram: Mib::from_gib(self.room_gb(machine.kind)),
             slots: u32::from(self.rules.share_gb.is_none()),
             traits: Default::default(),
             running: machine.running.len() as u64,
-            running_gib: machine.running_gb,
+            running_vram: Mib::from_gib(machine.running_gb),
             idle_since_s: (machine.phase == Phase::Ready && machine.running.is_empty())
                 .then(|| at_s(machine.idle_since_ms)),
             resident: names(&mut machine.resident()),
@@ -83,7 +83,7 @@ impl World<'_> {
             count: kind.max_count.saturating_sub(in_use),
             cards: 1,
             gpu_ids: Vec::new(),
-            vram_gib: self.room_gb(number),
+            vram: Mib::from_gib(self.room_gb(number)),
             slots: u32::from(self.rules.share_gb.is_none()),
             speed: kind.speed,
             usd_per_hour: UsdMicros::from_usd(kind.od_usd_h),

@@ -2,6 +2,7 @@
 
 use stokehold_autoscaler::plan::Baseline;
 use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
+use stokehold_units::Mib;
 
 /// Time after which a resume is given up, seconds. A stopped machine resumes within 45 s, unless another customer has
 /// its card.
@@ -31,11 +32,11 @@ impl Fleet {
     /// with the fewest jobs drain; booting ones stay. Up to `keep_stopped` machines are stopped rather than released.
     pub(super) fn toward(&self, seen: &Observation, want: usize, keep_stopped: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
-        let need_gb = self.need_gb(seen);
+        let need = self.need(seen);
         let up: Vec<&Machine> = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).collect();
-        let able = up.iter().filter(|machine| machine.vram_gib >= need_gb).count();
+        let able = up.iter().filter(|machine| machine.vram >= need).count();
         if want > able {
-            self.grow(seen, want - able, need_gb, &mut steps);
+            self.grow(seen, want - able, need, &mut steps);
         } else if up.len() > want {
             steps.shrink(seen, up, want, keep_stopped);
         }
@@ -46,17 +47,16 @@ impl Fleet {
     /// Steps that add `count` machines.
     pub(super) fn more(&self, seen: &Observation, count: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
-        self.grow(seen, count, self.need_gb(seen), &mut steps);
+        self.grow(seen, count, self.need(seen), &mut steps);
         steps.plan
     }
 
-    fn grow(&self, seen: &Observation, count: usize, need_gb: f64, steps: &mut Steps) {
-        let of = |phase: Phase| {
-            seen.machines.iter().filter(move |machine| machine.phase == phase && machine.vram_gib >= need_gb)
-        };
+    fn grow(&self, seen: &Observation, count: usize, need: Mib, steps: &mut Steps) {
+        let of =
+            |phase: Phase| seen.machines.iter().filter(move |machine| machine.phase == phase && machine.vram >= need);
         let drained = of(Phase::Draining).map(|machine| Action::Undrain { machine: machine.id.clone() });
         let stopped = of(Phase::Stopped).map(|machine| Action::Resume { machine: machine.id.clone() });
-        let offers = self.offers(seen, need_gb);
+        let offers = self.offers(seen, need);
         let rented = offers.into_iter().flat_map(|offer| {
             let rent = Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, no_bid: None };
             std::iter::repeat_n(rent, offer.count as usize)
@@ -64,9 +64,9 @@ impl Fleet {
         drained.chain(stopped).chain(rented).take(count).for_each(|action| steps.push(action));
     }
 
-    /// Offers with at least `need_gb` of memory, the lowest price for its speed first, ties by id.
-    fn offers<'a>(&self, seen: &'a Observation, need_gb: f64) -> Vec<&'a Offer> {
-        let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram_gib >= need_gb).collect();
+    /// Offers with at least this memory, the lowest price for its speed first, ties by id.
+    fn offers<'a>(&self, seen: &'a Observation, need: Mib) -> Vec<&'a Offer> {
+        let mut offers: Vec<&Offer> = self.of_kind(seen).filter(|offer| offer.vram >= need).collect();
         let usd_of_work = |offer: &Offer| offer.usd_per_hour.usd() / offer.speed;
         offers.sort_by(|one, other| usd_of_work(one).total_cmp(&usd_of_work(other)).then(one.id.cmp(&other.id)));
         offers
@@ -78,12 +78,12 @@ impl Fleet {
 
     /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be
     /// helped.
-    fn need_gb(&self, seen: &Observation) -> f64 {
-        let largest_gb = self.of_kind(seen).map(|offer| offer.vram_gib).fold(0.0, f64::max);
+    fn need(&self, seen: &Observation) -> Mib {
+        let largest = self.of_kind(seen).map(|offer| offer.vram).max().unwrap_or_default();
         let most = |waits: bool| {
             let of =
                 seen.endpoints.iter().filter(|endpoint| !waits || endpoint.work.iter().any(|work| work.waiting > 0));
-            of.map(|endpoint| endpoint.vram_gib).filter(|gb| *gb <= largest_gb).reduce(f64::max)
+            of.map(|endpoint| endpoint.vram).filter(|vram| *vram <= largest).max()
         };
         most(true).or_else(|| most(false)).unwrap_or_default()
     }
@@ -195,9 +195,9 @@ mod tests {
         // $0.40 at 1.0, $0.51 at 1.4 and $0.25 at 0.55: the second; with 40 GB only the third kind of card will do.
         assert_eq!(toward(&seen(0.0, 1, 0, vec![]), 2, 0), "rent fast, rent fast");
         let mut large = seen(0.0, 1, 0, vec![]);
-        large.endpoints[0].vram_gib = 40.0;
+        large.endpoints[0].vram = Mib::from_gib(40.0);
         assert_eq!(toward(&large, 1, 0), "rent large");
-        large.endpoints[0].vram_gib = 400.0;
+        large.endpoints[0].vram = Mib::from_gib(400.0);
         assert_eq!(toward(&large, 1, 0), "rent fast");
         assert_eq!(said(&Fleet::of("card".into()).toward(&seen(0.0, 1, 0, vec![]), 1, 0, Baseline::Idle)), "rent card");
     }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_machine_that_cannot_hold_what_waits_does_not_count() {
         let mut large = seen(0.0, 1, 0, vec![idle("a")]);
-        large.endpoints[0].vram_gib = 40.0;
+        large.endpoints[0].vram = Mib::from_gib(40.0);
         assert_eq!(toward(&large, 1, 0), "rent large");
     }
 

@@ -2,14 +2,14 @@
 
 use stokehold_autoscaler::observation::{Runs, Work};
 use stokehold_autoscaler::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
-use stokehold_units::UsdMicros;
+use stokehold_units::{Mib, UsdMicros};
 
 /// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last look.
 pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {
     let work = Work { arrived: waiting + running, waiting, started: running, ..Work::default() };
     let endpoint = Endpoint {
         name: "a".into(),
-        vram_gib: 8.0,
+        vram: Mib::from_gib(8.0),
         demands: Default::default(),
         work: [work, Work::default(), Work::default()],
         running,
@@ -40,7 +40,7 @@ fn offer(id: &str, vram_gib: f64, speed: f64, usd_per_hour: f64, count: u32) -> 
         count,
         cards: 1,
         gpu_ids: vec![],
-        vram_gib,
+        vram: Mib::from_gib(vram_gib),
         slots: 1,
         speed,
         usd_per_hour: UsdMicros::from_usd(usd_per_hour),
@@ -72,11 +72,11 @@ pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
         is_interruptible: false,
         can_stop: true,
         cards: 1,
-        vram_gib: 24.0,
+        vram: Mib::from_gib(24.0),
         slots: 1,
         traits: Default::default(),
         running,
-        running_gib: 0.0,
+        running_vram: Mib::ZERO,
         idle_since_s: None,
         resident: vec![],
         on_disk: vec![],

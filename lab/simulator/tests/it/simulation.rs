@@ -148,7 +148,7 @@ fn models_side_by_side_never_take_more_than_a_card_has() {
     let (_, history) = simulated(&jobs, &rules(Shape::Tasks), &Policy::default());
     let most =
         |of: &dyn Fn(&Machine) -> f64| history.iter().flat_map(|(seen, _)| &seen.machines).map(of).fold(0.0, f64::max);
-    let most_gb = most(&|machine| machine.running_gib);
+    let most_gb = most(&|machine| machine.running_vram.gib());
     assert!(most_gb <= share_gb + 1e-6, "{most_gb} of {share_gb} GB");
     assert!(most(&|machine| machine.running as f64) > 1.0, "some did run side by side");
     let (_, history) = simulated(&hour(Shape::BusyDay), &Rules::default(), &Policy::default());
