@@ -115,7 +115,7 @@ pub enum Error {
     Setting {
         /// The setting, as in the file.
         setting: &'static str,
-        /// What to change.
+        /// The required change.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What can be learned from one observation after the other. Pure: time is data.
+//! Statistics learned from successive observations. Pure: time is data.
 
 mod curve;
 mod endpoint;

@@ -27,16 +27,16 @@ use call::{Calls, JOBS, PODS};
 use names::{DEPLOYMENT, MACHINE, MANAGED_BY, OWNER, POOL, Rented, STOKEHOLD};
 use settings::{KubernetesSettings, Mode, Pool};
 
-/// The word for it.
+/// Name of the provider.
 pub const NAME: &str = "kubernetes";
 
-/// Calls that a rent takes at most, with those made again.
+/// Maximum number of calls of a rent, including retries.
 const CALLS_OF_RENT: u32 = 8;
 
-/// The API server gives a request up after 60 s: what has not been done by then will not be.
+/// Timeout of requests in the API server, 60 s: after it, a request is no longer carried out.
 const SETTLES_AFTER: Duration = Duration::from_secs(65);
 
-/// Whose machines they are.
+/// Owner of the machines.
 struct Owner {
     prefix: String,
     gateway_url: String,
@@ -46,7 +46,7 @@ struct Owner {
 pub struct Kubernetes {
     calls: Calls,
     owner: Owner,
-    /// Machines by pool, as last listed and rented since.
+    /// Machines by pool: those of the last list, and those rented since.
     taken: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
@@ -97,7 +97,7 @@ impl Kubernetes {
         Ok(rentals)
     }
 
-    /// What is left of a pool.
+    /// Remaining capacity of a pool.
     fn left(&self, pool: &Pool) -> u32 {
         let taken = self.taken().get(&pool.name).map_or(0, BTreeSet::len);
         pool.max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))

@@ -44,13 +44,13 @@ pub use self::api::NO_CREDIT;
 pub use self::rent::TooLong;
 pub use self::settings::VastSettings;
 
-/// The word for it.
+/// Name of the provider.
 pub const NAME: &str = "vast";
 
-/// Longer than any call takes by itself.
+/// Timeout of a call, longer than the timeouts of its parts.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// A fresh rental may be missing from the list for some seconds, and one that was given back may still be there.
+/// Time until lists are reliable: a new rental may be missing at first, and a released one may still be listed.
 const SETTLES_AFTER: Duration = Duration::from_secs(90);
 
 /// Machines at Vast.ai.
@@ -61,20 +61,20 @@ pub struct Vast {
     template: RentTemplate,
     listed: tokio::sync::Mutex<Listed>,
     market: tokio::sync::Mutex<Market>,
-    /// Boxes that are left alone, by their number.
+    /// IDs of hosts to avoid.
     avoided: Mutex<BTreeSet<u64>>,
-    /// What is looked for.
+    /// Classes to search for.
     classes: Mutex<Vec<Class>>,
-    /// Changes asked for: a list from before the last one is old.
+    /// Number of requested changes. A list from before the last change is outdated.
     changes: AtomicU64,
 }
 
 impl Vast {
-    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented
-    /// machine starts with.
+    /// `gateway_url`: URL of the gateway for workers, unless the settings override it. `bootstrap`: start script of
+    /// rented machines.
     ///
     /// # Errors
-    /// [`TooLong`] is the script.
+    /// [`TooLong`] if the script is too long.
     pub fn new(
         settings: VastSettings,
         policy: &Policy,
@@ -101,7 +101,7 @@ impl Vast {
         Ok(())
     }
 
-    /// Asks for a change that may be asked for twice.
+    /// Requests an idempotent change.
     async fn change(&self, endpoint: Endpoint, asked: transport::Request) -> Result<(), Error> {
         let answer = self.api.again(endpoint, asked).await;
         self.has_changed();

@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use super::RentalLedger;
 use crate::sync::lock;
 
-/// What is written down.
+/// The records.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) term: u64,
@@ -39,7 +39,7 @@ impl MemoryLedger {
         lock(&self.rows)
     }
 
-    /// As `lead.lua`.
+    /// Same as `lead.lua`.
     pub(crate) fn lead(&self, holder: &str, ttl_ms: u64) -> Option<Term> {
         let now_ms = self.clock.now_ms();
         let mut rows = self.rows();
@@ -65,7 +65,7 @@ impl MemoryLedger {
     }
 }
 
-/// As `rent.lua`.
+/// Same as `rent.lua`.
 fn granted(rows: &Rows, machine: &MachineRecord, caps: Caps, now_ms: u64) -> Granted {
     let (mut machines, mut spend) = (0, 0);
     for known in rows.machines.values().filter(|known| known.id != machine.id) {

@@ -32,7 +32,7 @@ pub(super) enum Load {
     Cold,
 }
 
-/// What a job needs of a machine.
+/// Needs of a job.
 pub(super) struct Wanted<'a> {
     pub(super) endpoint: usize,
     pub(super) vram_gb: f64,
@@ -41,14 +41,14 @@ pub(super) struct Wanted<'a> {
 
 pub(super) struct Machine {
     pub(super) id: Name,
-    /// Which of the kinds.
+    /// Index of its kind.
     pub(super) kind: usize,
     pub(super) phase: Phase,
     pub(super) since_ms: u64,
     pub(super) rented_ms: u64,
     pub(super) is_interruptible: bool,
     pub(super) usd_per_hour: f64,
-    /// Jobs run side by side.
+    /// Whether jobs run side by side.
     is_shared: bool,
     ledger: Ledger,
     models: Vec<Model>,
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// Moves it to another phase of its life.
+    /// Enters a phase.
     pub(super) fn enter(&mut self, phase: Phase, now_ms: u64) {
         self.phase = phase;
         self.since_ms = now_ms;
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Its memory is lost, its disk is not.
+    /// Powers off: the memory is lost, the disk is not.
     pub(super) fn power_off(&mut self) {
         self.models.clear();
         self.running.clear();
@@ -114,7 +114,7 @@ impl Machine {
         self.life += 1;
     }
 
-    /// Whether its card is open for one job more.
+    /// Whether the GPU can take another job.
     pub(super) fn is_open(&self) -> bool {
         self.phase == Phase::Ready && (self.is_shared || self.running.is_empty())
     }
@@ -131,7 +131,7 @@ impl Machine {
         self.ledger.reach(&idle).first().map_or(0, |card| card.reach_gib)
     }
 
-    /// What it asks the queue for.
+    /// Lease request to the queue.
     pub(super) fn query(&self) -> LeaseQuery {
         let loaded: Vec<&Model> = self.models.iter().filter(|model| !model.is_busy).collect();
         let mut query = LeaseQuery::new(&*self.id, 1, Reach::usual(self.reach_gib()));
@@ -179,7 +179,7 @@ impl Machine {
         (ticket, load, load_ms)
     }
 
-    /// A job has ended.
+    /// Ends a job.
     pub(super) fn free(&mut self, ticket: Ticket, vram_gb: f64, now_ms: u64) {
         self.running.retain(|running| *running != ticket);
         self.running_gb -= vram_gb;

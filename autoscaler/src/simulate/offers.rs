@@ -1,28 +1,28 @@
-//! What a simulation may rent: CSV with a header, one kind of machine to a line.
+//! Offers of a simulation: CSV with a header and one kind of machine per line.
 
 mod read;
 
 pub use read::{Error, ErrorKind, default, read};
 
-/// A kind of machine, with one card.
+/// A kind of machine with one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
-    /// Its card.
+    /// Name of its GPU.
     pub name: crate::Name,
-    /// What models may hold of it, GB.
+    /// Memory that models may use, GB.
     pub vram_gb: f64,
-    /// 1.0 is an RTX 4090.
+    /// Speed; 1.0 is an RTX 4090.
     pub speed: f64,
-    /// On-demand, dollars per hour.
+    /// On-demand price, dollars per hour.
     pub od_usd_h: f64,
-    /// Interruptible, dollars per hour.
+    /// Price of an interruptible machine, dollars per hour.
     pub spot_usd_h: f64,
-    /// Times per hour that an interruptible one is lost.
+    /// Losses of an interruptible machine per hour.
     pub spot_preempt_per_h: f64,
-    /// It boots no faster than this, seconds.
+    /// Minimum duration of a boot, seconds.
     pub boot_lo_s: f64,
-    /// Nor slower.
+    /// Maximum duration of a boot, seconds.
     pub boot_hi_s: f64,
-    /// How many can be had at once.
+    /// Maximum number of machines at once.
     pub max_count: u32,
 }

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub losses: u64,
 }
 
-/// A figure for each priority of a trace.
+/// A figure per priority of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByPriority<T> {
     /// Interactive jobs.
@@ -78,7 +78,7 @@ pub struct Sample {
     pub waiting_batch: u32,
     /// The longest wait among the interactive jobs that started since the last sample, seconds.
     pub wait_interactive_s: f64,
-    /// The same of batch jobs.
+    /// The longest wait among the batch jobs that started since the last sample, seconds.
     pub wait_batch_s: f64,
     /// Cost so far, dollars.
     pub spent_usd: f64,

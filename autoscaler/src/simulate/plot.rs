@@ -89,7 +89,7 @@ fn both<T>(figures: ByPriority<T>, say: impl Fn(T) -> String) -> String {
     format!("{} · {}", say(figures.interactive), say(figures.batch))
 }
 
-/// What was asked for, and what there was to do it.
+/// Draws the panel of demand and machines.
 fn machines(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     let demand = smooth(samples.iter().map(|sample| sample.demand_cards));
     let ready = |sample: &Sample| f64::from(sample.ready);
@@ -115,7 +115,7 @@ fn machines(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     panel.legend(&legend);
 }
 
-/// Who waited, and for how long.
+/// Draws the panel of waits.
 fn waits(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     let interactive = |sample: &Sample| sample.wait_interactive_s;
     let batch = |sample: &Sample| sample.wait_batch_s;

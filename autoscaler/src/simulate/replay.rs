@@ -1,28 +1,28 @@
-//! A history that was recorded live, decided again by what decides in simulations.
+//! Replay of a recorded history with the decision code of simulations.
 
 use super::scaler::Scaler;
 use crate::observation::Observation;
 use crate::plan::Plan;
 
-/// The first moment of a history that is decided otherwise than it was.
+/// The first round of a history whose decision differs from the recorded one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("round {round}, at {at_s} s, was decided differently\nrecorded:\n{recorded}decided:\n{decided}")]
 pub struct Mismatch {
-    /// Its place, from 1 on.
+    /// Number of the round, starting at 1.
     pub round: usize,
-    /// When it was, unix seconds.
+    /// Time of the round, unix seconds.
     pub at_s: f64,
-    /// What was decided then.
+    /// The recorded plan.
     pub recorded: Plan,
-    /// What is decided now.
+    /// The plan of this release.
     pub decided: Plan,
 }
 
-/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are
-/// decided as they were.
+/// Replays a history, which begins without learned statistics, as `scaler` does. Returns the number of rounds if every
+/// plan is the same as the recorded one.
 ///
 /// # Errors
-/// [`Mismatch`]: the settings are others than they were, rounds are missing, or the code decides otherwise by now.
+/// [`Mismatch`]: the settings differ, rounds are missing, or the code has changed.
 pub fn replay(
     history: impl IntoIterator<Item = (Observation, Plan)>,
     scaler: &mut dyn Scaler,

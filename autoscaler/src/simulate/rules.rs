@@ -1,30 +1,29 @@
-//! How the simulated world behaves, where a trace does not say.
+//! Rules of the simulated world that traces do not contain.
 
-/// How machines behave. Times are in seconds.
+/// Rules of machines. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
     /// Seed of the random numbers.
     pub seed: u64,
     /// Maximum memory of the models whose jobs run side by side on a card, GB; `None`: one job computes at a time.
     pub share_gb: Option<f64>,
-    /// The first part of the trace is left out of the wait figures.
+    /// Length of the initial part of the trace that wait figures exclude.
     pub skip_s: f64,
     /// Whether a machine is paid for while it boots.
     pub boot_is_billed: bool,
-    /// Between two decisions.
+    /// Interval between two decisions.
     pub tick_s: f64,
-    /// A stopped machine resumes within this range.
+    /// Range of durations of a resume.
     pub resume_s: (f64, f64),
-    /// Share of resumes that come to nothing, since the card has been rented out.
+    /// Share of resumes that fail because the GPU is rented to another.
     pub resume_taken: f64,
-    /// A stopped machine costs this, dollars per hour.
+    /// Price of a stopped machine, dollars per hour.
     pub stopped_usd_per_hour: f64,
     /// Whether interruptible machines are offered.
     pub has_interruptible: bool,
-    /// Of interruptible machines: the price over the on-demand price, and losses per hour, instead of what the offers
-    /// say.
+    /// Interruptible machines: price as a fraction of the on-demand price, and losses per hour. Overrides the offers.
     pub interruptible: Option<(f64, f64)>,
-    /// An interruptible machine that was lost comes back after this, on average.
+    /// Average time until a lost interruptible machine comes back.
     pub lost_s: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What a simulation counts: waits, loads, and the bill.
+//! Figures of a simulation: waits, loads and costs.
 
 use super::machine::{Load, Machine};
 use super::outcome::{ByPriority, Outcome, Quantiles, Sample};
@@ -20,7 +20,7 @@ pub(super) struct Tally {
     last_wait_s: Vec<f64>,
     interactive: Vec<f64>,
     batch: Vec<f64>,
-    /// Since the last sample.
+    /// Figures since the last sample.
     bucket: Bucket,
 }
 

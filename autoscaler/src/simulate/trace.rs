@@ -23,28 +23,28 @@ const HEADER: [&str; 5] = ["arrival_s", "endpoint", "service_s", "vram_gb", "pri
 pub struct Job {
     /// Seconds since the trace began.
     pub arrival_s: f64,
-    /// The model it needs.
+    /// Endpoint, whose model it needs.
     pub endpoint: Name,
     /// Seconds on a card of speed 1.0, with the model loaded and nothing beside it.
     pub service_s: f64,
-    /// What the loaded model takes, GB.
+    /// Memory of the loaded model, GB.
     pub vram_gb: f64,
-    /// Whose wait target applies.
+    /// Priority, which determines the wait target.
     pub priority: Priority,
 }
 
-/// The priorities that traces know.
+/// Priority of a job of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// Is to start within 30 seconds.
+    /// Target: start within 30 seconds.
     Interactive,
-    /// Is to start within an hour.
+    /// Target: start within an hour.
     Batch,
 }
 
 impl Priority {
-    /// Within how many seconds of its arrival a job is to start.
+    /// Target for the time from arrival to start, seconds.
     #[must_use]
     pub fn target_s(self) -> f64 {
         match self {
@@ -53,7 +53,7 @@ impl Priority {
         }
     }
 
-    /// As traces spell it.
+    /// Name in traces.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -42,7 +42,7 @@ pub fn thousands(number: f64, digits: usize) -> String {
     apart
 }
 
-/// Without a zero behind the point.
+/// A number without a zero as its only decimal.
 fn trimmed(number: f64, digits: usize, unit: &str) -> String {
     let text = format!("{number:.digits$}");
     format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))

@@ -80,7 +80,7 @@ pub(super) struct World<'a> {
     clock: ManualClock,
     queue: MemoryQueue,
     signals: mpsc::Receiver<Signal>,
-    /// By number, in the order in which they were rented.
+    /// Machines by number, in the order of their rents.
     machines: BTreeMap<usize, Machine>,
     rented: usize,
     /// Time of the next decision. Decisions scheduled for other times are ignored.
@@ -209,7 +209,7 @@ impl<'a> World<'a> {
         (self.tally, samples)
     }
 
-    /// What has not been served by now counts as late.
+    /// Counts jobs that were never served as late.
     fn give_up(&mut self) {
         for number in self.known.iter().flat_map(|known| known.waiting.iter().flatten()) {
             let job = &self.jobs[*number];
@@ -377,7 +377,7 @@ fn waiter(number: usize) -> Waiter {
     Waiter { replica: REPLICA.to_owned(), waiter: number as u64 }
 }
 
-/// As the gateway ranks workers: the cheaper are woken first.
+/// Rank of a machine, same as in the gateway: cheaper machines get jobs first.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "dollars per hour, never negative")]
 fn rank(usd_per_hour: f64) -> u32 {
     (usd_per_hour * 1_000.0).round().min(9_999.0) as u32 * 100

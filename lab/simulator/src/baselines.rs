@@ -66,7 +66,7 @@ fn waiting(seen: &Observation) -> f64 {
     seen.endpoints.iter().flat_map(|endpoint| &endpoint.work).map(|work| work.waiting as f64).sum()
 }
 
-/// As many machines as that; none for what is no number.
+/// The number of machines, rounded up; 0 for NaN.
 fn whole(machines: f64) -> usize {
     // A quotient that should be whole may lie a little above.
     (machines - 1e-9).ceil() as usize

@@ -21,14 +21,14 @@ const STATIC_MAX: usize = 64;
 /// Minimum shares of interactive jobs and of batch jobs that started in time, for costs to be comparable.
 const LEAST: (f64, f64) = (0.95, 0.99);
 
-/// Every policy: ours, and the baselines.
+/// Names of all policies: the product's and the baselines.
 #[must_use]
 pub fn policies() -> Vec<&'static str> {
     let others = baselines::NAMES.into_iter().map(|name| if name == "static-N" { STATIC } else { name });
     std::iter::once(OWN).chain(others).collect()
 }
 
-/// The policy of this name, with these settings if it is ours.
+/// The policy of this name; the settings are for the product's.
 #[must_use]
 pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
     if name == OWN { Some(Box::new(Planner::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }

@@ -19,12 +19,12 @@ use stokehold_autoscaler::simulate::trace::Job;
 /// An hour, in seconds.
 const HOUR_S: f64 = 3_600.0;
 
-/// The shapes of traces that can be made up.
+/// Shape of a synthetic trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
     /// Four days of an image service: scale to zero, nights, loads of models.
     Day,
-    /// The same at 13,000 jobs a day: a busy fleet with strong swings.
+    /// A day of an image service with 13,000 jobs: a busy fleet with strong swings.
     BusyDay,
     /// An hour that begins at full load: an empty fleet, and what is rented too late and too much.
     Rush,
@@ -59,7 +59,7 @@ impl Shape {
         Self::ALL.into_iter().find(|shape| shape.name() == name)
     }
 
-    /// What it tries a policy with, on one line.
+    /// Description in one line.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Shape {
         }
     }
 
-    /// How long it is, seconds.
+    /// Length of the trace, seconds.
     #[must_use]
     pub fn span_s(self) -> f64 {
         let hours = match self {
@@ -85,7 +85,7 @@ impl Shape {
         hours * HOUR_S
     }
 
-    /// How it is meant to be simulated.
+    /// Settings of its simulation.
     #[must_use]
     pub fn settings(self) -> Settings {
         match self {
@@ -96,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// Its jobs, sorted by arrival. Times are whole milliseconds.
+    /// Jobs of the trace, sorted by arrival. Times are whole milliseconds.
     #[must_use]
     pub fn jobs(self, seed: u64) -> Vec<Job> {
         let mut rng = StdRng::seed_from_u64(seed);

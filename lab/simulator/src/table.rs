@@ -54,7 +54,7 @@ fn found<'a>(row: &'a Row, trace: &str) -> Option<&'a Outcome> {
     row.1.iter().find(|(name, _)| name == trace).map(|(_, outcome)| outcome)
 }
 
-/// What a policy comes to over all traces.
+/// Result of a policy over all traces.
 struct Standing {
     /// Traces on which it missed a target, or was not tried.
     misses: usize,
@@ -83,7 +83,7 @@ impl std::fmt::Display for Standing {
     }
 }
 
-/// Its ratio, and by how much it missed a target.
+/// Ratio of an outcome, and the share of jobs in time if a target is missed.
 fn cell(outcome: &Outcome) -> String {
     match missed(outcome) {
         None => ratio(outcome),
@@ -91,7 +91,7 @@ fn cell(outcome: &Outcome) -> String {
     }
 }
 
-/// Whose share is too low: the interactive jobs' goes first, and is the one that needs no name.
+/// Shares of jobs in time that miss their target. Without a name it is the share of interactive jobs.
 fn missed(outcome: &Outcome) -> Option<String> {
     let attainment = outcome.attainment;
     let is_low = |share: f64, least: f64| share.is_nan() || share < least;

@@ -55,7 +55,7 @@ impl From<CallError> for ProviderError {
     }
 }
 
-/// `Status` of `meta/v1`, what matters of it.
+/// The used fields of `Status` of `meta/v1`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -63,7 +63,7 @@ struct Status {
     reason: String,
 }
 
-/// What an answer says that is no success.
+/// The error of a response.
 pub(super) fn call_error(
     call: &Call<'_>,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What a machine is made of: a Job of one pod, and a Secret with what its worker joins with. Pure.
+//! Objects of a machine: a Job with one pod, and a Secret with the join token of its worker. Pure.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ const KEEP_S: u32 = 600;
 /// Default resource name of a card.
 const CARD: &str = "nvidia.com/gpu";
 
-/// In the Secret.
+/// Key of the join token in the Secret.
 const TOKEN_KEY: &str = "join-token";
 
-/// The variables that the settings of a pool do not set.
+/// Environment variables that the settings of a pool may not set.
 const OURS: [&str; 3] = ["STOKE_GATEWAY_URL", "STOKE_JOIN_TOKEN", "STOKE_WORKER_NAME"];
 
 /// The Job of a machine.
@@ -78,7 +78,7 @@ pub(super) fn job(owner: &str, gateway_url: &str, pool: &Pool, order: &Order) ->
     }
 }
 
-/// What the worker of a machine joins with: deleted with its Job.
+/// Secret with the join token of a machine's worker; deleted with its Job.
 pub(super) fn secret(owner: &str, pool: &Pool, label: &str, job_uid: &str, token: &secret::Secret) -> Secret {
     Secret {
         immutable: Some(true),
@@ -99,7 +99,7 @@ pub(super) fn secret(owner: &str, pool: &Pool, label: &str, job_uid: &str, token
     }
 }
 
-/// How long its worker may take to end, seconds.
+/// Termination grace period of its worker, seconds.
 pub(super) fn grace_s(pool: &Pool) -> i64 {
     i64::from(seconds(pool.pod.grace_s, GRACE_S))
 }
@@ -121,8 +121,7 @@ fn env(gateway_url: &str, pool: &Pool, label: &str) -> Vec<EnvVar> {
     env
 }
 
-/// Cards, memory and disk are not shared with neighbours: what is asked for is also the limit. Of processors a worker
-/// takes what is free.
+/// Resources of a machine. The requests for GPUs, memory and disk are also limits; processors have no limit.
 fn resources(pool: &Pool) -> ResourceRequirements {
     let settings = &pool.pod;
     let mut limits = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One call to the cluster's API: with a limit of time, a bound on what is read, and again if that can do no harm.
+//! Calls to the cluster's API: with a timeout, a limit for the response, and retries if they are safe.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub(super) const DEPLOYMENTS: Resource =
 pub(super) const SCALES: Resource = Resource { sub: "scale", ..DEPLOYMENTS };
 
 impl Resource {
-    /// As a Role names it.
+    /// Name of the resource in a Role.
     pub(super) fn full(&self) -> String {
         if self.sub.is_empty() { self.plural.to_owned() } else { format!("{}/{}", self.plural, self.sub) }
     }
@@ -87,7 +87,7 @@ impl Resource {
     }
 }
 
-/// What is asked.
+/// A request.
 pub(super) struct Call<'a> {
     pub(super) verb: Verb,
     pub(super) resource: Resource,
@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sends this along.
+    /// Adds a body.
     pub(super) fn sending(self, body: &impl serde::Serialize) -> Self {
         // What is built here always becomes JSON.
         Self { body: Some(serde_json::to_vec(body).unwrap_or_default()), ..self }
@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
         self.resource.plural == SECRETS.plural
     }
 
-    /// It, in words.
+    /// Description of the request for errors.
     pub(super) fn words(&self, namespace: &str) -> String {
         let (verb, resource) = (self.verb.word(), self.resource.full());
         format!(
@@ -148,14 +148,14 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Who calls.
+/// Client of the API.
 pub(super) struct Calls {
     settings: KubernetesSettings,
     client: OnceCell<(Client, String)>,
 }
 
 impl Calls {
-    /// The cluster is not asked before the first call.
+    /// Creates a client, which connects with its first call.
     pub(super) fn new(settings: KubernetesSettings) -> Self {
         Self { settings, client: OnceCell::new() }
     }
@@ -218,7 +218,7 @@ impl Calls {
     }
 }
 
-/// What was answered; what cannot be read says nothing of what was done.
+/// Parses a response. If it cannot be read, the outcome of the request is unknown.
 fn decoded<T: DeserializeOwned>(call: &Call<'_>, namespace: &str, body: &[u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|error| {
         let why = if call.is_secret() { "unexpected content".to_owned() } else { error.to_string() };
@@ -245,7 +245,7 @@ async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), Call
     Ok((client, namespace))
 }
 
-/// What the settings say, as a kubeconfig.
+/// The settings as a kubeconfig.
 fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, CallError> {
     let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
     let (mut cluster, mut user) = (json!({"server": settings.url}), json!({}));

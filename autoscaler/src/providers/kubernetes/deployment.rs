@@ -25,13 +25,13 @@ use super::names::{self, DEPLOYMENT, GATE, MACHINE, OWNER, POOL};
 use super::settings::Pool;
 use crate::provider::ProviderError;
 
-/// How often it is looked for a pod that is to come; between two looks a few times `retry_ms`.
+/// Number of polls for a new pod; the pause between two polls is a multiple of `retry_ms`.
 const LOOKS: u32 = 12;
 
-/// What scaling down costs least: of pods that are on no node, spares go first.
+/// Annotation for the order in which a Deployment deletes pods. Spares go first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Claims a spare for a machine, and has one made if there is none.
+/// Claims a spare for a machine. Scales the Deployment up if there is none.
 pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str) -> Result<(), ProviderError> {
     let name = &pool.deployment;
     let deployment: Deployment = calls.call(&Call::new(Verb::Get, DEPLOYMENTS).named(name)).await?;
@@ -72,7 +72,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
     Err(ProviderError::Unknown(format!("Deployment {name} has not created a pod yet")))
 }
 
-/// Gives a spare back, unless it has become a machine: one pod less is wanted, and it goes first.
+/// Releases a spare, unless it has become a machine: scales the Deployment down, which deletes the spare first.
 pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Result<(), ProviderError> {
     for _ in 0..LOOKS {
         let (scale, pods) = match look(calls, name).await {
@@ -104,7 +104,7 @@ pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Resul
     Err(ProviderError::Refused(format!("Deployment {name} changed on every attempt")))
 }
 
-/// The spares of a Deployment; none of one that is not there.
+/// Spares of a Deployment; none if it does not exist.
 pub(super) async fn spares(calls: &Calls, name: &str) -> Result<Vec<Pod>, CallError> {
     match look(calls, name).await {
         Ok((_, pods)) => Ok(pods.into_iter().filter(names::is_spare).collect()),

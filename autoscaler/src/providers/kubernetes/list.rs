@@ -6,13 +6,13 @@ use serde::de::DeserializeOwned;
 use super::answer::CallError;
 use super::call::{Call, Calls, Resource, Verb};
 
-/// More pages than this are not ours: with the default page, 20,000 objects.
+/// Maximum number of pages: with the default page, 20,000 objects.
 const PAGES_MAX: usize = 100;
 
-/// A list that expires while it is read is begun again so often.
+/// Maximum number of restarts of a list that expires while it is read.
 const STARTS_MAX: usize = 3;
 
-/// A page. What is missing from it is not empty: such an answer says nothing.
+/// A page of a list. A response without items is an error, not an empty list.
 #[derive(Deserialize)]
 struct Page<T> {
     kind: String,
@@ -27,7 +27,7 @@ struct PageMeta {
 }
 
 impl Calls {
-    /// All objects of a kind that have these labels.
+    /// Lists all objects of a kind with these labels.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         resource: Resource,

@@ -9,7 +9,7 @@ pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(super) const STOKEHOLD: &str = "stokehold";
 pub(super) const NAME: &str = "app.kubernetes.io/name";
 pub(super) const COMPONENT: &str = "app.kubernetes.io/component";
-/// The machine's label, and its worker's name.
+/// Label of the machine, which is also the name of its worker.
 pub(super) const MACHINE: &str = "stokehold.dev/machine";
 /// Owner of a machine: the prefix of the queue. Two queues that share a namespace have different prefixes.
 pub(super) const OWNER: &str = "stokehold.dev/namespace";
@@ -91,7 +91,7 @@ pub(super) fn is_spare(pod: &Pod) -> bool {
     is_held && is_active(pod) && label_of(&pod.metadata, MACHINE).is_none()
 }
 
-/// Whether its Deployment counts it: it has not ended and is not about to.
+/// Whether the Deployment counts the pod: it has not ended and is not being deleted.
 pub(super) fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     pod.metadata.deletion_timestamp.is_none() && phase != "Succeeded" && phase != "Failed"

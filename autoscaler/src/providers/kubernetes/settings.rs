@@ -46,7 +46,7 @@ pub enum Mode {
     /// Each is a Job of one pod.
     #[default]
     Jobs,
-    /// They are the pods of the operator's Deployment.
+    /// Machines are pods of the operator's Deployment.
     Deployment,
 }
 
@@ -54,9 +54,9 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// How its machines are created.
+    /// How the machines of the pool are created.
     #[serde(default)]
     pub mode: Mode,
     /// Name of the Deployment, in mode `deployment`.
@@ -147,9 +147,9 @@ pub struct PodSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Toleration {
-    /// Its key; empty: any.
+    /// Key of the taint; empty: any.
     pub key: String,
-    /// Its value; empty: any.
+    /// Value of the taint; empty: any.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`; empty: any.
     pub effect: String,
@@ -168,7 +168,7 @@ fn two_minutes() -> f64 {
 }
 
 impl KubernetesSettings {
-    /// What cannot be meant, in words; `prefix` is that of the queue, which machines are labelled with.
+    /// The first invalid setting. `prefix` is the prefix of the queue, which is a label of the machines.
     #[must_use]
     pub fn why_invalid(&self, prefix: &str) -> Option<String> {
         if self.pools.is_empty() {
@@ -205,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// What it has to offer.
+    /// The offer of the pool.
     pub(super) fn offer(&self, count: u32) -> Offer {
         Offer {
             id: self.name.as_str().into(),
@@ -239,7 +239,7 @@ impl Pool {
     }
 }
 
-/// Whether it can be the value of a label and a part of a name.
+/// Whether a text can be the value of a label and a part of a name.
 fn is_label(text: &str) -> bool {
     let is_end = |end: Option<char>| end.is_some_and(|end| end.is_ascii_alphanumeric());
     let is_inner = |inner: char| inner.is_ascii_alphanumeric() || "-_.".contains(inner);

@@ -59,31 +59,30 @@ const MB_PER_GIB: f64 = 1_024.0 * 0.92;
 const KINDS_FOR: Duration = Duration::from_secs(86_400);
 const KINDS_RETRY: Duration = Duration::from_secs(600);
 
-/// What is searched for.
+/// Type of rental that a search is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     OnDemand,
     Bid,
 }
 
-/// What machines must have that are looked for, in Vast.ai's units: all of it is in the search, for the cheapest offers
-/// of all are small.
+/// Requirements of a search, in Vast.ai's units. All of them are sent, because the cheapest offers of all are small.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Class {
-    /// MB of a card.
+    /// Memory of a GPU, MB.
     gpu_ram: f64,
     num_gpus: u32,
     compute_cap: f64,
     cuda_max_good: f64,
-    /// Two letters each; empty: anywhere.
+    /// Country codes; empty: anywhere.
     countries: Vec<String>,
     is_datacenter: bool,
-    /// As endpoints name them; empty: any.
+    /// GPU models, as endpoints name them; empty: any.
     models: Vec<String>,
 }
 
 impl Class {
-    /// `None` where nothing that is rented there will ever do.
+    /// The class of an endpoint's needs; `None` if no offer of Vast.ai can meet them.
     fn of(needs: &Needs) -> Option<Self> {
         let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
             &needs.demands;
@@ -105,7 +104,7 @@ impl Class {
         (!is_hopeless).then_some(class)
     }
 
-    /// The classes to search for, the one that asks for the least first; what asks for nothing, where nothing is known.
+    /// Classes to search, the least demanding first; without needs, one class without requirements.
     pub(super) fn all(needs: &[Needs]) -> Vec<Self> {
         let mut classes: Vec<Self> = Vec::new();
         for class in needs.iter().filter_map(Self::of) {
@@ -120,7 +119,7 @@ impl Class {
         classes
     }
 
-    /// Whether all that it finds is found by a search for the other, too.
+    /// Whether a search of the other class finds everything that a search of this one does.
     fn is_within(&self, other: &Self) -> bool {
         let is_among = |country| other.countries.contains(country);
         self.gpu_ram >= other.gpu_ram
@@ -132,7 +131,7 @@ impl Class {
             && (other.models.is_empty() || self.models == other.models)
     }
 
-    /// The kinds that it names, of those that there are.
+    /// The known kinds of GPU that match the models of the class.
     fn kinds(&self, known: &[String]) -> Vec<String> {
         let demands = Demands { gpu_models: self.models.clone(), ..Demands::default() };
         let is_one = |name: &&String| demands.is_met_by(&Gpu { name: (*name).clone(), ..Gpu::default() });
@@ -140,15 +139,15 @@ impl Class {
     }
 }
 
-/// What is known of the market.
+/// Results of the searches.
 #[derive(Debug, Default)]
 pub(super) struct Market {
     parts: Vec<Part>,
-    /// The names of all kinds of card, and when they were asked for.
+    /// Names of all kinds of GPU, and the time of their request.
     kinds: Option<(Instant, Vec<String>)>,
 }
 
-/// What is known for one class.
+/// Results of the searches of one class.
 #[derive(Debug, Default)]
 struct Part {
     class: Class,
@@ -162,11 +161,11 @@ struct Part {
 struct Found {
     at: Instant,
     offers: Vec<Offer>,
-    /// Nothing was cut off.
+    /// Whether every page was read.
     is_all: bool,
 }
 
-/// One look at it, as far as it has come.
+/// A scan of the market that is in progress.
 #[derive(Debug)]
 struct Sweep {
     began: Instant,
@@ -176,13 +175,13 @@ struct Sweep {
     malformed: usize,
 }
 
-/// The pages of one type.
+/// Pages of one type of rental.
 #[derive(Debug, Default)]
 struct Pages {
     asks: BTreeMap<u64, Ask>,
-    /// How many were read.
+    /// Number of pages that were read.
     read: u32,
-    /// The next page begins at this price; or beyond it, where all rows of a page cost that.
+    /// Price at which the next page begins; it begins above the price if all rows of a page cost that.
     from: f64,
     is_beyond: bool,
     is_done: bool,
@@ -190,8 +189,7 @@ struct Pages {
 }
 
 impl Market {
-    /// What could be had, as far as it is known; at most one search when something is, or as many as it takes when
-    /// nothing is.
+    /// Known offers. Sends at most one search if there are any, otherwise as many as needed.
     pub(super) async fn offers(
         &mut self,
         api: &Api,
@@ -228,7 +226,7 @@ impl Market {
         }
     }
 
-    /// Has a part for each of these, and no other; what is known of them stays.
+    /// Keeps one part per class. Results of known classes stay.
     fn sort(&mut self, classes: &[Class]) {
         let mut before = std::mem::take(&mut self.parts);
         let part = |class: &Class| {
@@ -238,8 +236,7 @@ impl Market {
         self.parts = classes.iter().map(part).collect();
     }
 
-    /// The part to be searched for next: one of which nothing is known, and then the one that was searched for the
-    /// longest time ago.
+    /// The part to search next: one without results first, then the one that was searched least recently.
     fn next(&self, now: Instant) -> Option<usize> {
         let fresh_for = FRESH_FOR.saturating_mul(self.searched(now)).min(KNOWN_FOR);
         let is_due = |part: &Part| {
@@ -251,7 +248,7 @@ impl Market {
         due.min_by_key(|place| (self.parts[*place].found.is_some(), self.parts[*place].searched))
     }
 
-    /// Whether another search, of which nothing was cut off, finds all that is found for this class.
+    /// Whether the complete results of another class include everything that a search of this class would find.
     fn is_covered(&self, part: &Part, now: Instant) -> bool {
         let finds_all = |it: &Found| it.is_all && now.duration_since(it.at) < KNOWN_FOR;
         let others = self.parts.iter().filter(|other| other.class != part.class);
@@ -260,13 +257,13 @@ impl Market {
             .any(|other| part.class.is_within(&other.class))
     }
 
-    /// How many classes are searched for.
+    /// Number of classes that are searched.
     fn searched(&self, now: Instant) -> u32 {
         let searched = self.parts.iter().filter(|part| !self.is_covered(part, now)).count();
         u32::try_from(searched).unwrap_or(u32::MAX).max(1)
     }
 
-    /// What was found lately, or has been found so far, for all classes.
+    /// Recent results of all classes, or those of scans in progress.
     fn known(&self, now: Instant, requirements: &Requirements) -> Result<Vec<Offer>, ProviderError> {
         let known: Vec<Vec<Offer>> = self.parts.iter().filter_map(|part| part.known(now, requirements)).collect();
         let failed = self.parts.iter().find_map(|part| part.failed.as_ref());
@@ -278,7 +275,7 @@ impl Market {
         Ok(offers.into_values().collect())
     }
 
-    /// Asks for the names of all kinds, once a day; a search without them is wider, and no less right.
+    /// Requests the names of all kinds once a day. A search without them finds more offers than needed.
     async fn learn_kinds(&mut self, api: &Api) {
         let is_good = |(at, known): &(Instant, Vec<String>)| {
             at.elapsed() < if known.is_empty() { KINDS_RETRY } else { KINDS_FOR }
@@ -300,7 +297,7 @@ impl Market {
 }
 
 impl Part {
-    /// What was found lately, or has been found so far.
+    /// Recent results, or those of the scan in progress.
     fn known(&self, now: Instant, requirements: &Requirements) -> Option<Vec<Offer>> {
         let lately = self.found.as_ref().filter(|found| now.duration_since(found.at) < KNOWN_FOR);
         let sweep = self.sweep.as_ref().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
@@ -372,7 +369,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// One that is only to be had for a bid is left out: what it costs otherwise is not known.
+    /// Offers of the scan. Offers that only the search for bids found are left out: their on-demand price is unknown.
     fn offers(&self, requirements: &Requirements) -> Vec<Offer> {
         let bid = |ask: &Ask| self.bids.asks.get(&ask.id);
         let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), requirements));
@@ -405,7 +402,7 @@ impl Pages {
     }
 }
 
-/// The rows; `None` for each that cannot be read.
+/// Rows of a response; `None` for each that cannot be read.
 fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, ErrorResponse> {
     let rows = answer.get("offers").and_then(Value::as_array);
     let rows = rows.ok_or_else(|| ErrorResponse::unreadable("the search result has no list of offers"))?;

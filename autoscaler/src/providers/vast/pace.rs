@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::sync::lock;
 
-/// Two requests may come closer together on their way.
+/// Margin between two requests, because they may come closer together on their way.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// After the first refusal; doubles with each that follows.
+/// Pause after the first refusal; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_secs(15);
 
-/// It doubles so far, and no answer makes us wait for longer.
+/// Maximum pause after a refusal, whatever the response asks for.
 const BACK_OFF_MAX: Duration = Duration::from_secs(120);
 
 /// Time between two tries while the quota is exhausted. Quotas reset at midnight; this is used if the response does not

@@ -207,7 +207,7 @@ impl Row<'_> {
     }
 }
 
-/// As much as a person needs in order to find it.
+/// The beginning of a value, for errors.
 fn beginning(text: &str) -> String {
     text.chars().take(80).collect()
 }

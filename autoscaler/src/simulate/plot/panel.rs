@@ -1,4 +1,4 @@
-//! One panel: its axis, its shapes, its legend.
+//! A panel: axis, shapes and legend.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ impl<'a> Panel<'a> {
         self.top + self.height
     }
 
-    /// Its heading, and lines at round values and times.
+    /// Draws the heading, and lines at round values and times.
     pub(super) fn axis(&mut self, heading: &str, axis: &Axis, say: &dyn Fn(f64) -> String) {
         let (left, right, top, bottom) = (self.time.left, self.time.right, self.top, self.bottom());
         let _ = write!(self.svg, r#"<text class="heading" x="26" y="{:.1}">{heading}</text>"#, top - 13.0);
@@ -71,7 +71,7 @@ impl<'a> Panel<'a> {
         self.shape(class, &format!("M{left:.1} {y:.1}H{right:.1}"));
     }
 
-    /// What its shapes mean, at the right end of its heading.
+    /// Draws the legend at the right end of the heading.
     pub(super) fn legend(&mut self, entries: &[(&str, Mark, &str)]) {
         // As wide as the letters are on average.
         let width = |text: &str| 6.2 * text.chars().count() as f64;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Where a value is drawn.
 pub(super) type Point = (f64, f64);
 
-/// From point to point.
+/// Path from point to point.
 pub(super) fn line(points: &[Point]) -> String {
     let mut path = String::new();
     for (n, (x, y)) in points.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn under(points: &[Point], bottom: f64) -> String {
     closed(line(points), points, bottom)
 }
 
-/// Between steps and other steps at the same places.
+/// Area between two step lines at the same positions.
 pub(super) fn band(above: &[Point], below: &[Point]) -> String {
     let mut path = String::new();
     let mut from = 0;
@@ -74,7 +74,7 @@ fn closed(mut path: String, points: &[Point], bottom: f64) -> String {
     path
 }
 
-/// Says only what changes.
+/// Writes only coordinates that change.
 fn walk(path: &mut String, points: impl Iterator<Item = Point>) {
     let mut last: Option<Point> = None;
     let mut at = 0.0;

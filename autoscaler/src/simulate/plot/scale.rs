@@ -21,7 +21,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// From the first of these samples to the last.
+    /// Axis from the first to the last sample.
     pub(super) fn of(samples: &[Sample], left: f64, right: f64) -> Self {
         let at = |sample: Option<&Sample>| sample.map(|sample| sample.at_s).filter(|at_s| at_s.is_finite());
         let from_s = at(samples.first()).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Axis {
         Self { is_log: true, least: WAITS_S[0], most: most * 1.2, ticks }
     }
 
-    /// What lies at the bottom.
+    /// Value at the bottom.
     pub(super) fn least(&self) -> f64 {
         self.least
     }

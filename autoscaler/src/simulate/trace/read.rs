@@ -23,7 +23,7 @@ const MAX_SERVICE_S: f64 = 2_592_000.0;
 const MAX_VRAM_GB: f64 = 10_000.0;
 /// In bytes.
 const MAX_NAME: usize = 200;
-/// What gzip begins with.
+/// First bytes of gzip.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads a trace, gzipped or plain: its first bytes tell.
@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     let is_gzip = file.fill_buf().map_err(failed)?.starts_with(&MAGIC);
     let found = if is_gzip { parse(MultiGzDecoder::new(file), MAX_BYTES) } else { parse(file, MAX_BYTES) };
     found.map_err(|found| match found {
-        Found::ErrorKind(line, fault) => Error::Malformed { path: path.to_owned(), line, fault },
+        Found::Invalid(line, fault) => Error::Malformed { path: path.to_owned(), line, fault },
         Found::Io(line, error) if is_gzip && is_damage(&error) => {
             let fault = ErrorKind::Gzip { cause: error.to_string() };
             Error::Malformed { path: path.to_owned(), line, fault }
@@ -45,15 +45,15 @@ pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     })
 }
 
-/// What the decoder says of damaged gzip, as against what the system says of the disk.
+/// Whether an error is one of the decoder, i.e. damaged gzip, and not of the disk.
 fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
-/// What stopped the reading, and at which line.
+/// Error and the line at which it occurred.
 enum Found {
-    ErrorKind(u64, ErrorKind),
+    Invalid(u64, ErrorKind),
     Io(u64, io::Error),
 }
 
@@ -68,14 +68,14 @@ fn parse(source: impl Read, max_bytes: u64) -> Result<Vec<Job>, Found> {
         let is_read = csv.read_record(&mut record);
         // Before anything else: a record that was cut there is not worth a look.
         if csv.get_ref().limit() == 0 {
-            return Err(Found::ErrorKind(line, ErrorKind::TooLarge { max: max_bytes }));
+            return Err(Found::Invalid(line, ErrorKind::TooLarge { max: max_bytes }));
         }
         if !is_read.map_err(|error| of_csv(error, line))? {
-            return lines.end().map_err(|fault| Found::ErrorKind(line, fault));
+            return lines.end().map_err(|fault| Found::Invalid(line, fault));
         }
         // Where empty lines lie before it, the first of them.
         let line = record.position().map_or(line, csv::Position::line);
-        lines.take(&record).map_err(|fault| Found::ErrorKind(line, fault))?;
+        lines.take(&record).map_err(|fault| Found::Invalid(line, fault))?;
     }
 }
 
@@ -84,16 +84,16 @@ fn of_csv(error: csv::Error, line: u64) -> Found {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => Found::Io(line, error),
         // Flexible readers complain of nothing else.
-        _ => Found::ErrorKind(line, ErrorKind::NotText),
+        _ => Found::Invalid(line, ErrorKind::NotText),
     }
 }
 
-/// What has been read so far.
+/// Jobs that were read so far.
 #[derive(Default)]
 struct Lines {
     has_header: bool,
     jobs: Vec<Job>,
-    /// One name for all jobs of an endpoint, and what its model takes.
+    /// Shared name and memory of each endpoint.
     endpoints: HashMap<String, (Name, f64)>,
 }
 
@@ -169,7 +169,7 @@ fn priority(found: &str) -> Result<Priority, ErrorKind> {
     named.ok_or_else(|| ErrorKind::Priority { found: beginning(found) })
 }
 
-/// As much as a person needs in order to find it.
+/// The beginning of a value, for errors.
 fn beginning(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -281,9 +281,7 @@ mod tests {
         let text = format!("{HEAD}{}", "0,a,1,8,batch\n".repeat(10));
         assert_eq!(parse(text.as_bytes(), text.len() as u64).map_err(|_| ()).unwrap().len(), 10);
         for max in [text.len() as u64 - 1, text.len() as u64 - 14, 50] {
-            let Err(Found::ErrorKind(_, fault)) = parse(text.as_bytes(), max) else {
-                panic!("{max} bytes were enough")
-            };
+            let Err(Found::Invalid(_, fault)) = parse(text.as_bytes(), max) else { panic!("{max} bytes were enough") };
             assert_eq!(fault, ErrorKind::TooLarge { max });
         }
     }

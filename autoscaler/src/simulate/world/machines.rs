@@ -1,4 +1,4 @@
-//! What happens to machines: by what is planned, and by itself.
+//! Changes of machines: those of plans, and those that happen by themselves.
 
 use std::cmp::Reverse;
 

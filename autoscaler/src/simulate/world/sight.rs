@@ -1,4 +1,4 @@
-//! What is seen of the world: what decisions go by, and what pictures show.
+//! Observations for decisions and samples for plots.
 
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 use stokehold_units::{Mib, UsdMicros};
@@ -10,7 +10,7 @@ use crate::simulate::machine::Machine;
 use crate::simulate::outcome::Sample;
 
 impl World<'_> {
-    /// What models may hold of a card of this kind, GB.
+    /// Memory of a GPU of this kind that models may use, GB.
     pub(super) fn room_gb(&self, kind: usize) -> f64 {
         self.rules.share_gb.map_or(f64::INFINITY, |share_gb| share_gb).min(self.kinds[kind].vram_gb)
     }
@@ -28,7 +28,7 @@ impl World<'_> {
         }
     }
 
-    /// Brings the observation up to now.
+    /// Updates the observation.
     pub(super) fn observe(&mut self) {
         self.seen.at_s = (START_MS + self.now_ms) as f64 / 1_000.0;
         let now_s = self.now_ms as f64 / 1_000.0;

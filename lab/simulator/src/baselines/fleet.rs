@@ -8,7 +8,7 @@ use stokehold_units::Mib;
 /// its card.
 const RESUME_S: f64 = 60.0;
 
-/// What a baseline rents.
+/// Kind of machine that a baseline rents.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     kind: Option<Name>,
@@ -89,12 +89,12 @@ impl Fleet {
     }
 }
 
-/// Whether it takes jobs, or will.
+/// Whether a machine takes jobs, or will.
 pub(super) fn is_up(machine: &Machine, now_s: f64) -> bool {
     machine.phase == Phase::Ready || is_coming(machine, now_s)
 }
 
-/// Whether it will take jobs.
+/// Whether a machine will take jobs.
 pub(super) fn is_coming(machine: &Machine, now_s: f64) -> bool {
     match machine.phase {
         Phase::Booting => true,
@@ -103,7 +103,7 @@ pub(super) fn is_coming(machine: &Machine, now_s: f64) -> bool {
     }
 }
 
-/// How long it has held no job, seconds; `None` while it holds one, or takes none.
+/// Idle time of a machine, seconds; `None` if it runs jobs or takes none.
 pub(super) fn idle_s(machine: &Machine, now_s: f64) -> Option<f64> {
     let is_idle = machine.phase == Phase::Ready && machine.running == 0;
     is_idle.then(|| now_s - machine.idle_since_s.unwrap_or(now_s))
@@ -146,7 +146,7 @@ impl Steps {
         }
     }
 
-    /// Those that have drained go, those that do not come back, and stopped ones that are too many, by id.
+    /// Releases drained machines, machines that do not come back, and surplus stopped ones, by ID.
     pub(super) fn tidy(&mut self, seen: &Observation, keep_stopped: usize) {
         let mut stopped = 0;
         for machine in &seen.machines {

@@ -1,4 +1,4 @@
-//! One more when the queue is long, one less when it is short: the simplest rule of all.
+//! Step scaling: one machine more when the queue is long, one less when it is short.
 
 use stokehold_autoscaler::plan::Baseline;
 use stokehold_autoscaler::simulate::Scaler;
@@ -9,12 +9,12 @@ use super::{total, waiting};
 
 /// Looks every so often, seconds.
 const EVERY_S: f64 = 30.0;
-/// One more above this many waiting jobs.
+/// Number of waiting jobs above which a machine is added.
 const LONG: f64 = 4.0;
-/// One less below this many.
+/// Number of waiting jobs below which a machine is removed.
 const SHORT: f64 = 1.0;
 
-/// One more when the queue is long, one less when it is short, none when there is no job.
+/// Adds a machine when the queue is long, removes one when it is short, and removes all without jobs.
 #[derive(Debug, Clone)]
 pub struct Step {
     fleet: Fleet,

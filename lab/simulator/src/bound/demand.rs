@@ -1,4 +1,4 @@
-//! What the bound takes of a trace and of the offers.
+//! Input of the bound: work and prices of a trace and of the offers.
 
 use stokehold_autoscaler::simulate::offers::Kind;
 use stokehold_autoscaler::simulate::trace::Job;

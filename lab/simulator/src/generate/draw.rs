@@ -1,4 +1,4 @@
-//! What shapes draw with.
+//! Random draws of shapes.
 
 use rand::Rng;
 use rand::rngs::StdRng;
