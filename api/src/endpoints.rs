@@ -1,11 +1,11 @@
 //! Endpoints: deploying and reading their versions, and what their jobs require.
 
 pub(crate) mod catalog;
-pub(crate) mod demands;
 pub(crate) mod deploy;
 pub(crate) mod needs;
 pub(crate) mod packages;
 mod request;
+pub(crate) mod requirement_sets;
 pub(crate) mod requirements;
 pub(crate) mod routes;
 pub(crate) mod runner;

@@ -22,7 +22,7 @@ use crate::batches::Runner;
 use crate::config::Config;
 use crate::costs::budgets::Keeper;
 use crate::dashboard::series;
-use crate::endpoints::requirements;
+use crate::endpoints::requirement_sets;
 use crate::history::Sweeper;
 use crate::maintenance::{Expire, Promote, Reap, Upkeep};
 use crate::metrics::cluster::ClusterMetrics;
@@ -119,7 +119,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         series::Keeper::new(app.clone()),
         token_last_used::Writer { noted: app.token_last_used.clone(), registry: app.db.registry.clone() },
         audit::Abandoned(app.clone()),
-        requirements::Free(app.clone()),
+        requirement_sets::Free(app.clone()),
     ];
     for shard in app.db.queue.all() {
         start![

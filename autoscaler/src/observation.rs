@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
+use stokehold_queue::requirements::{Requirements, SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros, gib, usd};
 
 use crate::name::Name;
@@ -31,7 +31,7 @@ pub struct Endpoint {
     pub vram: Mib,
     /// Requirements beside memory.
     #[serde(default)]
-    pub demands: Demands,
+    pub demands: Requirements,
     /// By priority: interactive, standard, batch.
     pub work: [Work; 3],
     /// Jobs that machines run now.

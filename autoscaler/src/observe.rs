@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stokehold_queue::WorkerRecord;
-use stokehold_queue::demands::Demands;
 use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
 use stokehold_units::{Mib, UsdMicros};
 
@@ -45,7 +45,7 @@ pub(crate) struct RawState {
     pub(crate) classes: BTreeMap<String, u32>,
     /// Number of these jobs that one process runs at once, if more than one.
     pub(crate) at_once: BTreeMap<String, u32>,
-    pub(crate) demands: BTreeMap<u32, Demands>,
+    pub(crate) demands: BTreeMap<u32, Requirements>,
     pub(crate) workers: Vec<WorkerRecord>,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
     /// Rentals by provider, for providers that could be reached; `None` for a provider without a list.

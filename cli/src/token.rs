@@ -12,7 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope};
-use stokehold_queue::demands::Trust;
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{TokenKind, now_ms};
 
 use self::api::Api;

@@ -38,7 +38,7 @@ def module(document: Document, python: Python) -> str:
     options = (NAME, *shapes.decorator_fields(document))
     steps = _ordered(document.object("Step").fields, STEP_ORDER)
     retries = _ordered(document.object("RetryPolicy").fields, RETRY_ORDER)
-    demands = ", ".join(f'"{one.name}"' for one in document.object("Demands").fields)
+    demands = ", ".join(f'"{one.name}"' for one in document.object("Requirements").fields)
     typed = [f"{one.name}: {_annotation(one, python)}" for one in options]
     doc = docstring("The options of `@endpoint`.", members_doc(options))
     return "\n".join(

@@ -52,7 +52,7 @@ PAGES = (
         "What a deploy accepts: the body of `POST /v1/endpoints`. `stoke deploy` and the SDKs take the package, the "
         "entry and the schemas from the folder that is deployed. The options of `@endpoint` have the same names; "
         "there, the requirements for workers are options like the others.",
-        requests=("DeployRequest", "Demands", "Step", "RetryPolicy", "Weight", "Runner"),
+        requests=("DeployRequest", "Requirements", "Step", "RetryPolicy", "Weight", "Runner"),
     ),
     Page(
         "batch",

@@ -156,7 +156,7 @@ SCHEDULES = (
 ENDPOINTS = (
     Shape("Step", "EndpointStep", "EndpointStep"),
     Shape("RetryPolicy", "EndpointRetry", "EndpointRetry"),
-    Shape("Demands", "EndpointDemands", "EndpointDemands", leaves_out=("*",)),
+    Shape("Requirements", "EndpointRequirements", "EndpointRequirements", leaves_out=("*",)),
     Shape("Runner", "EndpointRunner", "EndpointRunner", leaves_out=("*",)),
     Shape("Weight", "EndpointWeight", "EndpointWeight"),
     Shape("EndpointVersion", "Endpoint", "Endpoint", leaves_out=("*",), has_raw=True, docs_of="DeployRequest"),
@@ -302,7 +302,7 @@ OPTIONS = (
         "other option replaces what is there. Paths are relative to the folder.",
         "DeployOptions",
         skip=("name", "demands", "weights", "traffic_percent", *PACKAGED),
-        flat="Demands",
+        flat="Requirements",
         more=FOLDER,
     ),
     Options("Limits", _LIMITS, typescript="LimitsOptions", takes_null=True, except_described=_TENANTS_ONLY),
@@ -319,7 +319,7 @@ DECORATOR_SKIP = (*PACKAGED, "name", "demands", "traffic_percent", "env", "weigh
 def decorator_fields(document: Document) -> tuple[Field, ...]:
     """The options of `@endpoint`, except its name, in alphabetical order."""
     deployed = document.object("DeployRequest").without(*DECORATOR_SKIP).fields
-    return tuple(sorted((*deployed, *document.object("Demands").fields), key=lambda one: one.name))
+    return tuple(sorted((*deployed, *document.object("Requirements").fields), key=lambda one: one.name))
 
 
 def python_shape(schema: str) -> Shape | None:

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stokehold_protocol::demands::Demands;
 use stokehold_protocol::gateway::{Gpu, LeaseRef, ModelRef};
 use stokehold_protocol::job::{ErrorCode, JobError};
+use stokehold_protocol::requirements::Requirements;
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;
@@ -182,7 +182,7 @@ impl Pool {
     }
 
     /// The GPUs that meet an endpoint's requirements.
-    fn gpus_for(&self, demands: &Demands) -> Vec<u32> {
+    fn gpus_for(&self, demands: &Requirements) -> Vec<u32> {
         self.gpus.list().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 

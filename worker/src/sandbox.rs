@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-pub use stokehold_protocol::demands::SandboxLevel as Level;
+pub use stokehold_protocol::requirements::SandboxLevel as Level;
 use tokio::process::Command;
 
 pub use confine::confine;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use moka::sync::Cache;
 use rand::Rng as _;
 use stokehold_queue::Registry;
-use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::{EndpointVersion, Traffic};
 use stokehold_queue::registry::{REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::VramNeed;
 
 use crate::database;
@@ -175,8 +175,8 @@ impl Catalog {
     }
 
     /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
-    pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Error> {
-        let numbered = self.registry.number_demands(tenant, demands, deploys);
+    pub(crate) async fn number(&self, tenant: &str, demands: &Requirements, deploys: bool) -> Result<u32, Error> {
+        let numbered = self.registry.number_requirements(tenant, demands, deploys);
         match self.timeout.ask("assign a number to a requirement set", numbered).await? {
             RequirementNumber::Number(number) => Ok(number),
             RequirementNumber::TenantFull(sets) => Err(Error::SetsOfTenant(sets)),

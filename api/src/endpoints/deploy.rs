@@ -85,7 +85,7 @@ pub(crate) async fn deploy(
         traffic::keep_warm(&app.db, &caller.tenant, &name, version.version, spec.min_warm).await?;
     }
     app.catalog.routed_now(&caller.tenant, &name, traffic);
-    app.fleets.demanded_now(number).await?;
+    app.fleets.requirements_added(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
 }

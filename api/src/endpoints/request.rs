@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::endpoint::{EndpointSpec, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::job::Priority;
+use stokehold_queue::requirements::SandboxLevel;
 use stokehold_queue::requirements_lock::{Indexes, Lock};
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 use utoipa::ToSchema;
 
-use super::demands::DemandsView;
+use super::requirements::RequirementsView;
 use super::runner::{self, RunnerView};
 use super::schema::Schema;
 use super::steps::{self, RetryRequest, StepRequest};
@@ -96,7 +96,7 @@ pub(crate) struct DeployRequest {
     vram_fraction: Option<f64>,
     /// Other requirements for workers.
     #[serde(default)]
-    demands: DemandsView,
+    demands: RequirementsView,
     /// Jobs that one runner runs concurrently; more than 1 only for async handlers. Default 1.
     #[schema(minimum = 1, maximum = 1_000, default = 1)]
     max_concurrency: Option<u32>,
@@ -282,7 +282,7 @@ fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
 mod tests {
     use std::fmt::Display;
 
-    use stokehold_queue::demands::{GPUS_MAX, NAMES_MAX};
+    use stokehold_queue::requirements::{GPUS_MAX, NAMES_MAX};
 
     use super::*;
     use crate::endpoints::weights;

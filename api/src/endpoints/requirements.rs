@@ -1,49 +1,145 @@
-//! Gives back the numbers of requirement sets that nothing uses (`Shards::free_requirements`). One replica at a time does this.
+//! What an endpoint asks of its workers beside memory, as it is sent and shown.
 
-use std::time::Duration;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::requirements::{GPUS_MAX, NAMES_MAX, Requirements, SandboxLevel, Trust, Version};
+use utoipa::ToSchema;
 
-use stokehold_queue::Error;
-use stokehold_supervise::{BoxError, Duty};
+use crate::error::Problem;
 
-use crate::state::App;
+const NAME_MAX: usize = 64;
 
-/// Between two sweeps.
-const EVERY: Duration = Duration::from_secs(600);
+/// An endpoint's requirements for workers besides memory. Absent members require nothing.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Requirements)]
+pub(crate) struct RequirementsView {
+    /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
+    /// applies to each.
+    #[schema(minimum = 1, maximum = 16)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<u32>,
+    /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
+    /// At most 16.
+    #[schema(max_items = 16)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gpu_models: Vec<String>,
+    /// The minimum CUDA compute capability, e.g. `8.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_compute_capability: Option<String>,
+    /// The minimum CUDA version that the driver supports, e.g. `12.4`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_cuda: Option<String>,
+    /// One of these regions, as set on join tokens. At most 16.
+    #[schema(max_items = 16)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<String>,
+    /// The minimum trust in the machine's owner. Default `datacenter`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<TrustWord>)]
+    min_trust: Option<Trust>,
+    /// The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<SandboxWord>)]
+    min_sandbox: Option<SandboxLevel>,
+}
 
-/// How long a use goes on after it was last noted, milliseconds. Longer than any replica keeps a number without asking again (catalog.rs).
-const IDLE_MS: u64 = 3_600_000;
+/// The sandbox level of a worker's handlers.
+#[derive(ToSchema)]
+#[schema(as = SandboxLevel)]
+#[expect(dead_code, reason = "represents `SandboxLevel` in the OpenAPI document")]
+pub(crate) enum SandboxWord {
+    /// Not at all.
+    L0,
+    /// By system calls and files.
+    L1,
+    /// By namespaces as well.
+    L2,
+}
 
-/// The longest that one sweep may take.
-const SWEEP_MAX: Duration = Duration::from_secs(300);
-const ROLE_MS: u64 = 330_000;
+/// The owner of a machine.
+#[derive(ToSchema)]
+#[schema(as = Trust, rename_all = "snake_case")]
+#[expect(dead_code, reason = "represents `Trust` in the OpenAPI document")]
+pub(crate) enum TrustWord {
+    /// Anybody's: a rented machine of a stranger, who can read the job.
+    Community,
+    /// A provider's that is accountable.
+    Datacenter,
+    /// The operator's own.
+    Owned,
+}
 
-/// The sweep.
-pub(crate) struct Free(pub(crate) App);
+impl RequirementsView {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gpus.is_none()
+            && self.gpu_models.is_empty()
+            && self.min_compute_capability.is_none()
+            && self.min_cuda.is_none()
+            && self.regions.is_empty()
+            && self.min_trust.is_none()
+            && self.min_sandbox.is_none()
+    }
 
-impl Duty for Free {
-    const NAME: &'static str = "requirements";
-    const ROUND_TIMEOUT: Duration = SWEEP_MAX;
-    const INITIAL_DELAY: Duration = EVERY;
-    const RETRY_DELAY: Duration = EVERY;
-    const BLOCKS_READINESS: bool = false;
-    /// The next sweep does what this one did not.
-    const CANCEL_ON_SHUTDOWN: bool = true;
-
-    async fn round(&mut self) -> Result<Duration, BoxError> {
-        let sets = run_once(&self.0).await?;
-        if sets > 0 {
-            tracing::info!(sets, "freed the numbers of unused requirement sets");
+    /// The demands of an endpoint that runs on a card, or on the CPU.
+    pub(super) fn checked(self, on_card: bool) -> Result<Requirements, Problem> {
+        let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
+            let parsed = text.map(|text| text.parse()).transpose();
+            parsed.map_err(|_| {
+                Problem::field(format!("/demands/{name}"), "must be two numbers separated by a dot, e.g. 8.0")
+            })
+        };
+        let gpus = self.gpus.unwrap_or(1);
+        if !(1..=GPUS_MAX).contains(&gpus) {
+            return Err(Problem::field("/demands/gpus", format!("must be 1 to {GPUS_MAX}")));
         }
-        Ok(EVERY)
+        let demands = Requirements {
+            gpus,
+            gpu_models: names(self.gpu_models, "gpu_models")?,
+            min_compute_capability: version(self.min_compute_capability, "min_compute_capability")?,
+            min_cuda: version(self.min_cuda, "min_cuda")?,
+            regions: names(self.regions, "regions")?,
+            min_trust: self.min_trust.unwrap_or_default(),
+            min_sandbox: self.min_sandbox.unwrap_or_default(),
+        };
+        if demands.asks_of_cards() && !on_card {
+            return Err(Problem::field(
+                "/demands",
+                "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",
+            ));
+        }
+        Ok(demands)
     }
 }
 
-/// One sweep. Answers how many sets gave their number back; none while another replica has the role.
-async fn run_once(app: &App) -> Result<u32, Error> {
-    match app.db.queue.all().first() {
-        Some(first) if first.claim_role("requirements", &app.replica, ROLE_MS).await? => {
-            app.db.queue.free_requirements(IDLE_MS).await
+/// In one order, so that the same demands are equal.
+fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
+    let is_name = |name: &String| {
+        name.chars().any(char::is_alphanumeric)
+            && name.chars().count() <= NAME_MAX
+            && !name.chars().any(char::is_control)
+    };
+    if names.len() > NAMES_MAX || !names.iter().all(is_name) {
+        let message = format!("must be at most {NAMES_MAX} names of 1 to {NAME_MAX} printable characters");
+        return Err(Problem::field(format!("/demands/{what}"), message));
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+impl From<Requirements> for RequirementsView {
+    fn from(demands: Requirements) -> Self {
+        let Requirements { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
+            demands;
+        let text = |version: Version| version.to_string();
+        Self {
+            gpus: Some(gpus).filter(|gpus| *gpus > 1),
+            gpu_models,
+            min_compute_capability: min_compute_capability.map(text),
+            min_cuda: min_cuda.map(text),
+            regions,
+            min_trust: Some(min_trust).filter(|trust| *trust != Trust::default()),
+            min_sandbox: Some(min_sandbox).filter(|level| *level != SandboxLevel::default()),
         }
-        _ => Ok(0),
     }
 }

@@ -8,7 +8,7 @@ use stokehold_queue::endpoint::EndpointVersion;
 use stokehold_queue::job::Priority;
 use utoipa::ToSchema;
 
-use super::demands::DemandsView;
+use super::requirements::RequirementsView;
 use super::runner::RunnerView;
 use super::steps::{RetryRequest, StepRequest};
 use super::weights::WeightView;
@@ -47,8 +47,8 @@ pub(crate) struct VersionView {
     vram_gib: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     vram_fraction: Option<f64>,
-    #[serde(skip_serializing_if = "DemandsView::is_empty")]
-    demands: DemandsView,
+    #[serde(skip_serializing_if = "RequirementsView::is_empty")]
+    demands: RequirementsView,
     max_concurrency: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_batch_size: Option<u32>,

@@ -1,6 +1,6 @@
 //! A token has one spelling, and nothing that differs from a good one in any place is good.
 
-use stokehold_queue::demands::Trust;
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
 
 use crate::tenants::token::{Token, TokenKey};

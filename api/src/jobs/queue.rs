@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::view::WaitingView;
 use super::words::PriorityWord;
 use crate::costs::budgets::spent_budget;
-use crate::endpoints::demands::DemandsView;
+use crate::endpoints::requirements::RequirementsView;
 use crate::error::Problem;
 use crate::jobs::lanes::{LaneParts, parts_of_lane};
 use crate::jobs::waiting;
@@ -46,7 +46,7 @@ pub(crate) struct LaneView {
     /// The GPU memory class; 0 is the CPU.
     vram_class_gib: u32,
     /// The endpoint's other requirements for workers; empty if it has none.
-    demands: DemandsView,
+    demands: RequirementsView,
     /// The number of jobs.
     jobs: u64,
     /// Since when the first of them is ready, RFC 3339; null if all wait for their concurrency key.

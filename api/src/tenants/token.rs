@@ -9,7 +9,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use sha2::Sha256;
 pub use stokehold_objects::Secret;
-use stokehold_queue::demands::Trust;
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{SpentToken, TokenKind, TokenRecord, now_ms};
 
 pub use crate::tenants::scope::{Role, Scope, has};

@@ -8,7 +8,7 @@ use axum::Json as JsonAnswer;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use stokehold_queue::demands::Trust;
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
 use utoipa::ToSchema;
 

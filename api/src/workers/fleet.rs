@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
-use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{CardReach, ForgottenNeeds, Gpu, GpuHealth};
 use stokehold_queue::reach::Reach;
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
@@ -28,11 +28,11 @@ pub(crate) struct Fleet(Arc<Parts>);
 
 struct Parts {
     workers: Vec<WorkerRecord>,
-    demands: Arc<AllDemands>,
+    demands: Arc<RequirementSets>,
 }
 
 /// Every set of demands, by number.
-pub(crate) type AllDemands = BTreeMap<u32, Demands>;
+pub(crate) type RequirementSets = BTreeMap<u32, Requirements>;
 
 /// Since when workers are drained, by name.
 pub(crate) type Drains = HashMap<String, u64>;
@@ -65,7 +65,7 @@ pub(crate) struct Fleets {
     /// Records of the workers that called recently, by id.
     records: Cache<String, Arc<WorkerRecord>>,
     fleet: Cache<(), Fleet>,
-    demands: Cache<(), Arc<AllDemands>>,
+    demands: Cache<(), Arc<RequirementSets>>,
     drains: Cache<(), Arc<Drains>>,
     forgotten: Cache<(), Arc<Vec<ForgottenNeeds>>>,
 }
@@ -130,7 +130,7 @@ impl Fleets {
     }
 
     /// Every set of demands that there is, as of a second ago at most.
-    pub(crate) async fn demands(&self) -> Result<Arc<AllDemands>, Error> {
+    pub(crate) async fn demands(&self) -> Result<Arc<RequirementSets>, Error> {
         if let Some(demands) = self.demands.get(&()) {
             return Ok(demands);
         }
@@ -166,7 +166,7 @@ impl Fleets {
 
     /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of
     /// them; those that wait on another replica do so within ten seconds.
-    pub(crate) async fn demanded_now(&self, number: u32) -> Result<(), Error> {
+    pub(crate) async fn requirements_added(&self, number: u32) -> Result<(), Error> {
         if !self.demands().await?.contains_key(&number) {
             self.demands.invalidate(&());
             self.forget();
@@ -194,12 +194,12 @@ impl Fleet {
     }
 
     /// Every set of demands, by number.
-    pub(crate) fn all_demands(&self) -> &AllDemands {
+    pub(crate) fn all_demands(&self) -> &RequirementSets {
         &self.0.demands
     }
 
     /// A set of demands, by number.
-    pub(crate) fn demands(&self, number: u32) -> Option<&Demands> {
+    pub(crate) fn demands(&self, number: u32) -> Option<&Requirements> {
         self.0.demands.get(&number)
     }
 
@@ -248,9 +248,9 @@ pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
 }
 
 /// What a worker can take now, as it reports, among all requirement sets.
-pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
+pub(crate) fn reach(demands: &RequirementSets, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
     // Of several cards the smallest decides; of all that would do, the largest are taken.
-    let on_cards = |demands: &Demands| {
+    let on_cards = |demands: &Requirements| {
         let able = worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu));
         let told = able.flat_map(|gpu| by_card.iter().filter(|card| card.index == gpu.index));
         let mut classes_gib: Vec<u32> =
@@ -258,7 +258,7 @@ pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32,
         classes_gib.sort_unstable_by_key(|gib| Reverse(*gib));
         classes_gib.get((demands.gpus as usize).saturating_sub(1)).copied()
     };
-    let reach = |(number, demands): (&u32, &Demands)| {
+    let reach = |(number, demands): (&u32, &Requirements)| {
         if demands.refusal(&worker.offer()).is_some() {
             return None;
         }
@@ -285,7 +285,7 @@ pub(crate) fn price(worker: &WorkerRecord) -> u64 {
 pub(crate) fn cards<'a>(
     worker: &'a WorkerRecord,
     class_gib: u32,
-    demands: &'a Demands,
+    demands: &'a Requirements,
 ) -> impl Iterator<Item = &'a Gpu> {
     let is_met = demands.refusal(&worker.offer()).is_none();
     let able = worker.gpus.iter().filter(move |gpu| is_met && sold_gib(gpu.vram_mib) >= class_gib);
@@ -293,12 +293,12 @@ pub(crate) fn cards<'a>(
 }
 
 /// Whether a worker has cards enough for such a job, whatever they do now.
-fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> bool {
+fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> bool {
     cards(worker, class_gib, demands).count() >= demands.gpus.max(1) as usize
 }
 
 /// That none of these has cards that are large enough, in words.
-fn too_small(demands: &Demands, class_gib: u32, workers: &[&WorkerRecord]) -> String {
+fn too_small(demands: &Requirements, class_gib: u32, workers: &[&WorkerRecord]) -> String {
     if demands.gpus > 1 {
         return format!(
             "the job needs {} GPUs of {class_gib} GiB in one machine, and no worker has them",
@@ -312,7 +312,7 @@ fn too_small(demands: &Demands, class_gib: u32, workers: &[&WorkerRecord]) -> St
 }
 
 /// What is asked for and no worker has; where they lack different things, of each the first.
-fn unmet(demands: &Demands, workers: &[WorkerRecord]) -> String {
+fn unmet(demands: &Requirements, workers: &[WorkerRecord]) -> String {
     let mut whys: Vec<String> = workers.iter().filter_map(|worker| demands.refusal(&worker.offer())).collect();
     whys.sort();
     whys.dedup();
@@ -333,7 +333,7 @@ pub(crate) fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
 }
 
 /// The cards of a worker that would do and are fenced off, in words.
-fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> Vec<String> {
+fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> Vec<String> {
     let fenced = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced);
     let words = fenced.map(|gpu| {
         let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
@@ -345,8 +345,8 @@ fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use stokehold_queue::demands::Trust;
     use stokehold_queue::gateway::{GpuReading, WorkerStatus};
+    use stokehold_queue::requirements::Trust;
 
     use super::*;
 
@@ -377,12 +377,15 @@ pub(crate) mod tests {
         GpuReading { index, vram_free_mib, health, why, ..GpuReading::default() }
     }
 
-    fn fleet(workers: Vec<WorkerRecord>, demands: Demands) -> Fleet {
-        Fleet(Arc::new(Parts { workers, demands: Arc::new(BTreeMap::from([(0, Demands::default()), (1, demands)])) }))
+    fn fleet(workers: Vec<WorkerRecord>, demands: Requirements) -> Fleet {
+        Fleet(Arc::new(Parts {
+            workers,
+            demands: Arc::new(BTreeMap::from([(0, Requirements::default()), (1, demands)])),
+        }))
     }
 
     fn why(workers: Vec<WorkerRecord>, class_gib: u32) -> Waiting {
-        fleet(workers, Demands::default()).why(class_gib, 0)
+        fleet(workers, Requirements::default()).why(class_gib, 0)
     }
 
     #[test]
@@ -392,15 +395,16 @@ pub(crate) mod tests {
         desk.gpus[1].name = "NVIDIA GeForce RTX 3060".to_owned();
         let cards =
             [CardReach { index: 0, reach_gib: 8, whole_gib: 0 }, CardReach { index: 1, reach_gib: 12, whole_gib: 12 }];
-        let of = |worker: &WorkerRecord, demands: Demands| reach(&fleet(vec![], demands).0.demands, worker, 12, &cards);
-        let models = |model: &str| Demands { gpu_models: vec![model.to_owned()], ..Demands::default() };
+        let of =
+            |worker: &WorkerRecord, demands: Requirements| reach(&fleet(vec![], demands).0.demands, worker, 12, &cards);
+        let models = |model: &str| Requirements { gpu_models: vec![model.to_owned()], ..Requirements::default() };
         assert_eq!(of(&desk, models("RTX 4090")).to_string(), "0:12 1:8");
         assert_eq!(of(&desk, models("RTX 3060")).to_string(), "0:12 1:12");
         assert_eq!(of(&desk, models("H100")).to_string(), "0:12", "it has none");
-        let in_region = |region: &str| Demands { regions: vec![region.to_owned()], ..Demands::default() };
+        let in_region = |region: &str| Requirements { regions: vec![region.to_owned()], ..Requirements::default() };
         assert_eq!(of(&desk, in_region("eu")).to_string(), "0:12 1:12");
         assert_eq!(of(&desk, in_region("us")).to_string(), "0:12");
-        let several = |gpus| Demands { gpus, ..Demands::default() };
+        let several = |gpus| Requirements { gpus, ..Requirements::default() };
         assert_eq!(of(&desk, several(2)).to_string(), "0:12 1:0", "somebody is on the one");
         assert_eq!(of(&desk, several(3)).to_string(), "0:12");
         let empty = [24, 12].into_iter().zip(0..);
@@ -409,7 +413,7 @@ pub(crate) mod tests {
         let both = reach(&fleet(vec![], several(2)).0.demands, &desk, 24, &empty);
         assert_eq!(both.to_string(), "0:24 1:12", "the smaller decides");
         let rented = WorkerRecord { trust: Trust::Community, ..desk.clone() };
-        let anybody = Demands { min_trust: Trust::Community, ..Demands::default() };
+        let anybody = Requirements { min_trust: Trust::Community, ..Requirements::default() };
         assert_eq!(of(&rented, anybody).to_string(), "1:12", "a stranger's machine sees what may be seen");
     }
 
@@ -427,7 +431,7 @@ pub(crate) mod tests {
 
     #[test]
     fn demands_that_nobody_meets_are_named() {
-        let demands = Demands { gpu_models: vec!["H100".to_owned()], ..Demands::default() };
+        let demands = Requirements { gpu_models: vec!["H100".to_owned()], ..Requirements::default() };
         let workers = vec![worker(&[24_564], 0, vec![]), worker(&[], 0, vec![])];
         let Waiting::Unschedulable(why) = fleet(workers, demands).why(24, 1) else { panic!() };
         assert_eq!(why, "no worker meets the job's requirements: it needs a GPU of model H100");
@@ -444,7 +448,8 @@ pub(crate) mod tests {
         let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Well)]);
         let told = unschedulable(why(vec![small()], 24));
         assert_eq!(told, "the job needs a GPU of 24 GiB, and the largest one has 12 GiB");
-        let pair = fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Demands { gpus: 2, ..Demands::default() });
+        let pair =
+            fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Requirements { gpus: 2, ..Requirements::default() });
         assert!(pair.has_card(12, 1) && !pair.has_card(24, 1));
         let told = unschedulable(pair.why(24, 1));
         assert_eq!(told, "the job needs 2 GPUs of 24 GiB in one machine, and no worker has them");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use stokehold_queue::demands::Trust;
 use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelState, ModelStatus};
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::database::Database;
-use crate::endpoints::demands::TrustWord;
+use crate::endpoints::requirements::TrustWord;
 use crate::error::Problem;
 use crate::server::json::Json;
 use crate::server::path::Path;

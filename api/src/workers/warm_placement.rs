@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use stokehold_queue::WorkerRecord;
-use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{GpuHealth, ModelRef};
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::{VramNeed, usable_mib};
 
 use crate::workers::fleet;
-use crate::workers::fleet::AllDemands;
+use crate::workers::fleet::RequirementSets;
 
 /// A model and the number of workers that must keep it loaded.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ type Room<'a> = BTreeMap<(&'a str, u32), u64>;
 pub(crate) fn keepers(
     mut floors: Vec<Floor>,
     workers: &[WorkerRecord],
-    demands: &AllDemands,
+    demands: &RequirementSets,
 ) -> BTreeMap<String, Vec<ModelRef>> {
     let name = |floor: &Floor| (floor.model.tenant.clone(), floor.model.endpoint.clone());
     floors.sort_by_key(|floor| (Reverse(floor.vram_class_gib), name(floor)));
@@ -70,7 +70,7 @@ fn has(worker: &WorkerRecord, model: &ModelRef) -> bool {
 }
 
 /// Gives room on a worker's cards away, where the least is left over. `false`: there is not enough.
-fn take<'a>(room: &mut Room<'a>, worker: &'a WorkerRecord, floor: &Floor, demands: &Demands) -> bool {
+fn take<'a>(room: &mut Room<'a>, worker: &'a WorkerRecord, floor: &Floor, demands: &Requirements) -> bool {
     if floor.vram_class_gib == 0 {
         return true;
     }
@@ -127,8 +127,8 @@ mod tests {
     }
 
     fn placed(floors: Vec<Floor>, workers: &[WorkerRecord]) -> Vec<(String, Vec<String>)> {
-        let several = Demands { gpus: 2, ..Demands::default() };
-        let demands = BTreeMap::from([(0, Demands::default()), (1, several)]);
+        let several = Requirements { gpus: 2, ..Requirements::default() };
+        let demands = BTreeMap::from([(0, Requirements::default()), (1, several)]);
         let names = |models: Vec<ModelRef>| models.into_iter().map(|model| model.endpoint).collect();
         keepers(floors, workers, &demands).into_iter().map(|(id, models)| (id, names(models))).collect()
     }

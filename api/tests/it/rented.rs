@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stokehold_api::token::for_machine;
 use stokehold_queue::Registry;
-use stokehold_queue::demands::Trust;
 use stokehold_queue::registry::{MachineRecord, Term, Wanted};
+use stokehold_queue::requirements::Trust;
 
 use crate::stack::{PATIENCE, Stack, echo, shown};
 use crate::worker::{joining, post};

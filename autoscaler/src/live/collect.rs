@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures::future::join_all;
-use stokehold_queue::demands::Demands;
 use stokehold_queue::reach::class_of;
 use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::{Error, Queue, Shards, now_ms};
 use stokehold_units::UsdMicros;
 use tokio::time::{Instant, timeout};
@@ -144,7 +144,7 @@ impl Collector {
 /// deployed.
 async fn class_of_new(
     registry: &Registry,
-    demands: &BTreeMap<u32, Demands>,
+    demands: &BTreeMap<u32, Requirements>,
     tenant: &str,
     name: &str,
 ) -> Result<Option<(u32, u32)>, Error> {

@@ -15,7 +15,7 @@ fn flow(may_start: Option<u64>, lanes: Vec<LaneFlow>) -> Flow {
 
 fn of(flow: Flow) -> Endpoint {
     let classes = [("acme/draw".to_owned(), 10)].into();
-    let demands = [(0, Demands::default()), (3, Demands { gpus: 2, ..Demands::default() })].into();
+    let demands = [(0, Requirements::default()), (3, Requirements { gpus: 2, ..Requirements::default() })].into();
     let seen = RawState { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..RawState::default() };
     observation(&seen).endpoints.remove(0)
 }

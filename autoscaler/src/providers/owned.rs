@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use stokehold_queue::demands::{SandboxLevel, Trust, Version};
+use stokehold_queue::requirements::{SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;

@@ -32,7 +32,7 @@ use self::instances::Listed;
 use self::offers::{Class, Market};
 use self::pace::Endpoint;
 use self::rent::RentTemplate;
-use self::settings::Requirements;
+use self::settings::OfferFilter;
 use self::transport::{Method, Transport};
 use crate::observation::Offer;
 use crate::policy::Policy;
@@ -57,7 +57,7 @@ const SETTLES_AFTER: Duration = Duration::from_secs(90);
 pub struct Vast {
     api: Api,
     settings: VastSettings,
-    requirements: Requirements,
+    requirements: OfferFilter,
     template: RentTemplate,
     listed: tokio::sync::Mutex<Listed>,
     market: tokio::sync::Mutex<Market>,
@@ -84,7 +84,7 @@ impl Vast {
     ) -> Result<Self, TooLong> {
         Ok(Self {
             api: Api::new(transport, settings.api_key.clone()),
-            requirements: Requirements::new(&settings, policy),
+            requirements: OfferFilter::new(&settings, policy),
             template: RentTemplate::new(&settings, gateway_url, bootstrap)?,
             settings,
             listed: tokio::sync::Mutex::default(),

@@ -2,7 +2,7 @@
 
 use stokehold_autoscaler::observation::{Traits, Work};
 use stokehold_autoscaler::{Endpoint, Machine, Observation, Offer, Phase};
-use stokehold_queue::demands::Demands;
+use stokehold_queue::requirements::Requirements;
 use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;
@@ -37,7 +37,7 @@ pub(crate) fn go_on(seen: &mut Observation) {
 }
 
 fn endpoint(number: usize) -> Endpoint {
-    let mut demands = Demands::default();
+    let mut demands = Requirements::default();
     match number % 10 {
         7 => demands.regions = vec!["eu".to_owned()],
         8 => demands.gpus = 2,

@@ -6,7 +6,7 @@ use rand::{Rng as _, SeedableRng as _};
 use stokehold_autoscaler::observation::Traits;
 use stokehold_autoscaler::snapshot::{Group, KindLearned, Needs};
 use stokehold_autoscaler::{Learned, Level, Machine, Name, Observation, Offer, Phase, Policy};
-use stokehold_queue::demands::Demands;
+use stokehold_queue::requirements::Requirements;
 use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;
@@ -90,8 +90,8 @@ impl Draw {
         }
     }
 
-    fn demands(&mut self) -> Demands {
-        let mut demands = Demands::default();
+    fn demands(&mut self) -> Requirements {
+        let mut demands = Requirements::default();
         if self.sort == Sort::Plain || self.is(0.5) {
             return demands;
         }

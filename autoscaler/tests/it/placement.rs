@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use stokehold_autoscaler::Offer;
 use stokehold_autoscaler::observation::Traits;
 use stokehold_autoscaler::snapshot::Needs;
-use stokehold_queue::demands::{self, Demands, SandboxLevel, Trust, Version};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::gpus::{KINDS, Kind};
+use stokehold_queue::requirements::{self, Requirements, SandboxLevel, Trust, Version};
 use stokehold_queue::vram::{VramNeed, mib_of_gib, sold_gib};
 use stokehold_units::Mib;
 
@@ -35,14 +35,14 @@ fn version(major: u32, minor: u32) -> Version {
     format!("{major}.{minor}").parse().unwrap()
 }
 
-fn some_demands() -> impl Strategy<Value = Demands> {
+fn some_demands() -> impl Strategy<Value = Requirements> {
     let words = proptest::sample::subsequence(WORDS.to_vec(), 0..3);
     let capability = proptest::option::of((7u32..10, 0u32..10).prop_map(|(major, minor)| version(major, minor)));
     let cuda = proptest::option::of((11u32..14, 0u32..9).prop_map(|(major, minor)| version(major, minor)));
     let trust = prop_oneof![Just(Trust::Community), Just(Trust::Datacenter), Just(Trust::Owned)];
     let regions = prop_oneof![Just(vec![]), Just(vec!["eu".to_owned()]), Just(vec!["us".to_owned(), "eu".to_owned()])];
     (words, capability, cuda, trust, regions, 1u32..5).prop_map(
-        |(words, min_compute_capability, min_cuda, min_trust, regions, gpus)| Demands {
+        |(words, min_compute_capability, min_cuda, min_trust, regions, gpus)| Requirements {
             gpus,
             gpu_models: words.into_iter().map(str::to_owned).collect(),
             min_compute_capability,
@@ -90,7 +90,7 @@ proptest! {
             ..Gpu::default()
         };
         let gpus: Vec<Gpu> = (0..cards).map(gpu).collect();
-        let worker = demands::Offer { gpus: &gpus, cuda: Some(cuda), region, trust, sandbox: SandboxLevel::L0 };
+        let worker = requirements::Offer { gpus: &gpus, cuda: Some(cuda), region, trust, sandbox: SandboxLevel::L0 };
         let need = VramNeed::of_mib(mib_of_gib(f64::from(gib)));
         let able = gpus.iter().filter(|gpu| demands.is_met_by(gpu) && need.fits_empty(gpu)).count();
         let would_lease = demands.refusal(&worker).is_none() && able >= demands.gpus as usize;
@@ -103,7 +103,11 @@ fn a_model_is_matched_by_whole_words_in_any_case() {
     let of = |name: &str| KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name).unwrap();
     let wants = |model: &str| Needs {
         vram: Mib::from_gib(20.0),
-        demands: Demands { gpu_models: vec![model.to_owned()], min_trust: Trust::Community, ..Demands::default() },
+        demands: Requirements {
+            gpu_models: vec![model.to_owned()],
+            min_trust: Trust::Community,
+            ..Requirements::default()
+        },
     };
     let is_rented = |model: &str, name: &str| wants(model).are_met_by_offer(&offer(of(name), 1, Traits::default()));
     assert!(!is_rented("A10", "A100 SXM4") && is_rented("A10", "A10") && is_rented("a100", "A100 SXM4"));

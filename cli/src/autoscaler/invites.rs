@@ -65,7 +65,7 @@ mod tests {
 
     use stokehold_autoscaler::Offer;
     use stokehold_autoscaler::provider::{Order, Provider, Rental};
-    use stokehold_queue::demands::Trust;
+    use stokehold_queue::requirements::Trust;
     use stokehold_queue::{RedisConfig, RedisQueue, TokenKind};
     use stokehold_tests::redis_server::RedisServer;
 

@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::Value;
 use stokehold_api::token::Role;
 use stokehold_client::models::{RotateRequest, TokenRequest};
-use stokehold_queue::demands::Trust;
+use stokehold_queue::requirements::Trust;
 
 use super::{CreateArgs, RotateArgs, TokenKind};
 use crate::client::{Client, query, segment};

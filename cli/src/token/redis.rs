@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope, TokenKey, mint, rotated};
-use stokehold_queue::demands::Trust;
 use stokehold_queue::registry::{Actor, Change, ChangeEnd, Eviction};
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{RedisConfig, RedisQueue, Registry, Shards, TokenKind, TokenRecord, nonce, now_ms};
 
 use super::{CreateArgs, Place, RotateArgs};

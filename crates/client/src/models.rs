@@ -569,31 +569,6 @@ impl Response for DeliveryList {
     const NAME: &'static str = "DeliveryList";
 }
 
-/// An endpoint's requirements for workers besides memory. Absent members require nothing.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct Demands {
-    /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
-    /// At most 16.
-    pub gpu_models: Option<Vec<String>>,
-    /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
-    /// applies to each.
-    pub gpus: Option<u32>,
-    /// The minimum CUDA compute capability, e.g. `8.0`.
-    pub min_compute_capability: Option<String>,
-    /// The minimum CUDA version that the driver supports, e.g. `12.4`.
-    pub min_cuda: Option<String>,
-    /// The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
-    pub min_sandbox: Option<SandboxLevel>,
-    /// The minimum trust in the machine's owner. Default `datacenter`.
-    pub min_trust: Option<Trust>,
-    /// One of these regions, as set on join tokens. At most 16.
-    pub regions: Option<Vec<String>>,
-}
-
-impl Response for Demands {
-    const NAME: &'static str = "Demands";
-}
-
 /// A job that this job waits for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Dependency {
@@ -633,7 +608,7 @@ pub struct EndpointVersion {
     #[serde(default, deserialize_with = "or_empty")]
     pub created_at: String,
     /// The demands.
-    pub demands: Option<Demands>,
+    pub demands: Option<Requirements>,
     /// The entry.
     #[serde(default, deserialize_with = "or_empty")]
     pub entry: String,
@@ -1245,7 +1220,7 @@ words! {
 pub struct Lane {
     /// The endpoint's other requirements for workers; empty if it has none.
     #[serde(default, deserialize_with = "or_empty")]
-    pub demands: Demands,
+    pub demands: Requirements,
     /// The endpoint.
     #[serde(default, deserialize_with = "or_empty")]
     pub endpoint: String,
@@ -1730,6 +1705,31 @@ pub struct Ready {
 
 impl Response for Ready {
     const NAME: &'static str = "Ready";
+}
+
+/// An endpoint's requirements for workers besides memory. Absent members require nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Requirements {
+    /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
+    /// At most 16.
+    pub gpu_models: Option<Vec<String>>,
+    /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
+    /// applies to each.
+    pub gpus: Option<u32>,
+    /// The minimum CUDA compute capability, e.g. `8.0`.
+    pub min_compute_capability: Option<String>,
+    /// The minimum CUDA version that the driver supports, e.g. `12.4`.
+    pub min_cuda: Option<String>,
+    /// The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
+    pub min_sandbox: Option<SandboxLevel>,
+    /// The minimum trust in the machine's owner. Default `datacenter`.
+    pub min_trust: Option<Trust>,
+    /// One of these regions, as set on join tokens. At most 16.
+    pub regions: Option<Vec<String>>,
+}
+
+impl Response for Requirements {
+    const NAME: &'static str = "Requirements";
 }
 
 /// A retried job.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::demands::Demands;
 use crate::job::{Priority, RetryPolicy};
+use crate::requirements::Requirements;
 use crate::vram::{VramNeed, mib_of_gib};
 
 /// One deployed version of a model. Immutable.
@@ -143,8 +143,8 @@ pub struct EndpointSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_fraction: Option<f64>,
     /// Other requirements for workers.
-    #[serde(default, skip_serializing_if = "Demands::ask_nothing")]
-    pub demands: Demands,
+    #[serde(default, skip_serializing_if = "Requirements::ask_nothing")]
+    pub demands: Requirements,
     /// Maximum number of jobs that one runner runs concurrently; more than 1 only for async handlers.
     #[serde(default = "one")]
     pub max_concurrency: u32,

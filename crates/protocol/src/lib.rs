@@ -3,7 +3,6 @@
 //! cloud code.
 
 pub mod clock;
-pub mod demands;
 pub mod endpoint;
 pub mod gateway;
 pub mod gpus;
@@ -11,6 +10,7 @@ pub mod id;
 pub mod job;
 pub mod pipeline;
 pub mod reach;
+pub mod requirements;
 pub mod requirements_lock;
 pub mod retry;
 pub mod state;

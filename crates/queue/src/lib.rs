@@ -31,7 +31,7 @@ mod redis_checks;
 mod redis_health;
 mod redis_queue;
 pub mod registry;
-mod requirements;
+mod requirement_sets;
 pub mod schedules;
 mod scripts;
 pub mod series;
@@ -54,8 +54,8 @@ pub use scripts::{Cursor, Recovered, scripts};
 pub use shards::{SHARDS_MAX, Shards};
 pub use stokehold_failpoint as failpoint;
 pub use stokehold_protocol::{
-    Clock, Fence, JobId, ManualClock, ParseJobIdError, demands, endpoint, gateway, gpus, job, nonce, now_ms, pipeline,
-    reach, requirements_lock, retry, state, vram,
+    Clock, Fence, JobId, ManualClock, ParseJobIdError, endpoint, gateway, gpus, job, nonce, now_ms, pipeline, reach,
+    requirements, requirements_lock, retry, state, vram,
 };
 use stokehold_protocol::{clock, id};
 pub use stokehold_serde_words::{in_words, json_in_words, shown_in_words};

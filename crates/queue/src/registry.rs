@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
-use crate::demands::{Offer, SandboxLevel, Trust};
 use crate::error::Error;
 use crate::gateway::{ForgottenNeeds, Gpu, WorkerStatus};
 use crate::keys::RegistryKeys;
 use crate::readings::{self, WorkerReading};
+use crate::requirements::{Offer, SandboxLevel, Trust};
 use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};

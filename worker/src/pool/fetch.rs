@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use stokehold_protocol::demands::SandboxLevel;
 use stokehold_protocol::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
 use stokehold_protocol::job::{ErrorCode, JobError};
+use stokehold_protocol::requirements::SandboxLevel;
 
 use super::Pool;
 use super::endpoint::Endpoint;

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 use stokehold_nvml::{Card, StandIn};
-use stokehold_protocol::demands::Demands;
 use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{GpuHealth, GpuReading, ModelRef, ModelState};
 use stokehold_protocol::job::ErrorCode;
+use stokehold_protocol::requirements::Requirements;
 
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};
@@ -258,7 +258,7 @@ async fn a_machine_whose_driver_does_not_answer_takes_cpu_jobs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_of_several_gpus_has_each_for_itself() {
     let (stage, gpus) = stage(&[24_576, 24_576, 24_576]).await;
-    let demands = Demands { gpus: 2, ..Demands::default() };
+    let demands = Requirements { gpus: 2, ..Requirements::default() };
     deploy(&stage, &gpus, "pair", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
     assert_eq!(run(&stage, "one", 4_000).await, json!("0"));
     assert_eq!(run(&stage, "pair", 9_000).await, json!("1,2"), "the first is taken");
@@ -269,7 +269,7 @@ async fn a_job_of_several_gpus_has_each_for_itself() {
     let on: Vec<_> = pair.cards.iter().map(|on| (on.index, on.held_mib, on.seen_mib)).collect();
     assert_eq!(on, [(1, 10_240, Some(9_000)), (2, 10_240, Some(9_000))]);
     // The idle model on one of them is evicted for the next one.
-    let demands = Demands { gpus: 3, ..Demands::default() };
+    let demands = Requirements { gpus: 3, ..Requirements::default() };
     deploy(&stage, &gpus, "three", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
     assert_eq!(run(&stage, "three", 9_000).await, json!("0,1,2"));
     stage.gateway.until("the others to go", |seen| (seen.status.loaded == ["three@1"]).then_some(())).await;

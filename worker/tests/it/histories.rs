@@ -10,9 +10,9 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use stokehold_nvml::{Card, StandIn};
 use stokehold_protocol::JobId;
-use stokehold_protocol::demands::Demands;
 use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::requirements::Requirements;
 
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, pack, result, spec};
@@ -37,7 +37,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_a
     let claims = gpus.claims().to_string_lossy().into_owned();
     let package = pack(&include_str!("handlers/gpu.py").replace("@CLAIMS@", &claims));
     for (name, gib, gpus) in ENDPOINTS {
-        let demands = Demands { gpus, ..Demands::default() };
+        let demands = Requirements { gpus, ..Requirements::default() };
         let spec = EndpointSpec { vram_gib: gib as f64, demands, ..spec("Model") };
         stage.gateway.deploy(name, package.clone(), spec);
     }
@@ -73,7 +73,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_a
         moved.expect("nothing has moved for a minute").unwrap();
     }
     // Nothing is left over: each GPU is available as a whole.
-    let demands = Demands { gpus: 2, ..Demands::default() };
+    let demands = Requirements { gpus: 2, ..Requirements::default() };
     let both = EndpointSpec { vram_gib: 12.0, demands, ..spec("Model") };
     stage.gateway.deploy("both", package.clone(), both);
     stage.gateway.deploy("most", package, EndpointSpec { vram_gib: 24.0, ..spec("Model") });

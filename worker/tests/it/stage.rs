@@ -8,10 +8,10 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use stokehold_protocol::demands::Demands;
 use stokehold_protocol::endpoint::{EndpointSpec, Runner};
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_protocol::job::{ErrorCode, JobError};
+use stokehold_protocol::requirements::Requirements;
 use stokehold_supervise::Supervisor;
 use stokehold_worker::{Config, RawConfig, run_supervised};
 use tempfile::TempDir;
@@ -138,7 +138,7 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         output_schema: Value::Null,
         vram_gib: 0.0,
         vram_fraction: None,
-        demands: Demands::default(),
+        demands: Requirements::default(),
         max_concurrency: 1,
         max_batch_size: 1,
         max_wait_ms: 0.0,

@@ -17,7 +17,7 @@ use crate::database::{Database, Error};
 use crate::endpoints::catalog::Catalog;
 use crate::jobs::lanes::parts_of_lane;
 use crate::workers::fleet;
-use crate::workers::fleet::{AllDemands, Fleets};
+use crate::workers::fleet::{Fleets, RequirementSets};
 use crate::workers::warm_placement::{Floor, keepers};
 
 /// Lanes whose models are worth fetching ahead, the longest first.
@@ -72,7 +72,7 @@ fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<It
 }
 
 /// What it could take if nothing were on its cards.
-fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &AllDemands) -> Reach {
+fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &RequirementSets) -> Reach {
     let whole = |gpu: &Gpu| {
         let gib = sold_gib(gpu.vram_mib);
         CardReach { index: gpu.index, reach_gib: gib, whole_gib: gib }
@@ -80,7 +80,7 @@ fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &AllDemands
     reach(worker, demands, &well(worker, status).map(whole).collect::<Vec<_>>())
 }
 
-fn reach(worker: &WorkerRecord, demands: &AllDemands, cards: &[CardReach]) -> Reach {
+fn reach(worker: &WorkerRecord, demands: &RequirementSets, cards: &[CardReach]) -> Reach {
     fleet::reach(demands, worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
 }
 
@@ -166,7 +166,7 @@ impl Advisor {
         worker: &WorkerRecord,
         cards: &[CardReach],
         status: &WorkerStatus,
-        demands: &AllDemands,
+        demands: &RequirementSets,
         could: &Reach,
     ) -> Result<Option<HoldCard>, Error> {
         let now = reach(worker, demands, cards);

@@ -85,7 +85,7 @@ fn worker(seen_ms: u64, running: u32, draining: bool) -> WorkerRecord {
         cuda: None,
         price_usd_micros_per_hour: 0,
         sandbox: None,
-        trust: stokehold_queue::demands::Trust::Datacenter,
+        trust: stokehold_queue::requirements::Trust::Datacenter,
         region: String::new(),
         leased_slots: None,
         joined_with: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use stokehold_queue::demands::{SandboxLevel, Trust, Version};
+use stokehold_queue::requirements::{SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros};
 
 use crate::observation::{Offer, Traits};

@@ -1,13 +1,13 @@
 //! Rows of a search: parsing, checking and converting them to offers. The units of Vast.ai occur only here.
 
 use serde_json::Value;
-use stokehold_queue::demands::{SandboxLevel, Trust};
+use stokehold_queue::requirements::{SandboxLevel, Trust};
 use stokehold_queue::vram::sold_gib;
 use stokehold_units::{Mib, UsdMicros};
 use stokehold_vast::field;
 
 use super::NAME;
-use super::settings::Requirements;
+use super::settings::OfferFilter;
 use crate::observation::{Offer, Traits};
 
 /// Billing period of storage, hours: a month of 30 days.
@@ -117,7 +117,7 @@ pub(super) fn ask(row: &Value) -> Option<Ask> {
 
 impl Ask {
     /// Whether the row meets the requirements. Not every filter is honored, and hosts may have to be avoided since.
-    pub(super) fn meets(&self, requirements: &Requirements) -> bool {
+    pub(super) fn meets(&self, requirements: &OfferFilter) -> bool {
         self.is_rentable
             && !self.is_external
             && (self.is_verified || !requirements.verified_only)
@@ -133,7 +133,7 @@ impl Ask {
     }
 
     /// Converts the row to an offer. `bid`: the same row in a search for interruptible machines.
-    pub(super) fn offer(&self, bid: Option<&Self>, requirements: &Requirements) -> Offer {
+    pub(super) fn offer(&self, bid: Option<&Self>, requirements: &OfferFilter) -> Offer {
         let storage = self.storage_usd_per_hour(requirements);
         let stopped = UsdMicros::from_usd(storage);
         // In such a search the base price is the minimum bid.
@@ -177,7 +177,7 @@ impl Ask {
     }
 
     /// Price of the disk, which is charged in every state.
-    fn storage_usd_per_hour(&self, requirements: &Requirements) -> f64 {
+    fn storage_usd_per_hour(&self, requirements: &OfferFilter) -> f64 {
         self.storage_cost * requirements.disk_gb / MONTH_H
     }
 
@@ -228,8 +228,8 @@ pub(super) mod tests {
         all[search].as_array().unwrap().clone()
     }
 
-    pub(in super::super) fn requirements() -> Requirements {
-        Requirements { disk_gb: 40.0, ..Requirements::new(&settings(), &Policy { may_bid: true, ..Policy::default() }) }
+    pub(in super::super) fn requirements() -> OfferFilter {
+        OfferFilter { disk_gb: 40.0, ..OfferFilter::new(&settings(), &Policy { may_bid: true, ..Policy::default() }) }
     }
 
     fn row(search: &str, id: u64) -> Value {
@@ -297,9 +297,9 @@ pub(super) mod tests {
         ] {
             assert!(!but(member, value.clone()), "{member} {value}");
         }
-        assert!(!ask(&good).unwrap().meets(&Requirements { datacenter_only: true, ..requirements() }));
-        assert!(!ask(&good).unwrap().meets(&Requirements { kinds: vec!["RTX 4090".to_owned()], ..requirements() }));
-        assert!(ask(&good).unwrap().meets(&Requirements { kinds: vec!["RTX 3090".to_owned()], ..requirements() }));
+        assert!(!ask(&good).unwrap().meets(&OfferFilter { datacenter_only: true, ..requirements() }));
+        assert!(!ask(&good).unwrap().meets(&OfferFilter { kinds: vec!["RTX 4090".to_owned()], ..requirements() }));
+        assert!(ask(&good).unwrap().meets(&OfferFilter { kinds: vec!["RTX 3090".to_owned()], ..requirements() }));
     }
 
     #[test]

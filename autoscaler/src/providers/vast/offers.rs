@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
 use stokehold_queue::gateway::Gpu;
+use stokehold_queue::requirements::{Requirements, SandboxLevel, Trust, Version};
 use stokehold_units::Mib;
 use stokehold_vast::{field, path};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use super::api::{Api, Error, Object, request};
 use super::ask::{Ask, ask};
 use super::error::{ErrorKind, ErrorResponse};
 use super::pace::{Endpoint, PaceError};
-use super::settings::Requirements;
+use super::settings::OfferFilter;
 use super::transport::{Method, Request};
 use crate::observation::Offer;
 use crate::provider::ProviderError;
@@ -84,7 +84,7 @@ pub(super) struct Class {
 impl Class {
     /// The class of an endpoint's needs; `None` if no offer of Vast.ai can meet them.
     fn of(needs: &Needs) -> Option<Self> {
-        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
+        let Requirements { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
             &needs.demands;
         let is_country = |region: &&String| region.len() == 2 && region.bytes().all(|byte| byte.is_ascii_alphabetic());
         let countries: Vec<String> = regions.iter().filter(is_country).map(|region| region.to_uppercase()).collect();
@@ -133,7 +133,7 @@ impl Class {
 
     /// The known kinds of GPU that match the models of the class.
     fn kinds(&self, known: &[String]) -> Vec<String> {
-        let demands = Demands { gpu_models: self.models.clone(), ..Demands::default() };
+        let demands = Requirements { gpu_models: self.models.clone(), ..Requirements::default() };
         let is_one = |name: &&String| demands.is_met_by(&Gpu { name: (*name).clone(), ..Gpu::default() });
         if self.models.is_empty() { Vec::new() } else { known.iter().filter(is_one).cloned().collect() }
     }
@@ -193,7 +193,7 @@ impl Market {
     pub(super) async fn offers(
         &mut self,
         api: &Api,
-        requirements: &Requirements,
+        requirements: &OfferFilter,
         classes: &[Class],
         avoided: &BTreeSet<u64>,
     ) -> Result<Vec<Offer>, ProviderError> {
@@ -264,7 +264,7 @@ impl Market {
     }
 
     /// Recent results of all classes, or those of scans in progress.
-    fn known(&self, now: Instant, requirements: &Requirements) -> Result<Vec<Offer>, ProviderError> {
+    fn known(&self, now: Instant, requirements: &OfferFilter) -> Result<Vec<Offer>, ProviderError> {
         let known: Vec<Vec<Offer>> = self.parts.iter().filter_map(|part| part.known(now, requirements)).collect();
         let failed = self.parts.iter().find_map(|part| part.failed.as_ref());
         match failed {
@@ -298,7 +298,7 @@ impl Market {
 
 impl Part {
     /// Recent results, or those of the scan in progress.
-    fn known(&self, now: Instant, requirements: &Requirements) -> Option<Vec<Offer>> {
+    fn known(&self, now: Instant, requirements: &OfferFilter) -> Option<Vec<Offer>> {
         let lately = self.found.as_ref().filter(|found| now.duration_since(found.at) < KNOWN_FOR);
         let sweep = self.sweep.as_ref().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
         let so_far = || sweep.filter(|sweep| sweep.rows > 0).map(|sweep| sweep.offers(requirements));
@@ -309,7 +309,7 @@ impl Part {
     async fn search(
         &mut self,
         api: &Api,
-        requirements: &Requirements,
+        requirements: &OfferFilter,
         kinds: &[String],
         avoided: &BTreeSet<u64>,
         most_pages: u32,
@@ -348,7 +348,7 @@ impl Sweep {
     async fn page(
         &mut self,
         api: &Api,
-        requirements: &Requirements,
+        requirements: &OfferFilter,
         class: &Class,
         kinds: &[String],
         avoided: &BTreeSet<u64>,
@@ -370,7 +370,7 @@ impl Sweep {
     }
 
     /// Offers of the scan. Offers that only the search for bids found are left out: their on-demand price is unknown.
-    fn offers(&self, requirements: &Requirements) -> Vec<Offer> {
+    fn offers(&self, requirements: &OfferFilter) -> Vec<Offer> {
         let bid = |ask: &Ask| self.bids.asks.get(&ask.id);
         let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), requirements));
         let mut offers: Vec<Offer> = offers.filter(|offer| offer.vram > Mib::ZERO).collect();
@@ -380,7 +380,7 @@ impl Sweep {
 }
 
 impl Pages {
-    fn note(&mut self, asks: Vec<Option<Ask>>, requirements: &Requirements, avoided: &BTreeSet<u64>, most_pages: u32) {
+    fn note(&mut self, asks: Vec<Option<Ask>>, requirements: &OfferFilter, avoided: &BTreeSet<u64>, most_pages: u32) {
         let rows = asks.len();
         self.read += 1;
         let (mut is_new, mut dearest, mut is_level) = (false, self.from, true);
@@ -412,7 +412,7 @@ fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, ErrorResponse> {
 fn search(
     searching: Type,
     pages: &Pages,
-    requirements: &Requirements,
+    requirements: &OfferFilter,
     class: &Class,
     kinds: &[String],
     avoided: &BTreeSet<u64>,

@@ -117,7 +117,7 @@ impl VastSettings {
 
 /// Requirements for offers from the settings and the policy.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Requirements {
+pub(super) struct OfferFilter {
     /// Empty: any.
     pub(super) kinds: Vec<String>,
     pub(super) may_bid: bool,
@@ -135,7 +135,7 @@ pub(super) struct Requirements {
     pub(super) pages_max: u32,
 }
 
-impl Requirements {
+impl OfferFilter {
     pub(super) fn new(settings: &VastSettings, policy: &Policy) -> Self {
         Self {
             kinds: policy.kinds.clone(),

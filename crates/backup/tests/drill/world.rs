@@ -16,7 +16,7 @@ use stokehold_queue::job::{
 use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{Caps, MachineRecord, SealedSecret, Wanted};
-use stokehold_queue::{JobId, Queue, RedisConfig, Shards, TokenKind, TokenRecord, demands::Trust, now_ms};
+use stokehold_queue::{JobId, Queue, RedisConfig, Shards, TokenKind, TokenRecord, now_ms, requirements::Trust};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 

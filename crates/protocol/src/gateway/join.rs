@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::demands::SandboxLevel;
 use crate::gpus::Gpu;
+use crate::requirements::SandboxLevel;
 
 /// `POST /worker/v1/join`, with a join token as bearer.
 #[derive(Debug, Clone, Serialize, Deserialize)]

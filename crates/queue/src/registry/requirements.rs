@@ -1,5 +1,5 @@
 //! Numbers of requirement sets. A set contains all requirements of an endpoint on its workers except memory
-//! ([`Demands`]); its number is part of the class of every job of that endpoint (`reach.rs`).
+//! ([`Requirements`]); its number is part of the class of every job of that endpoint (`reach.rs`).
 //!
 //! Each tenant has a bounded number of sets, and tenants with equal sets share a number. A number becomes free again
 //! when no tenant has used it for a while: no submit or deploy has requested it, no job that has not ended is of its
@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use redis::AsyncCommands;
 
 use super::{LIST_MAX, Registry, parsed_traffic, readable, to_json};
-use crate::demands::Demands;
 use crate::endpoint::EndpointVersion;
 use crate::error::Error;
+use crate::requirements::Requirements;
 use crate::scripts;
 
 /// Maximum number of requirement sets: the capability of every worker is computed for each of them.
@@ -56,10 +56,10 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Unavailable`]: the outcome is unknown; retry.
-    pub async fn number_demands(
+    pub async fn number_requirements(
         &self,
         tenant: &str,
-        demands: &Demands,
+        demands: &Requirements,
         deploys: bool,
     ) -> Result<RequirementNumber, Error> {
         if demands.ask_nothing() {
@@ -84,16 +84,16 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn demands(&self) -> Result<BTreeMap<u32, Demands>, Error> {
+    pub async fn demands(&self) -> Result<BTreeMap<u32, Requirements>, Error> {
         let numbers: HashMap<String, u32> = self
             .connection
             .redis()
             .hgetall(self.keys.demands())
             .await
             .map_err(Error::redis("read the requirement sets"))?;
-        let mut all = BTreeMap::from([(0, Demands::default())]);
+        let mut all = BTreeMap::from([(0, Requirements::default())]);
         for (text, number) in numbers {
-            match serde_json::from_str::<Demands>(&text) {
+            match serde_json::from_str::<Requirements>(&text) {
                 Ok(demands) if is_unused(&demands) => {}
                 Ok(demands) => drop(all.insert(number, demands)),
                 Err(error) => tracing::error!(number, %error, "a requirement set cannot be read; its jobs wait"),
@@ -159,7 +159,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn routed_demands(&self, tenant: &str) -> Result<Vec<Demands>, Error> {
+    pub async fn routed_demands(&self, tenant: &str) -> Result<Vec<Requirements>, Error> {
         let (mut redis, step) = (self.connection.redis(), "read the versions with traffic");
         let pointers: HashMap<String, String> =
             redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis(step))?;
@@ -181,6 +181,6 @@ impl Registry {
 
 /// Whether this is the marker of an unused number (demand.lua). No tenant can request such a set: a region's name has
 /// no control character.
-fn is_unused(demands: &Demands) -> bool {
+fn is_unused(demands: &Requirements) -> bool {
     demands.regions.iter().any(|region| region.starts_with('\0'))
 }

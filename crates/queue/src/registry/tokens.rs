@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{LIST_MAX, Registry, from_json, owned, readable, to_json};
-use crate::demands::Trust;
 use crate::error::Error;
+use crate::requirements::Trust;
 use crate::scripts;
 
 /// Number of records per round trip.

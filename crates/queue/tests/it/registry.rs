@@ -4,9 +4,9 @@ mod machines;
 mod versions;
 
 use redis::AsyncCommands;
-use stokehold_queue::demands::Trust;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::registry::{Change, Deployed, ENDPOINTS_MAX, SealedSecret, VERSIONS_MAX, Which};
+use stokehold_queue::requirements::Trust;
 use stokehold_queue::{Clock, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce};
 
 use crate::redis::{raw, server};

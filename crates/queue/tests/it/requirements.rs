@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{JobSpec, NewJob, Stage, StepSpec};
 use stokehold_queue::queue::LeaseQuery;
 use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{REQUIREMENT_SETS_MAX, REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::{Clock, Queue, Registry, Shards};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -20,12 +20,12 @@ async fn shards() -> (Shards, RedisServer, TempDir) {
     (crate::shards::on_one(&server, Clock::Own).await, server, dir)
 }
 
-fn set(n: u32) -> Demands {
-    Demands { regions: vec![format!("region-{n}")], ..Demands::default() }
+fn set(n: u32) -> Requirements {
+    Requirements { regions: vec![format!("region-{n}")], ..Requirements::default() }
 }
 
 async fn deploys(registry: &Registry, tenant: &str, n: u32) -> RequirementNumber {
-    registry.number_demands(tenant, &set(n), true).await.unwrap()
+    registry.number_requirements(tenant, &set(n), true).await.unwrap()
 }
 
 fn number(numbered: RequirementNumber) -> u32 {
@@ -49,7 +49,7 @@ async fn a_tenant_has_a_bounded_number_of_sets_and_stops_nobody_else() {
     };
     assert_eq!(numbers.len(), most as usize, "each has its own");
     assert_eq!(deploys(&registry, "greedy", most).await, RequirementNumber::TenantFull(most));
-    let empty = registry.number_demands("greedy", &Demands::default(), true).await.unwrap();
+    let empty = registry.number_requirements("greedy", &Requirements::default(), true).await.unwrap();
     assert_eq!(empty, RequirementNumber::Number(0), "the empty set needs no place");
     let again = number(deploys(&registry, "greedy", 7).await);
     assert!(numbers.contains(&again), "what it has it may use");
@@ -60,7 +60,7 @@ async fn a_tenant_has_a_bounded_number_of_sets_and_stops_nobody_else() {
     assert!(!numbers.contains(&own));
     // What another tenant has numbered still counts as a set of this one when it deploys with it; what it has deployed before works.
     assert_eq!(deploys(&registry, "greedy", most).await, RequirementNumber::TenantFull(most));
-    assert_eq!(number(registry.number_demands("greedy", &set(most), false).await.unwrap()), own);
+    assert_eq!(number(registry.number_requirements("greedy", &set(most), false).await.unwrap()), own);
     let known = registry.demands().await.unwrap();
     assert_eq!((known.len() as u32, &known[&shared]), (most + 2, &set(7)));
 }

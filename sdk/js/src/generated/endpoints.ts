@@ -36,7 +36,7 @@ export interface EndpointRetry {
 }
 
 /** An endpoint's requirements for workers besides memory. Absent members require nothing. */
-export interface EndpointDemands {
+export interface EndpointRequirements {
   /**
    * One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports. At
    * most 16.
@@ -134,7 +134,7 @@ export interface Endpoint {
   /** Up to 8 endpoints that must allow an input before it runs. */
   before?: EndpointStep[];
   /** Other requirements for workers. */
-  demands?: EndpointDemands;
+  demands?: EndpointRequirements;
   /** Environment variables of the runners: up to 64, each at most 4 KiB. */
   env?: Record<string, string>;
   /**

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         Rating,
     )
     from stokehold._generated.endpoints import (
-        EndpointDemands,
+        EndpointRequirements,
         EndpointRetry,
         EndpointRunner,
         EndpointStep,
@@ -176,7 +176,7 @@ __all__ = [
     "DeployOptions",
     "DoneEvent",
     "Endpoint",
-    "EndpointDemands",
+    "EndpointRequirements",
     "EndpointLimits",
     "EndpointRetry",
     "EndpointRunner",
@@ -289,7 +289,7 @@ _CLIENT_MODULES = {
     "DeployOptions": "stokehold._options",
     "DoneEvent": "stokehold._events",
     "Endpoint": "stokehold._models",
-    "EndpointDemands": "stokehold._generated.endpoints",
+    "EndpointRequirements": "stokehold._generated.endpoints",
     "EndpointLimits": "stokehold._generated.limits",
     "EndpointRetry": "stokehold._generated.endpoints",
     "EndpointRunner": "stokehold._generated.endpoints",

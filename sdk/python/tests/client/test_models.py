@@ -43,7 +43,7 @@ OBJECTS: dict[str, Any] = {
     "EndpointVersion": stokehold.Endpoint,
     "Step": endpoints.EndpointStep,
     "RetryPolicy": endpoints.EndpointRetry,
-    "Demands": endpoints.EndpointDemands,
+    "Demands": endpoints.EndpointRequirements,
     "Runner": endpoints.EndpointRunner,
     "Weight": endpoints.EndpointWeight,
     "Worker": stokehold.Worker,

@@ -81,7 +81,7 @@ class EndpointRetry:
 
 
 @dataclass(frozen=True)
-class EndpointDemands:
+class EndpointRequirements:
     """An endpoint's requirements for workers besides memory.
 
     Absent members require nothing.
@@ -238,7 +238,7 @@ class Endpoint:
     after: tuple[EndpointStep, ...] = ()
     allow_pickle: bool = False
     before: tuple[EndpointStep, ...] = ()
-    demands: EndpointDemands | None = None
+    demands: EndpointRequirements | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     keep_warm_s: int | None = None
     max_batch_size: int | None = None
@@ -274,7 +274,7 @@ class Endpoint:
             after=tuple(EndpointStep.decode(each) for each in raw.get("after") or ()),
             allow_pickle=bool(raw.get("allow_pickle")),
             before=tuple(EndpointStep.decode(each) for each in raw.get("before") or ()),
-            demands=optional(EndpointDemands.decode, raw.get("demands")),
+            demands=optional(EndpointRequirements.decode, raw.get("demands")),
             env=dict(raw.get("env") or {}),
             keep_warm_s=raw.get("keep_warm_s"),
             max_batch_size=raw.get("max_batch_size"),

@@ -87,7 +87,7 @@ pub const GPUS_MAX: u32 = 16;
 /// The requirements of an endpoint on workers, except memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Demands {
+pub struct Requirements {
     /// Number of GPUs of one host. If more than one, the job has them to itself.
     #[serde(skip_serializing_if = "is_one")]
     pub gpus: u32,
@@ -111,7 +111,7 @@ pub struct Demands {
     pub min_sandbox: SandboxLevel,
 }
 
-impl Default for Demands {
+impl Default for Requirements {
     fn default() -> Self {
         Self {
             gpus: 1,
@@ -157,19 +157,19 @@ pub struct Offer<'a> {
 /// A requirement that an offer does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmet {
-    /// [`Demands::min_trust`].
+    /// [`Requirements::min_trust`].
     Trust,
-    /// [`Demands::min_sandbox`].
+    /// [`Requirements::min_sandbox`].
     Sandbox,
-    /// [`Demands::regions`].
+    /// [`Requirements::regions`].
     Region,
-    /// [`Demands::min_cuda`], with the required version.
+    /// [`Requirements::min_cuda`], with the required version.
     Cuda(Version),
-    /// [`Demands::gpus`], [`Demands::gpu_models`] or [`Demands::min_compute_capability`].
+    /// [`Requirements::gpus`], [`Requirements::gpu_models`] or [`Requirements::min_compute_capability`].
     Cards,
 }
 
-impl Demands {
+impl Requirements {
     /// Whether every worker meets these requirements.
     #[must_use]
     pub fn ask_nothing(&self) -> bool {
@@ -189,7 +189,7 @@ impl Demands {
         })
     }
 
-    /// The first requirement that an offer does not meet; `met_cards` of its GPUs match ([`Demands::is_met_by_kind`]).
+    /// The first requirement that an offer does not meet; `met_cards` of its GPUs match ([`Requirements::is_met_by_kind`]).
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {
@@ -287,7 +287,7 @@ mod tests {
         Gpu { name: name.to_owned(), compute_capability: Some(capability.to_owned()), ..Gpu::default() }
     }
 
-    fn refusal(demands: &Demands, gpus: &[Gpu]) -> Option<String> {
+    fn refusal(demands: &Requirements, gpus: &[Gpu]) -> Option<String> {
         demands.refusal(&Offer {
             gpus,
             cuda: "12.8".parse().ok(),
@@ -308,45 +308,47 @@ mod tests {
     #[test]
     fn what_is_not_met_is_told() {
         let cards = [gpu("NVIDIA GeForce RTX 4090", "8.9"), gpu("NVIDIA GeForce GTX 1080", "6.1")];
-        let refused = |demands: Demands| refusal(&demands, &cards);
-        assert_eq!(refused(Demands::default()), None);
-        let models = |names: &[&str]| Demands {
+        let refused = |demands: Requirements| refusal(&demands, &cards);
+        assert_eq!(refused(Requirements::default()), None);
+        let models = |names: &[&str]| Requirements {
             gpu_models: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..Demands::default()
+            ..Requirements::default()
         };
         assert_eq!(refused(models(&["H100", "RTX 4090"])), None);
         assert_eq!(refused(models(&["H100"])).unwrap(), "it needs a GPU of model H100");
-        let several = |gpus| Demands { gpus, ..Demands::default() };
+        let several = |gpus| Requirements { gpus, ..Requirements::default() };
         assert_eq!(refused(several(2)), None);
         assert_eq!(refused(several(3)).unwrap(), "it needs 3 GPUs in one machine");
-        let both = Demands { gpus: 2, ..models(&["RTX 4090"]) };
+        let both = Requirements { gpus: 2, ..models(&["RTX 4090"]) };
         assert_eq!(refused(both).unwrap(), "it needs 2 GPUs in one machine of model RTX 4090");
-        let capable =
-            |capability: &str| Demands { min_compute_capability: capability.parse().ok(), ..Demands::default() };
+        let capable = |capability: &str| Requirements {
+            min_compute_capability: capability.parse().ok(),
+            ..Requirements::default()
+        };
         assert_eq!(refused(capable("8.0")), None);
         assert_eq!(refused(capable("9.0")).unwrap(), "it needs a GPU with compute capability 9.0 or higher");
         assert_eq!(
-            refused(Demands { min_cuda: "13.0".parse().ok(), ..Demands::default() }).unwrap(),
+            refused(Requirements { min_cuda: "13.0".parse().ok(), ..Requirements::default() }).unwrap(),
             "it needs CUDA 13.0 or newer"
         );
         assert_eq!(
-            refused(Demands { regions: vec!["us".to_owned()], ..Demands::default() }).unwrap(),
+            refused(Requirements { regions: vec!["us".to_owned()], ..Requirements::default() }).unwrap(),
             "it needs region us"
         );
         assert_eq!(
-            refused(Demands { min_trust: Trust::Owned, ..Demands::default() }).unwrap(),
+            refused(Requirements { min_trust: Trust::Owned, ..Requirements::default() }).unwrap(),
             "it needs a machine with trust owned"
         );
-        assert_eq!(refused(Demands { min_trust: Trust::Community, ..Demands::default() }), None);
-        let shut_in = |min_sandbox| Demands { min_sandbox, ..Demands::default() };
+        assert_eq!(refused(Requirements { min_trust: Trust::Community, ..Requirements::default() }), None);
+        let shut_in = |min_sandbox| Requirements { min_sandbox, ..Requirements::default() };
         assert_eq!(refused(shut_in(SandboxLevel::L1)), None);
         assert_eq!(refused(shut_in(SandboxLevel::L2)).unwrap(), "it needs sandbox level L2 or higher");
     }
 
     #[test]
     fn what_is_not_asked_for_is_not_written() {
-        assert_eq!(serde_json::to_string(&Demands::default()).unwrap(), "{}");
-        let read: Demands = serde_json::from_str(r#"{"min_cuda": "12.4", "min_trust": "owned"}"#).unwrap();
+        assert_eq!(serde_json::to_string(&Requirements::default()).unwrap(), "{}");
+        let read: Requirements = serde_json::from_str(r#"{"min_cuda": "12.4", "min_trust": "owned"}"#).unwrap();
         assert_eq!((read.min_cuda.map(String::from).as_deref(), read.min_trust), (Some("12.4"), Trust::Owned));
     }
 }
