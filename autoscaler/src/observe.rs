@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stokehold_queue::WorkerRecord;
+use stokehold_queue::capability::parts_of;
 use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
-use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::{kind_of_cards, sold_gib};

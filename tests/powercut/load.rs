@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use stokehold_queue::job::{Job, JobSpec, JobState, NewJob, Timing};
 use stokehold_queue::queue::{CancelAnswer, Lease, LeaseQuery};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, Queue, RedisQueue};
 use tokio::task::JoinSet;
 
@@ -131,7 +131,7 @@ impl Client {
 
     async fn works(self) {
         while self.goes_on() {
-            let query = LeaseQuery::new("w", 8, Reach::usual(0));
+            let query = LeaseQuery::new("w", 8, Capability::usual(0));
             let Ok(leases) = self.queue.lease(query).await else { return };
             let reports: Vec<FinishReport> = leases.iter().map(report).collect();
             let Ok(answers) = self.queue.finish(&reports).await else { return };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
+use stokehold_protocol::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, GpuCapability, LeaseRef, WorkerStatus};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -122,7 +122,7 @@ pub(crate) async fn keep(
     gateway: &Gateway,
     heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
-    gpus: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<GpuCapability>,
     on_reply: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
@@ -138,7 +138,7 @@ async fn send_heartbeats(
     gateway: &Gateway,
     heartbeat: HeartbeatConfig,
     status: impl Fn() -> WorkerStatus,
-    gpus: impl Fn() -> Vec<CardReach>,
+    gpus: impl Fn() -> Vec<GpuCapability>,
     on_reply: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
     let mut ticks = interval(heartbeat.every);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use stokehold_queue::costs::day_of;
 use stokehold_queue::job::{JobSpec, Priority};
 use stokehold_queue::queue::LaneDepth;
-use stokehold_queue::{Queue, now_ms, reach};
+use stokehold_queue::{Queue, capability, now_ms};
 use utoipa::ToSchema;
 
 use super::view::WaitingView;
@@ -91,7 +91,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
     let held: BTreeMap<_, _> = stream::iter(held.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect().await?;
     let lane = |depth: &LaneDepth| {
         let lane = parts_of_lane(&depth.lane)?;
-        let (demands, vram_class_gib) = reach::parts_of(lane.class);
+        let (demands, vram_class_gib) = capability::parts_of(lane.class);
         Some(LaneView {
             tenant: lane.tenant.to_owned(),
             endpoint: lane.endpoint.to_owned(),

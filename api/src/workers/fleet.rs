@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
-use stokehold_queue::gateway::{CardReach, ForgottenNeeds, Gpu, GpuHealth};
-use stokehold_queue::reach::Reach;
+use stokehold_queue::capability::Capability;
+use stokehold_queue::gateway::{ForgottenNeeds, Gpu, GpuCapability, GpuHealth};
 use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
@@ -248,7 +248,12 @@ pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
 }
 
 /// What a worker can take now, as it reports, among all requirement sets.
-pub(crate) fn reach(demands: &RequirementSets, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
+pub(crate) fn reach(
+    demands: &RequirementSets,
+    worker: &WorkerRecord,
+    reach_gib: u32,
+    by_card: &[GpuCapability],
+) -> Capability {
     // Of several cards the smallest decides; of all that would do, the largest are taken.
     let on_cards = |demands: &Requirements| {
         let able = worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu));
@@ -393,8 +398,10 @@ pub(crate) mod tests {
         let mut desk = worker(&[24_564, 12_288], 0, vec![]);
         desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
         desk.gpus[1].name = "NVIDIA GeForce RTX 3060".to_owned();
-        let cards =
-            [CardReach { index: 0, reach_gib: 8, whole_gib: 0 }, CardReach { index: 1, reach_gib: 12, whole_gib: 12 }];
+        let cards = [
+            GpuCapability { index: 0, reach_gib: 8, whole_gib: 0 },
+            GpuCapability { index: 1, reach_gib: 12, whole_gib: 12 },
+        ];
         let of =
             |worker: &WorkerRecord, demands: Requirements| reach(&fleet(vec![], demands).0.demands, worker, 12, &cards);
         let models = |model: &str| Requirements { gpu_models: vec![model.to_owned()], ..Requirements::default() };
@@ -408,8 +415,8 @@ pub(crate) mod tests {
         assert_eq!(of(&desk, several(2)).to_string(), "0:12 1:0", "somebody is on the one");
         assert_eq!(of(&desk, several(3)).to_string(), "0:12");
         let empty = [24, 12].into_iter().zip(0..);
-        let empty: Vec<CardReach> =
-            empty.map(|(gib, index)| CardReach { index, reach_gib: gib, whole_gib: gib }).collect();
+        let empty: Vec<GpuCapability> =
+            empty.map(|(gib, index)| GpuCapability { index, reach_gib: gib, whole_gib: gib }).collect();
         let both = reach(&fleet(vec![], several(2)).0.demands, &desk, 24, &empty);
         assert_eq!(both.to_string(), "0:24 1:12", "the smaller decides");
         let rented = WorkerRecord { trust: Trust::Community, ..desk.clone() };

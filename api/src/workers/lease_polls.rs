@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{LeaseRef, Offer};
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Error as QueueError, Queue, Shards};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -180,7 +180,7 @@ struct ParkedPoll {
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
     /// The reach with which it is, or may be, in the queue's lists.
-    parked: Option<Reach>,
+    parked: Option<Capability>,
     /// It was woken for something and has not looked yet.
     chosen: bool,
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use stokehold_api::token::Scope;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::Timing;
 use stokehold_queue::queue::LeaseQuery;
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, RedisConfig, RedisQueue, gateway};
 use tokio::time::{Instant, sleep};
 
@@ -63,7 +63,7 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
 
     // Even with no byte left: a lease, its end, a cancel.
     stack.leave_room(0.5).await;
-    let query = LeaseQuery::new("w", 1, Reach::usual(0));
+    let query = LeaseQuery::new("w", 1, Capability::usual(0));
     let lease = stack.queue.lease(query).await.unwrap().remove(0);
     assert_eq!(lease.job_id.to_string(), first);
     let result = serde_json::value::to_raw_value("done").unwrap();
@@ -99,7 +99,7 @@ async fn a_redis_that_was_restarted_is_swept_and_mended() {
         assert!(Instant::now() < deadline, "{metrics}");
         sleep(std::time::Duration::from_millis(50)).await;
     }
-    let query = LeaseQuery::new("w", 1, Reach::usual(0));
+    let query = LeaseQuery::new("w", 1, Capability::usual(0));
     // On a connection of this life: the old one breaks at its first use.
     let queue = RedisQueue::connect(RedisConfig { url: stack.redis.url(), ..RedisConfig::default() }).await.unwrap();
     assert_eq!(queue.lease(query).await.unwrap()[0].job_id.to_string(), id);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stokehold_api::run;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_queue::queue::LeaseQuery;
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, RedisQueue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -95,7 +95,7 @@ fn count(told: &BTreeMap<u64, String>, state: &str) -> u64 {
 
 /// Runs what is there as a worker would; how many jobs that were. Inputs that ask to fail do.
 async fn work(queue: &RedisQueue) -> usize {
-    let query = LeaseQuery::new("w", 100, Reach::usual(0));
+    let query = LeaseQuery::new("w", 100, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
     let reports: Vec<FinishReport> = leases
         .iter()
@@ -434,7 +434,7 @@ async fn a_line_whose_record_cannot_be_read_keeps_no_other_from_the_results() {
     until(&stack, &id, |batch| batch["counts"]["open"] == 3 && batch["state"] == "running").await;
     let mut leases = Vec::new();
     while leases.len() < 3 {
-        leases.extend(stack.queue.lease(LeaseQuery::new("w", 3, Reach::usual(0))).await.unwrap());
+        leases.extend(stack.queue.lease(LeaseQuery::new("w", 3, Capability::usual(0))).await.unwrap());
     }
     let succeed = |n: usize| {
         let lease: &stokehold_queue::queue::Lease = &leases[n];

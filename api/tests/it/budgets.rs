@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::Timing;
 use stokehold_queue::queue::{Lease, LeaseQuery};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, RedisQueue};
 
 use crate::stack::{PATIENCE, Stack};
 
 async fn take(queue: &RedisQueue, want: u32) -> Vec<Lease> {
-    queue.lease(LeaseQuery::new("w", want, Reach::usual(0))).await.unwrap()
+    queue.lease(LeaseQuery::new("w", want, Capability::usual(0))).await.unwrap()
 }
 
 /// Ends an attempt that took so much.

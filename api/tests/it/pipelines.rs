@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stokehold_queue::Queue;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{ErrorCode, JobState, Timing};
 use stokehold_queue::queue::LeaseQuery;
-use stokehold_queue::reach::Reach;
 
 use crate::stack::{PACKAGE, Stack, sha256};
 use crate::worker::Worker;
@@ -111,7 +111,7 @@ async fn a_job_whose_upstream_result_is_gone_fails_and_says_so() {
     stack.deploy(endpoint("any", json!({}))).await;
     let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
     let whole = submit(&stack, json!({"endpoint": "any", "input": {"$job": first["id"]}})).await;
-    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
     // Its result is said to lie in the object store, where nothing is.
     let outcome = FinishOutcome::Stored { size_bytes: 5 };
     stack.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)]).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_result_that_is_too_large_to_be_shown_ends_who_waits_for_it() {
     let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
     let names = submit(&stack, json!({"endpoint": "any", "input": [{"$job": first["id"]}]})).await;
     let waits = submit(&stack, json!({"endpoint": "any", "input": 2, "depends_on": [first["id"]]})).await;
-    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
     let outcome = FinishOutcome::Stored { size_bytes: (1 << 20) + 1 };
     stack.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)]).await.unwrap();
     let names = ended(&stack, &names).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures::future::join_all;
-use stokehold_queue::reach::class_of;
+use stokehold_queue::capability::class_of;
 use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
 use stokehold_queue::requirements::Requirements;
 use stokehold_queue::{Error, Queue, Shards, now_ms};

@@ -1,8 +1,8 @@
 //! A simulated machine: the worker's ledger over one card, the models on it, and its bill.
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::mib_of_gib;
 use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 
@@ -57,7 +57,7 @@ pub(super) struct Machine {
     pub(super) running_gb: f64,
     pub(super) idle_since_ms: u64,
     /// Capability that the machine reported in its waiting poll.
-    pub(super) parked: Option<Reach>,
+    pub(super) parked: Option<Capability>,
     /// Class for which it keeps room free.
     pub(super) holds: Option<u32>,
     /// Counter of its lives. An event of an earlier life is ignored.
@@ -134,7 +134,7 @@ impl Machine {
     /// Lease request to the queue.
     pub(super) fn query(&self) -> LeaseQuery {
         let loaded: Vec<&Model> = self.models.iter().filter(|model| !model.is_busy).collect();
-        let mut query = LeaseQuery::new(&*self.id, 1, Reach::usual(self.reach_gib()));
+        let mut query = LeaseQuery::new(&*self.id, 1, Capability::usual(self.reach_gib()));
         query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
         // Models of the same endpoint are one lane, which takes as many.
         query.warm.sort_by(|a, b| a.place.cmp(&b.place));

@@ -24,7 +24,7 @@ pub use files::{RunnerSpec, Upload, UploadFile, UploadsReply, UploadsRequest};
 pub use finish::{BATCH_SIZE_MAX, FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, Outgrown};
 pub use join::{JoinReply, JoinRequest};
 pub use lease::{LeaseReply, LeaseRequest, LeasedJob};
-pub use offer::{CardReach, ModelRef, Offer, WarmModel};
+pub use offer::{GpuCapability, ModelRef, Offer, WarmModel};
 pub use secrets::{Secrets, SecretsReply, SecretsRequest};
 pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnCard, ModelState, ModelStatus, WorkerStatus};
 

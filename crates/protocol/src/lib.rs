@@ -2,6 +2,7 @@
 //! a worker, and the messages between workers and the gateway. Data and pure functions: no Redis, no HTTP, no GPU and no
 //! cloud code.
 
+pub mod capability;
 pub mod clock;
 pub mod endpoint;
 pub mod gateway;
@@ -9,7 +10,6 @@ pub mod gpus;
 pub mod id;
 pub mod job;
 pub mod pipeline;
-pub mod reach;
 pub mod requirements;
 pub mod requirements_lock;
 pub mod retry;

@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use stokehold_protocol::capability::{Capability, parts_of};
 use stokehold_protocol::clock::Clock;
 use stokehold_protocol::id::{JobId, nonce};
 use stokehold_protocol::job::DependencyOn;
-use stokehold_protocol::reach::{Reach, parts_of};
 use stokehold_protocol::state::{self, JobEvent};
 use stokehold_queue::budgets::Stood;
 use stokehold_queue::queue::{Limits, Signal, Work};
@@ -123,7 +123,7 @@ struct Inner {
 
 /// What a waiting pull can take, and what decides between those that can.
 struct Parked {
-    reach: Reach,
+    reach: Capability,
     rank: u32,
     warm: Vec<String>,
 }

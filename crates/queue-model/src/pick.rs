@@ -3,9 +3,9 @@
 mod choose;
 mod serve;
 
+use stokehold_protocol::capability::Capability;
 use stokehold_protocol::id::JobId;
 use stokehold_protocol::job::SLOT_PARTS;
-use stokehold_protocol::reach::Reach;
 use stokehold_queue::Error;
 use stokehold_queue::implementation::ahead;
 use stokehold_queue::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery};
@@ -176,7 +176,7 @@ impl Inner {
     }
 
     /// Returns a class that the worker should reserve room for.
-    pub(super) fn hold_card(&mut self, now: &Reach, could: &Reach) -> Option<u32> {
+    pub(super) fn hold_card(&mut self, now: &Capability, could: &Capability) -> Option<u32> {
         let shelves = [0, 1, 2]
             .into_iter()
             .flat_map(|priority| self.tags[usize::from(priority)].iter().map(move |(class, _)| (priority, *class)));

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use stokehold_protocol::capability::Capability;
 use stokehold_protocol::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use stokehold_protocol::id::JobId;
 use stokehold_protocol::job::{Job, JobSpec, NewJob, Progress};
-use stokehold_protocol::reach::Reach;
 use stokehold_queue::Error;
 use stokehold_queue::budgets::{Budget, Budgeted, RUNNING_MAX, Running, Stood};
 use stokehold_queue::costs::Spent;
@@ -29,11 +29,11 @@ impl Queue for MemoryQueue {
         self.lock().lease(&query, self.lease_ms)
     }
 
-    async fn hold(&self, _: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+    async fn hold(&self, _: &str, now: &Capability, could: &Capability) -> Result<Option<u32>, Error> {
         Ok(self.lock().hold_card(now, could))
     }
 
-    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+    async fn unpark(&self, waiter: &Waiter, reach: &Capability) -> Result<bool, Error> {
         Ok(self.lock().parked.remove(&waiter.listed(reach)).is_some())
     }
 

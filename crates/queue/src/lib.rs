@@ -54,8 +54,8 @@ pub use scripts::{Cursor, Recovered, scripts};
 pub use shards::{SHARDS_MAX, Shards};
 pub use stokehold_failpoint as failpoint;
 pub use stokehold_protocol::{
-    Clock, Fence, JobId, ManualClock, ParseJobIdError, endpoint, gateway, gpus, job, nonce, now_ms, pipeline, reach,
-    requirements, requirements_lock, retry, state, vram,
+    Clock, Fence, JobId, ManualClock, ParseJobIdError, capability, endpoint, gateway, gpus, job, nonce, now_ms,
+    pipeline, requirements, requirements_lock, retry, state, vram,
 };
 use stokehold_protocol::{clock, id};
 pub use stokehold_serde_words::{in_words, json_in_words, shown_in_words};

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 
 use crate::budgets::{Budget, Budgeted, Running, Stood};
+use crate::capability::Capability;
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
@@ -20,7 +21,6 @@ use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, L
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob};
 pub use crate::limits::{HeldBy, Limits, Usage};
-use crate::reach::Reach;
 pub use events::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS, OutputsPlace};
 pub use lease::{
     AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, LEASE_BYTES, LEASES_MAX, Lease, LeaseQuery, Waiter, WarmLane, patience_ms,
@@ -85,13 +85,13 @@ pub trait Queue: Send + Sync + 'static {
     fn hold(
         &self,
         worker_id: &str,
-        now: &Reach,
-        could: &Reach,
+        now: &Capability,
+        could: &Capability,
     ) -> impl Future<Output = Result<Option<u32>, Error>> + Send;
 
     /// Removes a waiter that was parked with this capability. `false` means that a wakeup for it is on its way: poll
     /// once more, or pass it on.
-    fn unpark(&self, waiter: &Waiter, reach: &Reach) -> impl Future<Output = Result<bool, Error>> + Send;
+    fn unpark(&self, waiter: &Waiter, reach: &Capability) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Passes a wakeup without a waiter to the next waiter that can use it.
     fn wake_next(&self) -> impl Future<Output = Result<(), Error>> + Send;

@@ -8,10 +8,10 @@ use redis::AsyncCommands;
 use redis::streams::StreamRangeReply;
 use tokio::time::{Instant, sleep};
 
+use crate::capability::parts_of;
 use crate::error::Error;
 use crate::job::JobState;
 use crate::keys;
-use crate::reach::parts_of;
 use crate::redis_queue::{RedisQueue, index_entry};
 use crate::registry::RequirementUse;
 use crate::scripts::Cursor;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capability::parts_of;
 use crate::id::JobId;
 use crate::job::{
     BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec, TraceContext, is_unshared,
 };
 use crate::keys;
-use crate::reach::parts_of;
 
 /// The fields of [`JobSpec`], which documents them; the compiler compares the two.
 #[derive(Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use std::io::Read as _;
 
 use flate2::read::GzDecoder;
 use futures::FutureExt as _;
+use stokehold_protocol::capability::Capability;
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport};
 use stokehold_protocol::job::{JobSpec, NewJob, Priority, Timing};
-use stokehold_protocol::reach::Reach;
 use stokehold_protocol::vram::class_of_gib;
 use stokehold_protocol::{Clock, JobId, ManualClock};
 use stokehold_queue::Queue;
@@ -215,7 +215,7 @@ impl Day {
             if self.gpus[gpu].is_busy {
                 continue;
             }
-            let mut query = LeaseQuery::new(format!("w{gpu}"), 1, Reach::usual(24));
+            let mut query = LeaseQuery::new(format!("w{gpu}"), 1, Capability::usual(24));
             let models = &self.gpus[gpu].models;
             if self.policy.warm_first && !models.is_empty() {
                 query.warm = models.values().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();

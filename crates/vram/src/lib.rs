@@ -9,7 +9,7 @@ mod gpu;
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stokehold_protocol::gateway::{CardReach, Gpu, ModelOnCard};
+use stokehold_protocol::gateway::{Gpu, GpuCapability, ModelOnCard};
 use stokehold_protocol::vram::{VramNeed, reach_of_room_gib};
 
 use gpu::GpuAccount;
@@ -212,8 +212,8 @@ impl Ledger {
 
     /// For each GPU, the largest VRAM class in GiB of which every model would fit if these idle holders were gone, and
     /// the largest of which every model could have the GPU for itself. 0 if none.
-    pub fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
-        let reach = |gpu: &GpuAccount| CardReach {
+    pub fn reach(&self, idle: &[Ticket]) -> Vec<GpuCapability> {
+        let reach = |gpu: &GpuAccount| GpuCapability {
             index: gpu.index,
             reach_gib: reach_of_room_gib(gpu.total_mib(), gpu.room_without_mib(idle)),
             whole_gib: reach_of_room_gib(gpu.total_mib(), gpu.whole_without_mib(idle)),

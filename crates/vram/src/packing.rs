@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use stokehold_protocol::capability::Capability;
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport};
 use stokehold_protocol::job::Timing;
-use stokehold_protocol::reach::Reach;
 use stokehold_protocol::{Clock, JobId, ManualClock};
 use stokehold_queue::Queue;
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
@@ -89,7 +89,7 @@ impl Machine {
         let reach_gib = reach.iter().filter(|gpu| open.contains(&gpu.index)).map(|gpu| gpu.reach_gib).max()?;
         let loaded: Vec<&Model> =
             self.models.iter().filter(|model| !model.is_busy && open.contains(&model.part.gpus[0])).collect();
-        let mut query = LeaseQuery::new("w1", 1, Reach::usual(reach_gib));
+        let mut query = LeaseQuery::new("w1", 1, Capability::usual(reach_gib));
         query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
         let cold_ms = loaded.iter().map(|model| model.load_ms).sum::<u64>() / (loaded.len() as u64).max(1);
         query.patience_ms = patience_ms(cold_ms);

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use serde_json::value::RawValue;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{JobSpec, NewJob, Priority, Timing};
 use stokehold_queue::queue::{Lease, LeaseQuery};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{BATCH_MAX, JobId, Queue as _, RedisConfig, RedisQueue, SUBMIT_MAX};
 use stokehold_tests::redis_server::RedisServer;
 
@@ -61,7 +61,7 @@ async fn drain(endpoints: usize, tenants: usize, priorities: &[Priority]) -> any
     let (cpu, start, mut done) = (CpuWatch::start(vec![("redis", server.pid())]), Instant::now(), 0);
     while done < total {
         let want = u32::try_from(BATCH_MAX)?;
-        let query = LeaseQuery::new("bench", want, Reach::usual(0));
+        let query = LeaseQuery::new("bench", want, Capability::usual(0));
         let reports: Vec<FinishReport> = queue.lease(query).await?.iter().map(succeeded).collect::<Result<_, _>>()?;
         anyhow::ensure!(!reports.is_empty(), "{} jobs are left and none is leased", total - done);
         done += reports.len();

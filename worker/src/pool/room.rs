@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_protocol::gateway::{CardReach, ModelRef};
+use stokehold_protocol::gateway::{GpuCapability, ModelRef};
 use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
@@ -222,7 +222,7 @@ impl Pool {
     }
 
     /// The largest VRAM class that could be loaded now, for each GPU.
-    pub(crate) fn reach(&self) -> Vec<CardReach> {
+    pub(crate) fn reach(&self) -> Vec<GpuCapability> {
         let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
         self.gpus.ledger().reach(&idle)
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_protocol::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
+use stokehold_protocol::gateway::{GpuCapability, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
 use stokehold_protocol::job::JobError;
 use stokehold_supervise::Supervisor;
 use stokehold_vram::{Claim, Need};
@@ -91,7 +91,7 @@ impl Worker {
             claim = self.attempts.pool.claim(&need, &wanted.cards) => claim?,
             () = self.attempts.draining.cancelled() => return None,
         };
-        let reach = |index: &u32| CardReach { index: *index, reach_gib: wanted.gib, whole_gib: wanted.gib };
+        let reach = |index: &u32| GpuCapability { index: *index, reach_gib: wanted.gib, whole_gib: wanted.gib };
         let gpus = claim.gpus.iter().map(reach).collect();
         let offer = Offer { reach_gib: wanted.gib, cards: gpus, ..Offer::default() };
         let request =

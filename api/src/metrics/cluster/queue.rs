@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use metrics::{counter, gauge};
+use stokehold_queue::capability;
 use stokehold_queue::flow::Flow;
-use stokehold_queue::reach;
 use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 
 use super::catalogue::{
@@ -23,7 +23,7 @@ pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut depth: BTreeMap<(usize, u32), u64> = BTreeMap::new();
     let mut oldest_ms = [0; 3];
     for lane in snapshot.flows.iter().flat_map(|flow| &flow.lanes) {
-        let (_, class_gib) = reach::parts_of(lane.class);
+        let (_, class_gib) = capability::parts_of(lane.class);
         *depth.entry((index(lane.priority), smallest_gib(class_gib))).or_default() += lane.waiting;
         let oldest = &mut oldest_ms[index(lane.priority)];
         *oldest = lane.oldest_ms.max(*oldest);

@@ -26,7 +26,7 @@ fn flow(endpoint: &str, waiting: u64, oldest_ms: u64) -> Flow {
     let lane = LaneFlow {
         priority: Priority::Standard,
         // The 24 GiB class of the second set of demands.
-        class: stokehold_queue::reach::class_of(1, 24),
+        class: stokehold_queue::capability::class_of(1, 24),
         arrived: 9,
         started: 5,
         late: 0,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use moka::sync::Cache;
-use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth, HoldCard, ModelRef, WorkerStatus};
-use stokehold_queue::reach::{Reach, class_of, parts_of};
+use stokehold_queue::capability::{Capability, class_of, parts_of};
+use stokehold_queue::gateway::{Gpu, GpuCapability, GpuHealth, HoldCard, ModelRef, WorkerStatus};
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{Queue, WorkerRecord};
 use tokio::time::timeout;
@@ -56,7 +56,7 @@ struct Ahead {
 }
 
 /// Models that a worker has not loaded, could take, and whose jobs wait.
-fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Reach) -> impl Iterator<Item = &'a ModelRef> {
+fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Capability) -> impl Iterator<Item = &'a ModelRef> {
     let is_loaded = |model: &ModelRef| {
         let name = format!("{}@{}", model.endpoint, model.version);
         status.models.iter().any(|loaded| loaded.tenant == model.tenant && loaded.name == name)
@@ -72,15 +72,15 @@ fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<It
 }
 
 /// What it could take if nothing were on its cards.
-fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &RequirementSets) -> Reach {
+fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &RequirementSets) -> Capability {
     let whole = |gpu: &Gpu| {
         let gib = sold_gib(gpu.vram_mib);
-        CardReach { index: gpu.index, reach_gib: gib, whole_gib: gib }
+        GpuCapability { index: gpu.index, reach_gib: gib, whole_gib: gib }
     };
     reach(worker, demands, &well(worker, status).map(whole).collect::<Vec<_>>())
 }
 
-fn reach(worker: &WorkerRecord, demands: &RequirementSets, cards: &[CardReach]) -> Reach {
+fn reach(worker: &WorkerRecord, demands: &RequirementSets, cards: &[GpuCapability]) -> Capability {
     fleet::reach(demands, worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
 }
 
@@ -110,7 +110,7 @@ impl Advisor {
     pub(super) async fn advise(
         self: &Arc<Self>,
         worker: &WorkerRecord,
-        cards: &[CardReach],
+        cards: &[GpuCapability],
         status: &WorkerStatus,
     ) -> Advice {
         if status.draining {
@@ -164,10 +164,10 @@ impl Advisor {
     async fn hold(
         &self,
         worker: &WorkerRecord,
-        cards: &[CardReach],
+        cards: &[GpuCapability],
         status: &WorkerStatus,
         demands: &RequirementSets,
-        could: &Reach,
+        could: &Capability,
     ) -> Result<Option<HoldCard>, Error> {
         let now = reach(worker, demands, cards);
         if cards.is_empty() || now == *could {

@@ -13,12 +13,12 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use serde_json::value::RawValue;
 use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::capability::{Capability, class_of};
 use stokehold_queue::gateway::{
     FinishOutcome, FinishReport, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel,
 };
 use stokehold_queue::job::{ErrorCode, InputFile, JobError, Timing};
 use stokehold_queue::queue::{LEASE_BYTES, Lease, LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::reach::{Reach, class_of};
 use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 use tokio::time::Instant;
 
@@ -140,7 +140,7 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
         // It may look because it was woken for a job: that is for somebody else.
         app.lease_polls.hand_on();
-        return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));
+        return Ok(LeaseQuery::new(worker_id, request.want, Capability::default()));
     }
     // One that is not known meets nobody's demands; its next heartbeat has it join again.
     let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));

@@ -37,7 +37,7 @@ async fn a_large_batch_takes_little_memory_and_loses_nothing() {
         rounds += 1;
         if rounds.is_multiple_of(200) {
             // A worker that dies with what it holds.
-            let query = LeaseQuery::new(format!("dead{rounds}"), 50, Reach::usual(0));
+            let query = LeaseQuery::new(format!("dead{rounds}"), 50, Capability::usual(0));
             stack.queue.lease(query).await.unwrap();
         }
         if worked == 0 {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use rand::Rng as _;
 use stokehold_queue::Queue as _;
-use stokehold_queue::reach::Reach;
+use stokehold_queue::capability::Capability;
 
 use super::{Event, World, digit, now};
 use crate::durations::millis;
@@ -94,7 +94,7 @@ impl World<'_> {
         for number in numbers {
             let Some(machine) = self.machines.get(&number) else { continue };
             let Some(reach) = machine.parked.clone().filter(|_| machine.is_open()) else { continue };
-            let could = Reach::usual(self.room_class_gib(machine.kind));
+            let could = Capability::usual(self.room_class_gib(machine.kind));
             let held = now(self.queue.hold(&machine.id, &reach, &could)).expect("the queue in memory answers");
             if held.is_some() {
                 self.unpark(number);

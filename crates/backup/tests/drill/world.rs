@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use stokehold_backup::{BackupId, BackupKeys, Creation, Error, Manifest, Outcome, Restoration, Store, create, restore};
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_objects::{Objects, ObjectsConfig};
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Hook, HookEvent, Idempotency, Job, JobError, JobSpec, NewJob,
     Timing,
 };
 use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{Caps, MachineRecord, SealedSecret, Wanted};
 use stokehold_queue::{JobId, Queue, RedisConfig, Shards, TokenKind, TokenRecord, now_ms, requirements::Trust};
 use stokehold_tests::redis_server::RedisServer;
@@ -170,7 +170,7 @@ pub(crate) async fn populate(queue: &Shards, objects: &Objects, jobs: usize) -> 
 }
 
 pub(crate) async fn take(queue: &Shards) -> Vec<Lease> {
-    queue.lease(LeaseQuery::new("w1", 100, Reach::usual(0))).await.unwrap()
+    queue.lease(LeaseQuery::new("w1", 100, Capability::usual(0))).await.unwrap()
 }
 
 /// Ends these, the first being the job of this number.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CardReach, FinishAnswer, ModelRef, WorkerStatus};
+use super::{FinishAnswer, GpuCapability, ModelRef, WorkerStatus};
 use crate::id::{Fence, JobId};
 
 /// A reference to a lease.
@@ -21,7 +21,7 @@ pub struct ExtendRequest {
     pub leases: Vec<LeaseRef>,
     /// The current capability of each of its GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<CardReach>,
+    pub cards: Vec<GpuCapability>,
     /// The worker's status.
     pub status: WorkerStatus,
 }

@@ -9,7 +9,7 @@ pub struct Offer {
     pub reach_gib: u32,
     /// The same per GPU, for endpoints with requirements on GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<CardReach>,
+    pub cards: Vec<GpuCapability>,
     /// The loaded models that can take more jobs. Their jobs go first and need no further memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm: Vec<WarmModel>,
@@ -23,7 +23,7 @@ impl Offer {
     #[must_use]
     pub fn exceeds(&self, before: &Self) -> bool {
         let room_before = |index| before.cards.iter().find(|card| card.index == index);
-        let has_more = |card: &CardReach| {
+        let has_more = |card: &GpuCapability| {
             let (reach_gib, whole_gib) =
                 room_before(card.index).map_or((0, 0), |card| (card.reach_gib, card.whole_gib));
             card.reach_gib > reach_gib || card.whole_gib > whole_gib
@@ -59,7 +59,7 @@ pub struct WarmModel {
 
 /// The current capability of one GPU of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CardReach {
+pub struct GpuCapability {
     /// The NVML index.
     pub index: u32,
     /// The largest VRAM class that it can take, GiB; 0 means nothing.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{ErrorCode, StepSpec, TraceContext, TraceId};
+use crate::capability::class_of;
 use crate::id::JobId;
-use crate::reach::class_of;
 
 /// The urgency of a job. Each priority has its own lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

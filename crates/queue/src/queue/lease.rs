@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
+use crate::capability::Capability;
 use crate::gateway::LeaseRef;
 use crate::id::{Fence, JobId};
 use crate::job::JobSpec;
-use crate::reach::Reach;
 
 /// Default time after which waiting work may go ahead of more urgent work: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
@@ -32,7 +32,7 @@ pub struct LeaseQuery {
     /// Maximum number of leases, 1 to 100.
     pub want: u32,
     /// The worker's capability.
-    pub reach: Reach,
+    pub reach: Capability,
     /// The lanes of loaded models. They go first, even if their class exceeds the capability, unless the job whose turn
     /// it is has waited for `patience_ms`. Each lane once.
     pub warm: Vec<WarmLane>,
@@ -96,7 +96,7 @@ pub fn patience_ms(cold_ms: u64) -> u64 {
 impl LeaseQuery {
     /// The request of a worker with no loaded models, which does not wait.
     #[must_use]
-    pub fn new(worker_id: impl Into<String>, want: u32, reach: Reach) -> Self {
+    pub fn new(worker_id: impl Into<String>, want: u32, reach: Capability) -> Self {
         Self {
             worker_id: worker_id.into(),
             want,
@@ -126,7 +126,7 @@ impl Waiter {
     /// The waiter's entry in the waiting lists, with the numbers of the requirement sets that it meets: each set has a
     /// list.
     #[must_use]
-    pub fn listed(&self, reach: &Reach) -> String {
+    pub fn listed(&self, reach: &Capability) -> String {
         format!("{self}/{}", reach.met())
     }
 }

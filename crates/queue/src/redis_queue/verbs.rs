@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{RedisConfig, RedisQueue, bounded};
 use crate::budgets::{self, Budget, Budgeted, Running, Stood};
+use crate::capability::Capability;
 use crate::clock::Clock;
 use crate::costs::{self, Spent};
 use crate::error::Error;
@@ -21,7 +22,6 @@ use crate::queue::{
     BATCH_MAX, CancelAnswer, Due, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease,
     LeaseQuery, ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, WATCH_MS, Waiter,
 };
-use crate::reach::Reach;
 use crate::{failpoint, record, scripts, signals};
 
 impl Queue for RedisQueue {
@@ -42,7 +42,7 @@ impl Queue for RedisQueue {
         leases
     }
 
-    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+    async fn hold(&self, worker_id: &str, now: &Capability, could: &Capability) -> Result<Option<u32>, Error> {
         let mut call = scripts::HOLD.call(&[self.keys.root()]);
         call.arg(self.config.clock.script_arg()).arg(worker_id).arg(now.to_string()).arg(could.to_string());
         call.arg(HOLD_AFTER_MS).arg(HOLD_MS);
@@ -50,7 +50,7 @@ impl Queue for RedisQueue {
         Ok(class.parse().ok())
     }
 
-    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+    async fn unpark(&self, waiter: &Waiter, reach: &Capability) -> Result<bool, Error> {
         let listed = waiter.listed(reach);
         let mut pipe = redis::pipe();
         for (demands, _) in reach.iter() {

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use futures::future::{join_all, try_join_all};
 
 use super::{NOBODY, Shards};
+use crate::capability::Capability;
 use crate::error::Error;
 use crate::queue::{Lease, LeaseQuery, Queue, Waiter};
-use crate::reach::Reach;
 use crate::redis_queue::RedisQueue;
 
 impl Shards {
@@ -77,7 +77,7 @@ impl Shards {
     }
 
     /// Removes a waiter from the lists of these shards. A wakeup that crosses this finds no waiter and is passed on.
-    async fn leave(&self, waiter: &Waiter, reach: &Reach, shards: impl Iterator<Item = &RedisQueue>) {
+    async fn leave(&self, waiter: &Waiter, reach: &Capability, shards: impl Iterator<Item = &RedisQueue>) {
         for outcome in join_all(shards.map(|shard| shard.unpark(waiter, reach))).await {
             if let Err(error) = outcome {
                 tracing::debug!(%error, "a lease poll stays parked on a shard; its wakeup will be passed on");

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::Shards;
 use crate::budgets::{Budget, Budgeted, Running, Stood};
+use crate::capability::Capability;
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
@@ -21,7 +22,6 @@ use crate::queue::{
     CancelAnswer, Due, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, ListFilter, OutputsPlace, Queue,
     Settlement, Signal, Submitted, Swept, Waiter,
 };
-use crate::reach::Reach;
 use crate::redis_queue::RedisQueue;
 
 /// Maximum number of lanes that are returned.
@@ -46,7 +46,7 @@ impl Queue for Shards {
     }
 
     /// Returns the class of the first shard that has one.
-    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+    async fn hold(&self, worker_id: &str, now: &Capability, could: &Capability) -> Result<Option<u32>, Error> {
         for shard in self.all().iter().filter(|shard| shard.is_up()) {
             if let Some(class) = shard.hold(worker_id, now, could).await? {
                 return Ok(Some(class));
@@ -56,7 +56,7 @@ impl Queue for Shards {
     }
 
     /// Returns `false` if any shard has removed the waiter, or was unreachable when it was parked.
-    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+    async fn unpark(&self, waiter: &Waiter, reach: &Capability) -> Result<bool, Error> {
         let unparked = self.everywhere("unpark", |shard| shard.unpark(waiter, reach).boxed()).await?;
         Ok(unparked.into_iter().all(|unparked| unparked))
     }

@@ -8,11 +8,11 @@ use stokehold_queue::batches::{
     Verdict,
 };
 use stokehold_queue::budgets::AtBudget;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::costs::{Forecast, Unknown};
 use stokehold_queue::gateway::FinishReport;
 use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority, Timing};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
 use crate::conformance::{START_MS, fail, job, succeed};
@@ -84,7 +84,7 @@ async fn feed(queue: &RedisQueue, batch: &str, from: u64, to: u64) -> Result<(),
 }
 
 async fn finish(queue: &RedisQueue, want: u32) {
-    let query = LeaseQuery::new("w", want, Reach::usual(0));
+    let query = LeaseQuery::new("w", want, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(leases.len(), want as usize);
     queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     batches.note_place(&id, place).await.unwrap();
     batches.note_samples(&id, &[(1, 0), (2, 3)]).await.unwrap();
 
-    let query = LeaseQuery::new("w", 4, Reach::usual(0));
+    let query = LeaseQuery::new("w", 4, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(batches.get(&id).await.unwrap().unwrap().running, 4);
     queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
@@ -154,7 +154,7 @@ async fn what_is_written_down_leaves_the_queue_soon_unless_it_is_a_dead_letter()
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let (batches, id) = running(&queue, 1, 4, 0).await;
     feed(&queue, &id, 0, 4).await.unwrap();
-    let query = LeaseQuery::new("w", 4, Reach::usual(0));
+    let query = LeaseQuery::new("w", 4, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
     let reports: Vec<_> = leases[1..].iter().map(succeed).chain([fail(&leases[0], ErrorCode::BadOutput)]).collect();
     queue.finish(&reports).await.unwrap();
@@ -252,7 +252,7 @@ async fn a_batch_counts_what_it_spends_and_says_that_its_budget_stopped_it() {
     let queue = queue(&server, Clock::Own).await;
     let (batches, id) = running(&queue, 1, 10, 0).await;
     feed(&queue, &id, 0, 5).await.unwrap();
-    let leases = queue.lease(LeaseQuery::new("w", 3, Reach::usual(0))).await.unwrap();
+    let leases = queue.lease(LeaseQuery::new("w", 3, Capability::usual(0))).await.unwrap();
     let timing = Timing { run_ms: 60, load_ms: 30, ..Timing::default() };
     let costs = |lease| FinishReport { cost_usd_micros: Some(90), timing, ..succeed(lease) };
     queue.finish(&[costs(&leases[0]), costs(&leases[1])]).await.unwrap();

@@ -18,12 +18,12 @@ pub(crate) mod time;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use stokehold_queue::job::{
     Concurrency, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, Stage, StepSpec, Timing,
 };
 use stokehold_queue::queue::{CancelAnswer, Gate, Lease, LeaseQuery, Limits, Waiter, WarmLane};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, Queue};
 
 pub(crate) use cases::{cases, tests};
@@ -116,7 +116,7 @@ pub(crate) fn warm(place: &str, takes: u32) -> WarmLane {
 }
 
 pub(crate) fn query(want: u32, reach_gib: u32) -> LeaseQuery {
-    LeaseQuery::new("w1", want, Reach::usual(reach_gib))
+    LeaseQuery::new("w1", want, Capability::usual(reach_gib))
 }
 
 fn parking(reach_gib: u32, waiter: u64) -> LeaseQuery {

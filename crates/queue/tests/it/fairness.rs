@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use stokehold_queue::capability::Capability;
 use stokehold_queue::job::{JobSpec, NewJob, Priority};
 use stokehold_queue::queue::{Lease, LeaseQuery};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 
 use crate::conformance::{START_MS, job, spec, succeed};
@@ -61,7 +61,7 @@ impl Machines {
     /// Gives each free slot a job, if there is one.
     async fn fill(&mut self) {
         while self.free > 0 {
-            let query = LeaseQuery::new("w", 1, Reach::usual(0));
+            let query = LeaseQuery::new("w", 1, Capability::usual(0));
             let Some(lease) = self.queue.lease(query).await.unwrap().pop() else { return };
             let now = self.clock.now_ms();
             let waited = now - self.submitted[&lease.job_id];

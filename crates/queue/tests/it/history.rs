@@ -1,9 +1,9 @@
 //! Ended jobs leave Redis when they are forgotten and not before; feedback is counted once.
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::feedback::Verdict;
 use stokehold_queue::job::{BatchLine, ErrorCode, JobSpec, JobState, NewJob, Priority};
 use stokehold_queue::queue::{LeaseQuery, ListFilter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 
@@ -20,7 +20,7 @@ async fn keys(server: &RedisServer) -> Vec<String> {
 /// Runs every ready job; those of the endpoint `bad` fail for good.
 async fn drain(queue: &RedisQueue) {
     loop {
-        let query = LeaseQuery::new("w", 100, Reach::usual(0));
+        let query = LeaseQuery::new("w", 100, Capability::usual(0));
         let leases = queue.lease(query).await.unwrap();
         if leases.is_empty() {
             return;

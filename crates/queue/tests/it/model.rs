@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stokehold_queue::budgets::{Stood, standing};
+use stokehold_queue::capability::{Capability, parts_of};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::{FinishReport, LeaseRef};
 use stokehold_queue::job::{
@@ -16,7 +17,6 @@ use stokehold_queue::job::{
     SLOT_PARTS, Stage, StepRun, Timing,
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict, WarmLane};
-use stokehold_queue::reach::{Reach, parts_of};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, Shards};
 use stokehold_queue_model::MemoryQueue;
 
@@ -56,7 +56,7 @@ const WARM: [(&str, u32); 4] = [("8:acme:a", 2), ("0:acme:a", 100), ("24:acme:b"
 const SPENT_DAYS: RangeInclusive<u32> = 19_675..=19_680;
 
 /// One of the workers meets some demands.
-fn reach(worker: &str, reach_gib: u32) -> Reach {
+fn reach(worker: &str, reach_gib: u32) -> Capability {
     let met = if worker == "w2" { Some((3, reach_gib)) } else { None };
     std::iter::once((0, reach_gib)).chain(met).collect()
 }

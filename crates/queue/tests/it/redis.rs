@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::value::RawValue;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::JobState;
 use stokehold_queue::queue::{AUTOSCALER, LeaseQuery, OutputsPlace, Signal};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisConfig, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use stokehold_tests::tie::Tie;
@@ -71,7 +71,7 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
     let queue = queue(&server, Clock::Own).await;
     let jobs = [job("a"), job("b")].to_vec();
     queue.submit(jobs).await.unwrap();
-    let leases = queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap();
+    let leases = queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap();
     queue.finish(&[succeed(&leases[0])]).await.unwrap();
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
     assert!(keys.len() > 3);
@@ -94,7 +94,7 @@ async fn a_full_redis_refuses_new_jobs_and_lets_the_old_ones_drain() {
     let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
 
     assert!(matches!(queue.submit(vec![job("echo")]).await, Err(Error::Closed(_))));
-    let query = LeaseQuery::new("w", 10, Reach::usual(0));
+    let query = LeaseQuery::new("w", 10, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(queue.finish(&[succeed(&leases[0])]).await.unwrap(), [FinishAnswer::Ok]);
     assert_eq!(queue.get(id).await.unwrap().unwrap().state, JobState::Succeeded);
@@ -116,7 +116,7 @@ async fn outputs_are_kept_in_memory_alone() {
     let (server, _dir) = server(&[]);
     let queue = queue(&server, Clock::Own).await;
     queue.submit(vec![job("echo")]).await.unwrap();
-    let lease = queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    let lease = queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
     let mut redis = raw(&server).await;
     let mut written = async || {
         let info: String = ::redis::cmd("INFO").arg("persistence").query_async(&mut redis).await.unwrap();
@@ -146,7 +146,7 @@ async fn the_reaper_gives_workers_one_lease_period_after_redis_came_up() {
     // Own clock, a lease longer than this test: the server's uptime is shorter than it.
     let queue = queue(&server, Clock::Own).await;
     queue.submit(vec![job("echo")]).await.unwrap();
-    let query = LeaseQuery::new("w", 1, Reach::usual(0));
+    let query = LeaseQuery::new("w", 1, Capability::usual(0));
     let lease = queue.lease(query).await.unwrap().remove(0);
     let mut redis = raw(&server).await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:leases").query_async(&mut redis).await.unwrap();

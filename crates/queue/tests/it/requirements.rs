@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{JobSpec, NewJob, Stage, StepSpec};
 use stokehold_queue::queue::LeaseQuery;
-use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{REQUIREMENT_SETS_MAX, REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
 use stokehold_queue::requirements::Requirements;
 use stokehold_queue::{Clock, Queue, Registry, Shards};
@@ -119,7 +119,7 @@ async fn a_set_is_freed_when_no_version_with_traffic_and_no_open_job_uses_it() {
     assert_eq!(number(deploys(&registry, "zoo", 92).await), 6);
 
     // The job ends, and its set goes as well.
-    let reach: Reach = [(0, 24), (numbers[1], 24)].into_iter().collect();
+    let reach: Capability = [(0, 24), (numbers[1], 24)].into_iter().collect();
     let leases = shards.lease(LeaseQuery::new("w", 1, reach)).await.unwrap();
     shards.finish(&[succeed(&leases[0])]).await.unwrap();
     assert_eq!(shards.free_requirements(0).await.unwrap(), 4, "and the three of zoo");

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use stokehold_queue::batches::Verdict;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{JobEventReport, JobMessage};
 use stokehold_queue::job::{Dependency, DependencyOn, Hook, HookEvent, JobSpec, NewJob};
 use stokehold_queue::outbox::{Message, Outcome, Report, Try};
 use stokehold_queue::queue::{BatchGuard, Due, Gate, Lease, Limits, Settlement};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::schedules::Ticked;
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue, queue as verbs};
 
@@ -78,7 +78,7 @@ async fn run_jobs(queue: &RedisQueue, at_once: u32) {
 async fn run_others(queue: &RedisQueue, clock: &ManualClock) {
     let id = submit(queue, job("echo")).await;
     queue.watch(id, "api-1").await.unwrap();
-    queue.hold("w2", &Reach::usual(0), &Reach::usual(24)).await.unwrap();
+    queue.hold("w2", &Capability::usual(0), &Capability::usual(24)).await.unwrap();
     queue.wake_next().await.unwrap();
     queue.release(&[held(&lease(queue, 1).await[0])]).await.unwrap();
     lease(queue, 1).await;

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
 use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits, Signal, Waiter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisConfig, Shards};
 use stokehold_tests::redis_cluster::RedisCluster;
 use stokehold_tests::redis_server::RedisServer;
@@ -163,7 +163,7 @@ async fn a_waiting_pull_is_woken_by_any_shard_and_leaves_the_others() {
         assert_eq!(signal, Signal::Wake(waiter.waiter), "one wake, though its primary is another one each time");
         let leases: Vec<Lease> = shards.lease(parking).await.unwrap();
         assert_eq!(leases[0].job_id.shard(), shard);
-        shards.unpark(&waiter, &Reach::usual(0)).await.unwrap();
+        shards.unpark(&waiter, &Capability::usual(0)).await.unwrap();
         assert_eq!([parked(0), parked(1), parked(2)], [0, 0, 0]);
     }
 }

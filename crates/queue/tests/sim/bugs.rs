@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
 use stokehold_queue::budgets::{Budget, Budgeted, Running, Stood};
+use stokehold_queue::capability::Capability;
 use stokehold_queue::costs::Spent;
 use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
@@ -13,7 +14,6 @@ use stokehold_queue::queue::{
     CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
     OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Error, JobId, ManualClock, Queue};
 use stokehold_queue_model::MemoryQueue;
 use tokio::sync::mpsc::Receiver;
@@ -124,11 +124,11 @@ impl Queue for Buggy {
         Ok(leases)
     }
 
-    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+    async fn hold(&self, worker_id: &str, now: &Capability, could: &Capability) -> Result<Option<u32>, Error> {
         self.inner.hold(worker_id, now, could).await
     }
 
-    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+    async fn unpark(&self, waiter: &Waiter, reach: &Capability) -> Result<bool, Error> {
         self.inner.unpark(waiter, reach).await
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use rand::Rng;
 use stokehold_queue::Queue;
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{ExtendAnswer, FinishReport, LeaseRef};
 use stokehold_queue::job::Job;
 use stokehold_queue::queue::{Lease, Signal, Submitted, Waiter};
-use stokehold_queue::reach::Reach;
 use tokio::sync::mpsc::Receiver;
 
 use crate::client::{self, Ask};
@@ -173,7 +173,7 @@ impl<Q: Queue> World<Q> {
             let waiter = Waiter { replica: replica_name(replica, life), waiter: number };
             // As it was parked: by a worker, which reaches the same all its life.
             let Party::Worker(n, _) = call.from else { unreachable!("only workers pull") };
-            let reach = Reach::usual(self.workers[n].reach_gib);
+            let reach = Capability::usual(self.workers[n].reach_gib);
             if !now(self.queue.unpark(&waiter, &reach)).expect("memory forgets") {
                 now(self.queue.wake_next()).expect("memory wakes");
             }

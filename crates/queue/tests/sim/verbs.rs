@@ -1,9 +1,9 @@
 //! The verbs of the queue, each one told to the witness with what it answered.
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{Job, JobState};
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Error, JobId, Queue};
 
 use crate::client;
@@ -51,7 +51,7 @@ impl<Q: Queue> World<Q> {
         let Party::Worker(n, life) = call.from else { return Ok(Vec::new()) };
         let (worker, reach_gib) = (self.workers[n].id(life), self.workers[n].reach_gib);
         let park = Some(Waiter { replica: replica_name(call.replica, call.life), waiter: call.number });
-        let query = LeaseQuery { park, ..LeaseQuery::new(worker, want, Reach::usual(reach_gib)) };
+        let query = LeaseQuery { park, ..LeaseQuery::new(worker, want, Capability::usual(reach_gib)) };
         let leases = now(self.queue.lease(query)).expect("memory leases");
         let now_ms = self.now_ms();
         leases.iter().try_for_each(|lease| self.witness.leased(lease, now_ms))?;

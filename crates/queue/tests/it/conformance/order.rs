@@ -1,8 +1,8 @@
 //! What goes first.
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
 use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LEASE_BYTES, Lease, LeaseQuery, Signal, Waiter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{ids, job, of, one, query, raw, spec, state, submit, take, warm};
@@ -29,7 +29,7 @@ pub(crate) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_
     let waiter = Waiter { replica: "api-1".into(), waiter: 7 };
     assert!(
         queue
-            .lease(LeaseQuery { reach: Reach::usual(0), park: Some(waiter), only: Some(24), ..query(1, 0) })
+            .lease(LeaseQuery { reach: Capability::usual(0), park: Some(waiter), only: Some(24), ..query(1, 0) })
             .await
             .unwrap()
             .is_empty()
@@ -211,7 +211,7 @@ pub(crate) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited
 ) {
     let of_class = |vram_class_gib| JobSpec { vram_class_gib, ..spec("echo") };
     submit(queue, [of_class(8), of_class(24), of_class(80)]).await;
-    let (now, could) = (Reach::usual(8), Reach::usual(24));
+    let (now, could) = (Capability::usual(8), Capability::usual(24));
     clock.advance_ms(HOLD_AFTER_MS);
     assert_eq!(queue.hold("w1", &now, &could).await.unwrap(), None, "nobody knows yet that it is passed over");
     clock.advance_ms(HOLD_AFTER_MS - 1);

@@ -1,9 +1,9 @@
 //! What replicas are told without asking, and what jobs say.
 
+use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream, Outgrown};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
 use stokehold_queue::queue::{KeptOutputs, LeaseQuery, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OutputsPlace, Signal, Waiter};
-use stokehold_queue::reach::Reach;
 use stokehold_queue::{Fence, ManualClock, Queue};
 
 use super::{LEASE_MS, job, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
@@ -28,7 +28,7 @@ pub(crate) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>
 
 pub(crate) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
-    let reach = |parts: &[(u32, u32)]| -> Reach { parts.iter().copied().collect() };
+    let reach = |parts: &[(u32, u32)]| -> Capability { parts.iter().copied().collect() };
     let able = reach(&[(0, 80), (7, 24), (8, 0)]);
     for (waiter, reach) in [(1, reach(&[(0, 80)])), (2, reach(&[(7, 8)])), (3, able.clone())] {
         assert!(queue.lease(LeaseQuery { reach, ..parking(0, waiter) }).await.unwrap().is_empty());
@@ -101,13 +101,13 @@ pub(crate) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue
     let mut signals = queue.listen("api-1").await.unwrap();
     let waiter = |waiter| Waiter { replica: "api-1".into(), waiter };
     queue.lease(parking(0, 1)).await.unwrap();
-    assert!(queue.unpark(&waiter(1), &Reach::usual(0)).await.unwrap(), "nothing was under way");
+    assert!(queue.unpark(&waiter(1), &Capability::usual(0)).await.unwrap(), "nothing was under way");
 
     queue.lease(parking(0, 2)).await.unwrap();
     queue.lease(parking(0, 3)).await.unwrap();
     queue.submit(vec![job("echo")]).await.unwrap();
     assert_eq!(signals.recv().await, Some(Signal::Wake(2)));
-    assert!(!queue.unpark(&waiter(2), &Reach::usual(0)).await.unwrap());
+    assert!(!queue.unpark(&waiter(2), &Capability::usual(0)).await.unwrap());
     queue.wake_next().await.unwrap();
     assert_eq!(signals.recv().await, Some(Signal::Wake(3)), "the wake is not lost");
 }

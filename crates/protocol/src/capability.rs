@@ -23,9 +23,9 @@ pub fn parts_of(class: u32) -> (u32, u32) {
 /// The current capability of a worker: the largest VRAM class in GiB, by the number of each requirement set that it
 /// meets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach(BTreeMap<u32, u32>);
+pub struct Capability(BTreeMap<u32, u32>);
 
-impl Reach {
+impl Capability {
     /// The capability of a worker that meets only the default requirement set.
     #[must_use]
     pub fn usual(gib: u32) -> Self {
@@ -58,14 +58,14 @@ impl Reach {
     }
 }
 
-impl FromIterator<(u32, u32)> for Reach {
+impl FromIterator<(u32, u32)> for Capability {
     fn from_iter<I: IntoIterator<Item = (u32, u32)>>(reach: I) -> Self {
         Self(reach.into_iter().collect())
     }
 }
 
 /// Formats the argument of the scripts: `0:24 3:12`.
-impl fmt::Display for Reach {
+impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (demands, gib)) in self.0.iter().enumerate() {
             let space = if n == 0 { "" } else { " " };
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_class_is_within_reach_when_its_demands_are_met_on_a_card_that_is_large_enough() {
-        let reach: Reach = [(0, 24), (3, 12)].into_iter().collect();
+        let reach: Capability = [(0, 24), (3, 12)].into_iter().collect();
         assert_eq!((reach.to_string(), reach.met()), ("0:24 3:12".to_owned(), "0.3".to_owned()));
         for (demands, gib, is_within) in
             [(0, 0, true), (0, 24, true), (0, 32, false), (3, 12, true), (3, 16, false), (4, 0, false)]
@@ -90,6 +90,6 @@ mod tests {
             assert_eq!(parts_of(class), (demands, gib));
             assert_eq!(reach.has(class), is_within, "{demands} {gib}");
         }
-        assert_eq!(Reach::default().to_string(), "");
+        assert_eq!(Capability::default().to_string(), "");
     }
 }
