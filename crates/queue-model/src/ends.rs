@@ -12,11 +12,11 @@ use stokehold_protocol::state::JobEvent;
 use stokehold_queue::implementation::{self, RunCount, Took};
 use stokehold_queue::queue::{CancelAnswer, Swept, Work};
 
+use super::class_queues::ClassQueueName;
 use super::gates::{gates_of, key_gate};
-use super::shelves::ShelfName;
 use super::{Inner, Lanes, Place, SWEEP_MAX};
 
-fn shelf_of(spec: &JobSpec) -> ShelfName {
+fn shelf_of(spec: &JobSpec) -> ClassQueueName {
     (spec.priority.digit(), spec.class())
 }
 
@@ -60,8 +60,8 @@ impl Inner {
 
     /// Applies charges and unblocks limit scopes. Runs at the end of every call that stops jobs.
     pub(super) fn flush(&mut self) {
-        for ((shelf, tenant), _) in self.charges.clone() {
-            self.settle_charge(shelf, &tenant);
+        for ((class_queue, tenant), _) in self.charges.clone() {
+            self.settle_charge(class_queue, &tenant);
         }
         for gate in std::mem::take(&mut self.freed) {
             self.resume(&gate);

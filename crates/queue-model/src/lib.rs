@@ -3,13 +3,13 @@
 //! It loses everything when it is dropped. It has no batches to feed, no webhooks to deliver and no records that go to
 //! history.
 
+mod class_queues;
 mod ends;
 mod gates;
 mod pick;
 mod ranked;
 mod record;
 mod settle;
-mod shelves;
 mod verbs;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -26,10 +26,10 @@ use stokehold_queue::budgets::Stood;
 use stokehold_queue::queue::{Limits, Signal, Work};
 use tokio::sync::mpsc;
 
+use class_queues::{ClassQueue, ClassQueueName, Lane};
 use gates::Counts;
 use ranked::Ranked;
 use record::{Place, Record};
-use shelves::{Lane, Shelf, ShelfName};
 
 const EVENTS_KEPT: usize = 1_000;
 const SWEEP_MAX: usize = 100;
@@ -78,13 +78,13 @@ struct Inner {
     jobs: HashMap<JobId, Record>,
     dependents: HashMap<JobId, VecDeque<(JobId, DependencyOn)>>,
     lanes: HashMap<String, Lane>,
-    lanes_of: HashMap<(ShelfName, String), Ranked<String>>,
-    shelves: HashMap<ShelfName, Shelf>,
+    lanes_of: HashMap<(ClassQueueName, String), Ranked<String>>,
+    class_queues: HashMap<ClassQueueName, ClassQueue>,
     /// Of each priority: classes with ready jobs.
     tags: [Ranked<u32>; 3],
     passed: [u32; 3],
     /// Of this call: what tenants are charged on a shelf, and the gates that one passed out of.
-    charges: BTreeMap<(ShelfName, String), f64>,
+    charges: BTreeMap<(ClassQueueName, String), f64>,
     freed: Vec<String>,
     costs: HashMap<String, f64>,
     /// What only grows.
@@ -114,7 +114,7 @@ struct Inner {
     /// Classes that a worker makes room for, until when others are not asked.
     holds_of: BTreeMap<u32, u64>,
     /// Since when a job has been the next one of its shelf.
-    heads: HashMap<ShelfName, (JobId, u64)>,
+    heads: HashMap<ClassQueueName, (JobId, u64)>,
     index: HashMap<String, Vec<JobId>>,
     /// The request hash and the jobs of what came under a tenant's key.
     idempotency: HashMap<(String, String), (String, Vec<JobId>)>,
@@ -134,7 +134,7 @@ struct Lanes(BTreeMap<u32, String>);
 
 impl Extend<String> for Lanes {
     fn extend<I: IntoIterator<Item = String>>(&mut self, lanes: I) {
-        self.0.extend(lanes.into_iter().map(|lane| (shelves::parts_of(&lane).0.1, lane)));
+        self.0.extend(lanes.into_iter().map(|lane| (class_queues::parts_of(&lane).0.1, lane)));
     }
 }
 

@@ -10,8 +10,8 @@ use stokehold_queue::Error;
 use stokehold_queue::implementation::ahead;
 use stokehold_queue::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery};
 
+use super::class_queues::{ClassQueueName, parts_of};
 use super::gates::{endpoint_gate, tenant_gate};
-use super::shelves::{ShelfName, parts_of};
 use super::{Inner, Parked, Place, Record};
 
 const PASSED_MAX: u32 = 19;
@@ -69,7 +69,7 @@ impl Pull<'_> {
 /// What to serve next: the class queue, how far its class is behind the next one in virtual start, the maximum number
 /// of jobs, and the lane if it goes out of turn.
 struct Choice {
-    shelf: ShelfName,
+    class_queue: ClassQueueName,
     lead: f64,
     most: usize,
     lane: Option<String>,
@@ -111,7 +111,7 @@ impl Inner {
                 // was missing.
                 pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
-                    self.wake(more.shelf.1, more.lane.as_deref());
+                    self.wake(more.class_queue.1, more.lane.as_deref());
                 }
                 if pull.leases.is_empty() {
                     return Err(Error::Full);
@@ -151,7 +151,7 @@ impl Inner {
     fn look(&mut self, pull: &mut Pull<'_>) {
         while pull.left() > 0 && pull.cleared < IN_THE_WAY && !pull.is_large() && !pull.is_full {
             let Some(choice) = self.choose(pull) else { return };
-            let (had, priority) = (pull.leases.len(), usize::from(choice.shelf.0));
+            let (had, priority) = (pull.leases.len(), usize::from(choice.class_queue.0));
             self.serve(pull, &choice);
             for (id, lane) in std::mem::take(&mut pull.to_front) {
                 if self.record(id).place == Place::Key {
@@ -177,12 +177,12 @@ impl Inner {
 
     /// Returns a class that the worker should reserve room for.
     pub(super) fn hold_card(&mut self, now: &Capability, could: &Capability) -> Option<u32> {
-        let shelves = [0, 1, 2]
+        let class_queues = [0, 1, 2]
             .into_iter()
             .flat_map(|priority| self.tags[usize::from(priority)].iter().map(move |(class, _)| (priority, *class)));
-        for shelf in shelves.collect::<Vec<ShelfName>>() {
-            let class = shelf.1;
-            if now.has(class) || !could.has(class) || self.now - self.stands_since(shelf) < HOLD_AFTER_MS {
+        for class_queue in class_queues.collect::<Vec<ClassQueueName>>() {
+            let class = class_queue.1;
+            if now.has(class) || !could.has(class) || self.now - self.stands_since(class_queue) < HOLD_AFTER_MS {
                 continue;
             }
             if self.holds_of.get(&class).is_none_or(|until| *until <= self.now) {
@@ -194,10 +194,10 @@ impl Inner {
     }
 
     /// Since when the same job has been the next one of the class queue.
-    fn stands_since(&mut self, shelf: ShelfName) -> u64 {
-        let Some(head) = self.head(shelf) else { return self.now };
+    fn stands_since(&mut self, class_queue: ClassQueueName) -> u64 {
+        let Some(head) = self.head(class_queue) else { return self.now };
         let now = self.now;
-        let stood = self.heads.entry(shelf).or_insert((head, now));
+        let stood = self.heads.entry(class_queue).or_insert((head, now));
         if stood.0 != head {
             *stood = (head, now);
         }

@@ -4,7 +4,7 @@ use stokehold_protocol::id::JobId;
 use stokehold_queue::queue::AGE_AFTER_MS;
 
 use super::{Choice, Inner, PASSED_MAX, Pull};
-use crate::shelves::{ShelfName, parts_of};
+use crate::class_queues::{ClassQueueName, parts_of};
 
 impl Inner {
     /// Chooses what to serve to this worker next; `None` if nothing is left for it.
@@ -17,7 +17,7 @@ impl Inner {
             {
                 let lane =
                     if pull.query.reach.has(class) { None } else { self.loaded_lane(pull, priority, Some(class)) };
-                return Some(Choice { shelf: (priority, class), lead, most: 1, lane });
+                return Some(Choice { class_queue: (priority, class), lead, most: 1, lane });
             }
         }
         for priority in [0, 1, 2] {
@@ -29,9 +29,9 @@ impl Inner {
                 .fold(pull.left(), usize::min);
             if let Some(lane) = self.warm_lane(pull, priority, class) {
                 let most = most.min(pull.takes(&lane));
-                return Some(Choice { shelf: parts_of(&lane).0, lead: f64::INFINITY, most, lane: Some(lane) });
+                return Some(Choice { class_queue: parts_of(&lane).0, lead: f64::INFINITY, most, lane: Some(lane) });
             }
-            return Some(Choice { shelf: (priority, class), lead, most, lane: None });
+            return Some(Choice { class_queue: (priority, class), lead, most, lane: None });
         }
         None
     }
@@ -57,10 +57,10 @@ impl Inner {
     /// model takes more jobs.
     fn loaded_lane(&self, pull: &Pull<'_>, priority: u8, class: Option<u32>) -> Option<String> {
         let is_open = |lane: &String| {
-            let (shelf, tenant, _) = parts_of(lane);
-            let stands = || self.shelves.get(&shelf)?.tenants.score(&tenant.to_owned());
-            let among = || self.lanes_of.get(&(shelf, tenant.to_owned()))?.score(lane);
-            class.is_none_or(|class| shelf.1 == class) && among().is_some() && stands().is_some()
+            let (class_queue, tenant, _) = parts_of(lane);
+            let stands = || self.class_queues.get(&class_queue)?.tenants.score(&tenant.to_owned());
+            let among = || self.lanes_of.get(&(class_queue, tenant.to_owned()))?.score(lane);
+            class.is_none_or(|class| class_queue.1 == class) && among().is_some() && stands().is_some()
         };
         let taking = pull.takes.iter().filter(|(_, takes)| *takes > 0);
         taking.map(|(place, _)| format!("{priority}:{place}")).find(is_open)
@@ -81,25 +81,25 @@ impl Inner {
     }
 
     /// The lane that is next in a class queue.
-    fn next_lane(&self, shelf: ShelfName) -> Option<&String> {
-        let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
-        Some(self.lanes_of.get(&(shelf, tenant.clone()))?.first()?.0)
+    fn next_lane(&self, class_queue: ClassQueueName) -> Option<&String> {
+        let (tenant, _) = self.class_queues.get(&class_queue)?.tenants.first()?;
+        Some(self.lanes_of.get(&(class_queue, tenant.clone()))?.first()?.0)
     }
 
     /// The job that is next in a class queue.
-    pub(super) fn head(&self, shelf: ShelfName) -> Option<JobId> {
-        let lane = self.lanes.get(self.next_lane(shelf)?)?;
+    pub(super) fn head(&self, class_queue: ClassQueueName) -> Option<JobId> {
+        let lane = self.lanes.get(self.next_lane(class_queue)?)?;
         lane.front.front().or(lane.queue.front()).copied()
     }
 
     /// The time that the next job has been ready, milliseconds; 0 if there is none.
-    fn waited_ms(&self, shelf: ShelfName) -> u64 {
-        let head = self.head(shelf).and_then(|id| self.jobs.get(&id));
+    fn waited_ms(&self, class_queue: ClassQueueName) -> u64 {
+        let head = self.head(class_queue).and_then(|id| self.jobs.get(&id));
         head.map_or(0, |record| self.now.saturating_sub(record.ready_ms))
     }
 
     /// Whether the next job has waited too long.
-    fn is_aged(&self, shelf: ShelfName) -> bool {
-        self.waited_ms(shelf) >= AGE_AFTER_MS
+    fn is_aged(&self, class_queue: ClassQueueName) -> bool {
+        self.waited_ms(class_queue) >= AGE_AFTER_MS
     }
 }

@@ -9,8 +9,8 @@ use stokehold_queue::queue::Lease;
 
 use super::{Choice, Inner, Pull};
 use crate::Place;
+use crate::class_queues::parts_of;
 use crate::gates::{endpoint_gate, key_gate, tenant_gate};
-use crate::shelves::parts_of;
 
 /// Time that a job is set aside for an earlier one with the same key, milliseconds.
 const KEY_WAIT_MS: u64 = 2_000;
@@ -19,17 +19,17 @@ impl Inner {
     /// Serves the tenant whose turn it is: at most as many jobs as it is due before the next tenant, from one of its
     /// lanes.
     pub(super) fn serve(&mut self, pull: &mut Pull<'_>, choice: &Choice) {
-        let name = choice.shelf;
+        let name = choice.class_queue;
         // A class with a virtual start has a class queue with a tenant; otherwise an invariant is broken.
-        let shelf = self.shelves.get(&name).expect("a class with a tag has a shelf");
-        let mut head = shelf.tenants.iter().map(|(tenant, tag)| (tenant.clone(), tag));
+        let class_queue = self.class_queues.get(&name).expect("a class with a tag has a shelf");
+        let mut head = class_queue.tenants.iter().map(|(tenant, tag)| (tenant.clone(), tag));
         let (mut tenant, mut tag) = head.next().expect("a shelf has a tenant");
         let mut rival = head.next().map(|(_, tag)| tag);
         drop(head);
         let owner = choice.lane.as_deref().map(|lane| parts_of(lane).1.to_owned());
         let mut jumps = false;
         if let Some(owner) = owner.filter(|owner| *owner != tenant) {
-            tag = shelf.tenants.score(&owner).expect("the tenant of a lane out of turn is in the class queue");
+            tag = class_queue.tenants.score(&owner).expect("the tenant of a lane out of turn is in the class queue");
             (tenant, rival, jumps) = (owner, None, true);
         }
         let gate = tenant_gate(&tenant);
@@ -57,7 +57,7 @@ impl Inner {
 
         let charged = self.expected_ms(&tenant, &endpoint);
         let step = charged / self.weight(&tenant);
-        let tenants = self.shelves.get(&name).map_or(1, |shelf| shelf.tenants.len()) as f64;
+        let tenants = self.class_queues.get(&name).map_or(1, |class_queue| class_queue.tenants.len()) as f64;
         let siblings = self.lanes_of.get(&among).map_or(1, |lanes| lanes.len()) as f64;
         let mut most = (choice.most as f64).min(places).min(lane_places);
         most = most.min((choice.lead / (charged / tenants)).floor() + 1.0);
@@ -74,12 +74,12 @@ impl Inner {
             jobs += self.take_from(pull, false, &lane, most - jobs, charged);
         }
         if jobs > 0 {
-            if let Some(shelf) = self.shelves.get_mut(&name) {
-                if shelf.tenants.score(&tenant).is_some() {
-                    shelf.tenants.put(tenant.clone(), tag + jobs as f64 * step);
+            if let Some(class_queue) = self.class_queues.get_mut(&name) {
+                if class_queue.tenants.score(&tenant).is_some() {
+                    class_queue.tenants.put(tenant.clone(), tag + jobs as f64 * step);
                 }
                 if !jumps {
-                    shelf.now = tag + (jobs - 1) as f64 * step;
+                    class_queue.now = tag + (jobs - 1) as f64 * step;
                 }
             }
             let tags = &mut self.tags[usize::from(name.0)];
@@ -123,10 +123,10 @@ impl Inner {
 
     /// Whether this worker could take a job of this lane now, by the lane's class and endpoint.
     fn serves(&self, pull: &Pull<'_>, lane: &str) -> bool {
-        let (shelf, tenant, endpoint) = parts_of(lane);
+        let (class_queue, tenant, endpoint) = parts_of(lane);
         let fits = match pull.query.only {
-            Some(only) => shelf.1 == only,
-            None => pull.query.reach.has(shelf.1) || pull.takes(lane) > 0,
+            Some(only) => class_queue.1 == only,
+            None => pull.query.reach.has(class_queue.1) || pull.takes(lane) > 0,
         };
         fits && self.room(&endpoint_gate(tenant, endpoint)).0 >= 1.0
     }

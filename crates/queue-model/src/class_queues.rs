@@ -15,11 +15,11 @@ use super::{Inner, Place};
 const EXPECTED_MS: f64 = 1_000.0;
 
 /// The name of a class queue: priority and class.
-pub(super) type ShelfName = (u8, u32);
+pub(super) type ClassQueueName = (u8, u32);
 
 /// A class queue: the tenants with ready jobs.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct ClassQueue {
     /// Active tenants, by virtual start.
     pub(super) tenants: Ranked<String>,
     /// The virtual time.
@@ -42,15 +42,15 @@ impl Lane {
 }
 
 /// Splits `<priority>:<class>:<tenant>:<endpoint>`.
-pub(super) fn parts_of(lane: &str) -> (ShelfName, &str, &str) {
+pub(super) fn parts_of(lane: &str) -> (ClassQueueName, &str, &str) {
     let mut parts = lane.splitn(4, ':');
     let mut next = || parts.next().unwrap_or("");
     let (priority, class, tenant, endpoint) = (next(), next(), next(), next());
     ((priority.parse().unwrap_or(0), class.parse().unwrap_or(0)), tenant, endpoint)
 }
 
-fn member_of(shelf: ShelfName) -> String {
-    format!("{}:{}", shelf.0, shelf.1)
+fn member_of(class_queue: ClassQueueName) -> String {
+    format!("{}:{}", class_queue.0, class_queue.1)
 }
 
 impl Inner {
@@ -70,16 +70,16 @@ impl Inner {
     }
 
     /// Activates a tenant in a class queue, unless it is active.
-    fn stand(&mut self, name: ShelfName, tenant: &str) {
-        let stands = |shelf: &Shelf| shelf.tenants.score(&tenant.to_owned()).is_some();
-        if self.shelves.get(&name).is_some_and(stands) {
+    fn stand(&mut self, name: ClassQueueName, tenant: &str) {
+        let stands = |class_queue: &ClassQueue| class_queue.tenants.score(&tenant.to_owned()).is_some();
+        if self.class_queues.get(&name).is_some_and(stands) {
             return;
         }
         self.settle_charge(name, tenant);
-        let shelf = self.shelves.entry(name).or_default();
-        let left_at = shelf.left.remove(tenant).unwrap_or(0.0);
-        shelf.tenants.put(tenant.to_owned(), shelf.now.max(left_at));
-        if shelf.tenants.len() == 1 {
+        let class_queue = self.class_queues.entry(name).or_default();
+        let left_at = class_queue.left.remove(tenant).unwrap_or(0.0);
+        class_queue.tenants.put(tenant.to_owned(), class_queue.now.max(left_at));
+        if class_queue.tenants.len() == 1 {
             let tags = &mut self.tags[usize::from(name.0)];
             let first = tags.first().map_or(0.0, |(_, tag)| tag);
             tags.put_new(name.1, first);
@@ -87,32 +87,32 @@ impl Inner {
     }
 
     /// Deactivates a tenant in a class queue.
-    pub(super) fn step_off(&mut self, name: ShelfName, tenant: &str) {
+    pub(super) fn step_off(&mut self, name: ClassQueueName, tenant: &str) {
         self.settle_charge(name, tenant);
-        let Some(shelf) = self.shelves.get_mut(&name) else { return };
-        let Some(tag) = shelf.tenants.score(&tenant.to_owned()) else { return };
-        shelf.tenants.remove(&tenant.to_owned());
-        if shelf.tenants.is_empty() {
+        let Some(class_queue) = self.class_queues.get_mut(&name) else { return };
+        let Some(tag) = class_queue.tenants.score(&tenant.to_owned()) else { return };
+        class_queue.tenants.remove(&tenant.to_owned());
+        if class_queue.tenants.is_empty() {
             self.tags[usize::from(name.0)].remove(&name.1);
-            self.shelves.remove(&name);
-        } else if tag > shelf.now {
-            shelf.left.insert(tenant.to_owned(), tag);
+            self.class_queues.remove(&name);
+        } else if tag > class_queue.now {
+            class_queue.left.insert(tenant.to_owned(), tag);
         }
     }
 
     /// Charges a tenant `cost` milliseconds of a GPU.
-    pub(super) fn charge(&mut self, name: ShelfName, tenant: &str, cost: f64) {
+    pub(super) fn charge(&mut self, name: ClassQueueName, tenant: &str, cost: f64) {
         let by = cost / self.weight(tenant);
         *self.charges.entry((name, tenant.to_owned())).or_default() += by;
     }
 
     /// Adds the charges of this call to a tenant's virtual start.
-    pub(super) fn settle_charge(&mut self, name: ShelfName, tenant: &str) {
+    pub(super) fn settle_charge(&mut self, name: ClassQueueName, tenant: &str) {
         let Some(by) = self.charges.remove(&(name, tenant.to_owned())) else { return };
-        let Some(shelf) = self.shelves.get_mut(&name) else { return };
-        if let Some(tag) = shelf.tenants.score(&tenant.to_owned()) {
-            shelf.tenants.put(tenant.to_owned(), tag + by);
-        } else if let Some(left_at) = shelf.left.get_mut(tenant) {
+        let Some(class_queue) = self.class_queues.get_mut(&name) else { return };
+        if let Some(tag) = class_queue.tenants.score(&tenant.to_owned()) {
+            class_queue.tenants.put(tenant.to_owned(), tag + by);
+        } else if let Some(left_at) = class_queue.left.get_mut(tenant) {
             *left_at += by;
         }
     }
@@ -165,14 +165,14 @@ impl Inner {
             return true;
         }
         self.lanes.remove(name);
-        let (shelf, tenant, _) = parts_of(name);
-        self.close_lane(shelf, tenant, name);
+        let (class_queue, tenant, _) = parts_of(name);
+        self.close_lane(class_queue, tenant, name);
         false
     }
 
     /// Removes a lane from the lanes of its tenant.
-    pub(super) fn close_lane(&mut self, shelf: ShelfName, tenant: &str, name: &str) {
-        let among = (shelf, tenant.to_owned());
+    pub(super) fn close_lane(&mut self, class_queue: ClassQueueName, tenant: &str, name: &str) {
+        let among = (class_queue, tenant.to_owned());
         if let Some(lanes) = self.lanes_of.get_mut(&among) {
             lanes.remove(&name.to_owned());
             if lanes.is_empty() {
@@ -180,14 +180,14 @@ impl Inner {
             }
         }
         if !self.lanes_of.contains_key(&among) {
-            self.step_off(shelf, tenant);
+            self.step_off(class_queue, tenant);
         }
     }
 
     /// Blocks a tenant's jobs in one class queue by its own limits.
-    pub(super) fn hold_tenant(&mut self, gate: &str, shelf: ShelfName, tenant: &str, due: Option<f64>) {
-        self.hold(gate, member_of(shelf), due);
-        self.step_off(shelf, tenant);
+    pub(super) fn hold_tenant(&mut self, gate: &str, class_queue: ClassQueueName, tenant: &str, due: Option<f64>) {
+        self.hold(gate, member_of(class_queue), due);
+        self.step_off(class_queue, tenant);
     }
 
     /// Unblocks what a limit scope blocks.
@@ -199,10 +199,10 @@ impl Inner {
         self.holds.remove(&gate.to_owned());
         for (member, _) in held.iter() {
             if let Some(tenant) = gate.strip_prefix("t:") {
-                let (shelf, _, _) = parts_of(member);
-                if self.lanes_of.contains_key(&(shelf, tenant.to_owned())) {
-                    self.stand(shelf, tenant);
-                    self.wake(shelf.1, None);
+                let (class_queue, _, _) = parts_of(member);
+                if self.lanes_of.contains_key(&(class_queue, tenant.to_owned())) {
+                    self.stand(class_queue, tenant);
+                    self.wake(class_queue.1, None);
                 }
             } else if self.lanes.get(member).is_some_and(|lane| !lane.is_empty()) {
                 self.open_lane(member);
@@ -213,9 +213,9 @@ impl Inner {
 
     /// Blocks a lane by the limits of its endpoint.
     pub(super) fn hold_lane(&mut self, lane: &str, due: Option<f64>) {
-        let (shelf, tenant, endpoint) = parts_of(lane);
+        let (class_queue, tenant, endpoint) = parts_of(lane);
         self.hold(&endpoint_gate(tenant, endpoint), lane.to_owned(), due);
-        self.close_lane(shelf, tenant, lane);
+        self.close_lane(class_queue, tenant, lane);
     }
 
     /// Adds a queued job with a concurrency key to the key queue, in the order of arrival.
