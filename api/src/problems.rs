@@ -40,8 +40,8 @@ impl From<QueueError> for Problem {
                     "job {job}, which this job waits for, is not in the queue; a job can wait only for jobs that are still in the queue"
                 ),
             ),
-            QueueError::Quota { gate, most, open } => {
-                let whose = match gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
+            QueueError::Quota { scope, most, open } => {
+                let whose = match scope.strip_prefix("e:").and_then(|scope| scope.split_once(':')) {
                     Some((_, endpoint)) => format!("endpoint {endpoint:?} has"),
                     None => "you have".to_owned(),
                 };

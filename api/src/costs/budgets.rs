@@ -9,7 +9,7 @@ use std::time::Duration;
 use stokehold_queue::budgets::{AtBudget, Budgeted, FOREVER_MS, Running, Standing, Stood, standing};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::LeaseRef;
-use stokehold_queue::queue::Gate;
+use stokehold_queue::queue::LimitScope;
 use stokehold_queue::{BATCH_MAX, Queue, RedisQueue, WorkerRecord, now_ms};
 
 use crate::database::{Database, Error};
@@ -67,20 +67,20 @@ impl Keeper {
             let stood = stood(budgeted, &costs, now);
             summary.gates[stood.standing as usize] += 1;
             // Raised, lowered or lifted since it was read: the next round has it.
-            let Some(before) = self.shard.pause(&budgeted.gate, &budgeted.budget, &stood).await? else { continue };
+            let Some(before) = self.shard.pause(&budgeted.scope, &budgeted.budget, &stood).await? else { continue };
             tell(budgeted, before, &stood);
             if stood.standing == Standing::Reached && budgeted.budget.at == AtBudget::Stop {
-                summary.released += self.stop(&budgeted.gate, &running).await?;
+                summary.released += self.stop(&budgeted.scope, &running).await?;
             }
         }
         Ok(Some(summary))
     }
 
     /// Sends what runs there back to the front of its queue. Its workers learn of it at their next heartbeat.
-    async fn stop(&self, gate: &Gate, running: &[Running]) -> Result<usize, Error> {
+    async fn stop(&self, scope: &LimitScope, running: &[Running]) -> Result<usize, Error> {
         let leases: Vec<LeaseRef> = running
             .iter()
-            .filter(|it| it.is_of(gate))
+            .filter(|it| it.is_of(scope))
             .map(|it| LeaseRef { job_id: it.id, fence: it.fence.clone() })
             .collect();
         for leases in leases.chunks(BATCH_MAX) {
@@ -106,7 +106,7 @@ impl Duty for Keeper {
 /// The budgets of a tenant and its endpoints, and what was spent of them today.
 pub(crate) async fn of_tenant(db: &Database, tenant: &str) -> Result<Vec<Budgeted>, Error> {
     let mut budgets = db.ask("read the budgets", db.home(tenant).await?.budgets(day_of(now_ms()))).await?;
-    budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
+    budgets.retain(|budgeted| budgeted.scope.tenant() == tenant);
     Ok(budgets)
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now
 
 /// The state of a gate. A paused gate stays paused, even if the stopped work cost less than estimated.
 fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
-    let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.gate));
+    let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.scope));
     let spent = of_gate.fold(budgeted.spent_usd_micros, |sum, (_, cost)| sum.saturating_add(*cost));
     let standing = if budgeted.paused_until_ms.is_some_and(|until_ms| until_ms > now_ms) {
         Standing::Reached
@@ -137,15 +137,15 @@ fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
 
 /// Why a job may not start, if that is a budget: the one that keeps it back the longest.
 pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], now_ms: u64) -> Option<Waiting> {
-    let is_its = |budgeted: &&Budgeted| match &budgeted.gate {
-        Gate::Tenant(its) => its == tenant,
-        Gate::Endpoint { tenant: its, endpoint: name } => its == tenant && name == endpoint,
+    let is_its = |budgeted: &&Budgeted| match &budgeted.scope {
+        LimitScope::Tenant(its) => its == tenant,
+        LimitScope::Endpoint { tenant: its, endpoint: name } => its == tenant && name == endpoint,
     };
     let paused = budgets.iter().filter(is_its).filter_map(|it| Some((it.paused_until_ms?, it)));
     let (until_ms, it) = paused.filter(|(until_ms, _)| *until_ms > now_ms).max_by_key(|(until_ms, _)| *until_ms)?;
-    let (whose, at) = match &it.gate {
-        Gate::Tenant(_) => ("its tenant's", String::new()),
-        Gate::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
+    let (whose, at) = match &it.scope {
+        LimitScope::Tenant(_) => ("its tenant's", String::new()),
+        LimitScope::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
     };
     let (budget, higher) =
         (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
@@ -167,14 +167,14 @@ fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
     if stood.standing <= known {
         return;
     }
-    let (gate, budget) = (budgeted.gate.to_string(), budgeted.budget);
+    let (scope, budget) = (budgeted.scope.to_string(), budgeted.budget);
     let (spent, of) = (dollars(stood.spent_usd_micros), dollars(budget.usd_micros_per_day));
     match stood.standing {
         Standing::Within => {}
-        Standing::Warned => tracing::warn!(gate, spent, of, "a daily budget is nearly spent"),
+        Standing::Warned => tracing::warn!(scope, spent, of, "a daily budget is nearly spent"),
         Standing::Reached => {
             let at = budget.at.as_str();
-            tracing::warn!(gate, spent, of, at, "a daily budget is spent; nothing more starts before midnight UTC");
+            tracing::warn!(scope, spent, of, at, "a daily budget is spent; nothing more starts before midnight UTC");
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
 
     fn budgeted(spent_usd_micros: u64) -> Budgeted {
         Budgeted {
-            gate: Gate::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() },
+            scope: LimitScope::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() },
             budget: Budget { usd_micros_per_day: 100_000, at: AtBudget::Drain },
             spent_usd_micros,
             stood: None,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stokehold_queue::queue::{Gate, ListFilter};
+use stokehold_queue::queue::{LimitScope, ListFilter};
 use stokehold_queue::{Queue, now_ms};
 use stokehold_supervise::{Panic, guard_beside};
 use tokio::sync::watch;
@@ -76,11 +76,11 @@ async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
         Subject::Batches(tenant) => json(&batches::page(app, tenant, None, None, LIMIT).await?),
         Subject::Costs(tenant) => json(&costs::today(&app.config, &app.costs, tenant.as_deref()).await?),
         Subject::Jobs(tenant) => {
-            let gate = Gate::Tenant(tenant.clone());
+            let scope = LimitScope::Tenant(tenant.clone());
             let filter = ListFilter::default();
             let (page, (_, usage)) = tokio::try_join!(
                 app.db.ask("list jobs", app.db.queue.list(tenant, &filter, None, JOBS)),
-                app.db.ask("read the usage", app.db.queue.usage(&gate)),
+                app.db.ask("read the usage", app.db.queue.usage(&scope)),
             )?;
             let jobs = page.jobs.iter().map(|job| format!("{} {} {}", job.id, job.state.as_str(), job.revision));
             Ok(format!("{usage:?} {}", jobs.collect::<Vec<_>>().join(",")))

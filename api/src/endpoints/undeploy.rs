@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::Queue;
 use stokehold_queue::job::JobState;
-use stokehold_queue::queue::{Gate, ListFilter};
+use stokehold_queue::queue::{LimitScope, ListFilter};
 use stokehold_queue::registry::Undeployed;
 use utoipa::ToSchema;
 
@@ -153,8 +153,8 @@ async fn check_jobs(db: &Database, tenant: &str, name: &str, version: u32) -> Re
 
 /// How many jobs of an endpoint have not ended.
 async fn open_jobs(db: &Database, tenant: &str, name: &str) -> Result<u64, Problem> {
-    let gate = Gate::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
-    let (_, usage) = db.ask("count open jobs", db.queue.usage(&gate)).await?;
+    let scope = LimitScope::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
+    let (_, usage) = db.ask("count open jobs", db.queue.usage(&scope)).await?;
     Ok(usage.open)
 }
 

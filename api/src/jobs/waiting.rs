@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use stokehold_queue::job::{Job, JobSpec, JobState};
-use stokehold_queue::queue::{Gate, HeldBy};
+use stokehold_queue::queue::{HeldBy, LimitScope};
 use stokehold_queue::{Queue, now_ms};
 
 use crate::costs::budgets;
@@ -40,17 +40,17 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
 /// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
 pub(crate) async fn held_back(db: &Database, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
     let held = db.ask("read what blocks a job", db.queue.held_by(spec)).await?;
-    let whose = |gate: &Gate| match gate {
-        Gate::Tenant(tenant) => format!("tenant {tenant}"),
-        Gate::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),
+    let whose = |scope: &LimitScope| match scope {
+        LimitScope::Tenant(tenant) => format!("tenant {tenant}"),
+        LimitScope::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),
     };
     Ok(held.map(|held| match held {
         HeldBy::Disabled => Waiting::Limit(format!("tenant {} is disabled", spec.tenant)),
-        HeldBy::Running { gate, most } => Waiting::Limit(format!("{} is at its max_running of {most}", whose(&gate))),
-        HeldBy::Rate { gate, per_minute, until_ms } => {
+        HeldBy::Running { scope, most } => Waiting::Limit(format!("{} is at its max_running of {most}", whose(&scope))),
+        HeldBy::Rate { scope, per_minute, until_ms } => {
             let until =
                 until_ms.map_or(String::new(), |until_ms| format!("; the next starts at {}", rfc3339(until_ms)));
-            Waiting::Limit(format!("{} has used up its starts_per_minute of {per_minute}{until}", whose(&gate)))
+            Waiting::Limit(format!("{} has used up its starts_per_minute of {per_minute}{until}", whose(&scope)))
         }
         HeldBy::Key { most } => {
             let key = spec.concurrency.as_ref().map_or("", |concurrency| concurrency.key.as_str());

@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing, standing};
 use stokehold_queue::costs::day_of;
-use stokehold_queue::queue::{Gate, Limits, Usage};
+use stokehold_queue::queue::{LimitScope, Limits, Usage};
 use stokehold_queue::registry::Quotas;
 use stokehold_queue::{Queue, now_ms};
 use utoipa::ToSchema;
@@ -253,7 +253,7 @@ pub(crate) async fn own(
     let tenant = caller.tenant;
     let budgets = budgets::of_tenant(&db, &tenant).await?;
     let budgets = &budgets;
-    let LimitsView { limits, mut usage, budget } = read(&db, &Gate::Tenant(tenant.clone()), budgets).await?;
+    let LimitsView { limits, mut usage, budget } = read(&db, &LimitScope::Tenant(tenant.clone()), budgets).await?;
     if limits.max_storage_bytes.is_some() {
         usage.storage_bytes = Some(storage.used(&tenant).await?.1);
     }
@@ -261,8 +261,8 @@ pub(crate) async fn own(
     let deployed = db.ask("list endpoints", db.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
-        let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
-        Ok::<_, Problem>((version.name, read(&db, &gate, budgets).await?))
+        let scope = LimitScope::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
+        Ok::<_, Problem>((version.name, read(&db, &scope, budgets).await?))
     }));
     let endpoints = endpoints.await?.into_iter().collect();
     Ok(JsonAnswer(OwnLimits { tenant, limits, usage, budget, endpoints }))
@@ -293,11 +293,11 @@ pub(crate) async fn set(
     Path(tenant): Path<String>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let (gate, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
-    let tenant = gate.tenant();
+    let (scope, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
+    let tenant = scope.tenant();
     db.ask_again("set a tenant's quotas", || db.registry.set_quotas(tenant, quotas)).await?;
     tenants.forget(tenant);
-    write(&db, &gate, limits).await
+    write(&db, &scope, limits).await
 }
 
 /// Get the limits of a tenant's endpoint
@@ -328,35 +328,35 @@ pub(crate) async fn set_endpoint(
     Path((tenant, name)): Path<(String, String)>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let (gate, (limits, _)) = (endpoint_gate(tenant, name)?, body.checked(false)?);
-    write(&db, &gate, limits).await
+    let (scope, (limits, _)) = (endpoint_gate(tenant, name)?, body.checked(false)?);
+    write(&db, &scope, limits).await
 }
 
-fn tenant_gate(tenant: String) -> Result<Gate, Problem> {
-    if names::is_name(&tenant) { Ok(Gate::Tenant(tenant)) } else { Err(Problem::not_found("tenant")) }
+fn tenant_gate(tenant: String) -> Result<LimitScope, Problem> {
+    if names::is_name(&tenant) { Ok(LimitScope::Tenant(tenant)) } else { Err(Problem::not_found("tenant")) }
 }
 
-fn endpoint_gate(tenant: String, endpoint: String) -> Result<Gate, Problem> {
+fn endpoint_gate(tenant: String, endpoint: String) -> Result<LimitScope, Problem> {
     if names::is_name(&tenant) && names::is_name(&endpoint) {
-        Ok(Gate::Endpoint { tenant, endpoint })
+        Ok(LimitScope::Endpoint { tenant, endpoint })
     } else {
         Err(Problem::not_found("endpoint"))
     }
 }
 
-async fn read(db: &Database, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
-    let (limits, usage) = db.ask("read limits", db.queue.usage(gate)).await?;
-    let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
+async fn read(db: &Database, scope: &LimitScope, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
+    let (limits, usage) = db.ask("read limits", db.queue.usage(scope)).await?;
+    let budgeted = budgets.iter().find(|budgeted| budgeted.scope == *scope);
     let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
-    let quotas = match gate {
-        Gate::Tenant(tenant) => db.ask("read a tenant", db.registry.tenant(tenant)).await?.quotas,
-        Gate::Endpoint { .. } => Quotas::default(),
+    let quotas = match scope {
+        LimitScope::Tenant(tenant) => db.ask("read a tenant", db.registry.tenant(tenant)).await?.quotas,
+        LimitScope::Endpoint { .. } => Quotas::default(),
     };
     Ok(LimitsView { limits: LimitsBody::new(limits, quotas), usage: usage.into(), budget })
 }
 
-async fn shown(db: &Database, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let LimitsView { limits, budget, .. } = read(db, gate, &budgets::of_tenant(db, gate.tenant()).await?).await?;
+async fn shown(db: &Database, scope: &LimitScope) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let LimitsView { limits, budget, .. } = read(db, scope, &budgets::of_tenant(db, scope.tenant()).await?).await?;
     // Not flattened: a body has no room for more, which would hold for this, too.
     Ok(JsonAnswer(LimitsShown {
         weight: limits.weight,
@@ -372,8 +372,8 @@ async fn shown(db: &Database, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Pr
     }))
 }
 
-async fn write(db: &Database, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
+async fn write(db: &Database, scope: &LimitScope, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let limits = (limits != Limits::default()).then_some(limits);
-    db.ask_again("set limits", || db.queue.limit(gate, limits.as_ref())).await?;
-    shown(db, gate).await
+    db.ask_again("set limits", || db.queue.limit(scope, limits.as_ref())).await?;
+    shown(db, scope).await
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use stokehold_queue::Queue;
-use stokehold_queue::queue::Gate;
+use stokehold_queue::queue::LimitScope;
 use stokehold_queue::registry::TenantRecord;
 use utoipa::ToSchema;
 
@@ -149,8 +149,8 @@ async fn read(db: &Database, name: &str) -> Result<TenantView, Problem> {
 }
 
 async fn view(db: &Database, record: TenantRecord) -> Result<TenantView, Problem> {
-    let gate = Gate::Tenant(record.name.clone());
-    let (_, usage) = db.ask("count a tenant's jobs", db.queue.usage(&gate)).await?;
+    let scope = LimitScope::Tenant(record.name.clone());
+    let (_, usage) = db.ask("count a tenant's jobs", db.queue.usage(&scope)).await?;
     Ok(TenantView {
         name: record.name,
         created_at: record.created_ms.map(rfc3339),

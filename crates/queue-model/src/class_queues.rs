@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use stokehold_protocol::id::JobId;
 use stokehold_queue::implementation;
 
-use super::gates::{endpoint_gate, key_gate};
+use super::limit_scopes::{endpoint_scope, key_scope};
 use super::ranked::Ranked;
 use super::{Inner, Place};
 
@@ -185,20 +185,20 @@ impl Inner {
     }
 
     /// Blocks a tenant's jobs in one class queue by its own limits.
-    pub(super) fn hold_tenant(&mut self, gate: &str, class_queue: ClassQueueName, tenant: &str, due: Option<f64>) {
-        self.hold(gate, member_of(class_queue), due);
+    pub(super) fn hold_tenant(&mut self, scope: &str, class_queue: ClassQueueName, tenant: &str, due: Option<f64>) {
+        self.hold(scope, member_of(class_queue), due);
         self.step_off(class_queue, tenant);
     }
 
     /// Unblocks what a limit scope blocks.
-    pub(super) fn resume(&mut self, gate: &str) {
-        if gate.starts_with("k:") {
-            return self.next_in_key(gate);
+    pub(super) fn resume(&mut self, scope: &str) {
+        if scope.starts_with("k:") {
+            return self.next_in_key(scope);
         }
-        let Some(held) = self.held.remove(gate) else { return };
-        self.holds.remove(&gate.to_owned());
+        let Some(held) = self.held.remove(scope) else { return };
+        self.holds.remove(&scope.to_owned());
         for (member, _) in held.iter() {
-            if let Some(tenant) = gate.strip_prefix("t:") {
+            if let Some(tenant) = scope.strip_prefix("t:") {
                 let (class_queue, _, _) = parts_of(member);
                 if self.lanes_of.contains_key(&(class_queue, tenant.to_owned())) {
                     self.stand(class_queue, tenant);
@@ -214,16 +214,16 @@ impl Inner {
     /// Blocks a lane by the limits of its endpoint.
     pub(super) fn hold_lane(&mut self, lane: &str, due: Option<f64>) {
         let (class_queue, tenant, endpoint) = parts_of(lane);
-        self.hold(&endpoint_gate(tenant, endpoint), lane.to_owned(), due);
+        self.hold(&endpoint_scope(tenant, endpoint), lane.to_owned(), due);
         self.close_lane(class_queue, tenant, lane);
     }
 
     /// Adds a queued job with a concurrency key to the key queue, in the order of arrival.
     fn line_up(&mut self, id: JobId, lane: &str) {
         let record = self.record(id);
-        let (arrival, key) = (record.arrival, key_gate(&record.job.spec));
-        if let Some((gate, _)) = key {
-            self.waiting.entry(gate).or_default().put((id, lane.to_owned()), arrival);
+        let (arrival, key) = (record.arrival, key_scope(&record.job.spec));
+        if let Some((scope, _)) = key {
+            self.waiting.entry(scope).or_default().put((id, lane.to_owned()), arrival);
         }
     }
 
@@ -233,19 +233,19 @@ impl Inner {
         self.line_up(id, lane);
     }
 
-    pub(super) fn leave_line(&mut self, id: JobId, lane: &str, gate: &str) {
-        if let Some(waiting) = self.waiting.get_mut(gate) {
+    pub(super) fn leave_line(&mut self, id: JobId, lane: &str, scope: &str) {
+        if let Some(waiting) = self.waiting.get_mut(scope) {
             waiting.remove(&(id, lane.to_owned()));
             if waiting.is_empty() {
-                self.waiting.remove(gate);
+                self.waiting.remove(scope);
             }
         }
     }
 
     /// The first jobs of a key queue.
-    pub(super) fn line(&self, gate: &str) -> Vec<(JobId, String)> {
+    pub(super) fn line(&self, scope: &str) -> Vec<(JobId, String)> {
         const LINE_MAX: usize = 100;
-        let line = self.waiting.get(gate).into_iter().flat_map(|line| line.iter());
+        let line = self.waiting.get(scope).into_iter().flat_map(|line| line.iter());
         line.take(LINE_MAX).map(|(member, _)| member.clone()).collect()
     }
 
@@ -256,19 +256,19 @@ impl Inner {
     }
 
     /// Lets as many jobs of each lane go on as the concurrency key allows.
-    pub(super) fn next_in_key(&mut self, gate: &str) {
-        let line = self.line(gate);
+    pub(super) fn next_in_key(&mut self, scope: &str) {
+        let line = self.line(scope);
         if line.is_empty() {
-            self.holds.remove(&gate.to_owned());
+            self.holds.remove(&scope.to_owned());
         }
-        let running = self.running.of(gate);
+        let running = self.running.of(scope);
         let (mut in_lane, mut full) = (HashMap::<String, u64>::new(), HashSet::new());
         for (id, lane) in line {
             if full.contains(&lane) {
                 continue;
             }
             let record = self.record(id);
-            let (place, most) = (record.place, key_gate(&record.job.spec).map_or(0, |(_, most)| most));
+            let (place, most) = (record.place, key_scope(&record.job.spec).map_or(0, |(_, most)| most));
             let before = in_lane.entry(lane.clone()).or_default();
             if place != Place::Key {
                 *before += 1;

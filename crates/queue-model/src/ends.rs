@@ -13,7 +13,7 @@ use stokehold_queue::implementation::{self, RunCount, Took};
 use stokehold_queue::queue::{CancelAnswer, Swept, Work};
 
 use super::class_queues::ClassQueueName;
-use super::gates::{gates_of, key_gate};
+use super::limit_scopes::{key_scope, scopes_of};
 use super::{Inner, Lanes, Place, SWEEP_MAX};
 
 fn shelf_of(spec: &JobSpec) -> ClassQueueName {
@@ -45,15 +45,15 @@ impl Inner {
         let record = self.record(id);
         let (spec, charged) = (record.job.spec.clone(), record.charged);
         self.leases.remove(&id);
-        for gate in gates_of(&spec) {
-            self.running.take_one(&gate);
-            if !self.freed.contains(&gate) {
-                self.freed.push(gate);
+        for scope in scopes_of(&spec) {
+            self.running.take_one(&scope);
+            if !self.freed.contains(&scope) {
+                self.freed.push(scope);
             }
         }
-        if let Some((gate, _)) = key_gate(&spec) {
-            self.running.take_one(&gate);
-            self.next_in_key(&gate);
+        if let Some((scope, _)) = key_scope(&spec) {
+            self.running.take_one(&scope);
+            self.next_in_key(&scope);
         }
         self.charge(shelf_of(&spec), &spec.tenant, took - charged);
     }
@@ -63,8 +63,8 @@ impl Inner {
         for ((class_queue, tenant), _) in self.charges.clone() {
             self.settle_charge(class_queue, &tenant);
         }
-        for gate in std::mem::take(&mut self.freed) {
-            self.resume(&gate);
+        for scope in std::mem::take(&mut self.freed) {
+            self.resume(&scope);
         }
     }
 
@@ -72,7 +72,7 @@ impl Inner {
     fn depart(&mut self, id: JobId) {
         let record = self.record(id);
         let (state, place, lane, key) =
-            (record.job.state, record.place, implementation::lane(&record.job.spec), key_gate(&record.job.spec));
+            (record.job.state, record.place, implementation::lane(&record.job.spec), key_scope(&record.job.spec));
         match state {
             JobState::Running => self.stop(id, &Timing::default()),
             JobState::Scheduled => {
@@ -83,8 +83,8 @@ impl Inner {
             }
             JobState::Queued => {
                 self.ready.take_one(&lane);
-                if let Some((gate, _)) = &key {
-                    self.leave_line(id, &lane, gate);
+                if let Some((scope, _)) = &key {
+                    self.leave_line(id, &lane, scope);
                 }
                 if place == Place::Key {
                     return;
@@ -96,8 +96,8 @@ impl Inner {
                 self.tidy_lane(&lane);
                 // The job may have been put back into its lane to replace one that stopped; the next one in its key
                 // queue takes its place.
-                if let Some((gate, _)) = key {
-                    self.next_in_key(&gate);
+                if let Some((scope, _)) = key {
+                    self.next_in_key(&scope);
                 }
             }
             JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => {}
@@ -119,7 +119,7 @@ impl Inner {
         let record = self.record(id);
         record.job.run_after_ms = None;
         record.job.error = error;
-        let (gates, batch) = (gates_of(&record.job.spec), record.job.spec.batch.is_some());
+        let (limit_scopes, batch) = (scopes_of(&record.job.spec), record.job.spec.batch.is_some());
         let (tenant, endpoint) = (record.job.spec.tenant.clone(), record.job.spec.endpoint.clone());
         let has_failed = matches!(record.job.state, JobState::Failed | JobState::Expired);
         self.grow(implementation::ended(&tenant, &endpoint), 1);
@@ -127,8 +127,8 @@ impl Inner {
             self.grow(implementation::failed(&tenant, &endpoint), 1);
         }
         self.deadlines.remove(&id);
-        for gate in gates {
-            self.open.take_one(&gate);
+        for scope in limit_scopes {
+            self.open.take_one(&scope);
         }
         if batch {
             self.announce(Work::Batches);
@@ -355,9 +355,9 @@ impl Inner {
             self.step(*id, JobEvent::Promote);
             lanes.extend([self.enqueue(*id, tried_before)]);
         }
-        for gate in self.holds.due(self.now, SWEEP_MAX) {
-            self.holds.remove(&gate);
-            self.resume(&gate);
+        for scope in self.holds.due(self.now, SWEEP_MAX) {
+            self.holds.remove(&scope);
+            self.resume(&scope);
         }
         self.wake_all(lanes);
         let next = [self.scheduled.next_due_ms(), self.holds.next_due_ms()];

@@ -5,7 +5,7 @@
 
 mod class_queues;
 mod ends;
-mod gates;
+mod limit_scopes;
 mod pick;
 mod ranked;
 mod record;
@@ -27,7 +27,7 @@ use stokehold_queue::queue::{Limits, Signal, Work};
 use tokio::sync::mpsc;
 
 use class_queues::{ClassQueue, ClassQueueName, Lane};
-use gates::Counts;
+use limit_scopes::Counts;
 use ranked::Ranked;
 use record::{Place, Record};
 

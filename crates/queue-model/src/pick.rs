@@ -11,7 +11,7 @@ use stokehold_queue::implementation::ahead;
 use stokehold_queue::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery};
 
 use super::class_queues::{ClassQueueName, parts_of};
-use super::gates::{endpoint_gate, tenant_gate};
+use super::limit_scopes::{endpoint_scope, tenant_scope};
 use super::{Inner, Parked, Place, Record};
 
 const PASSED_MAX: u32 = 19;
@@ -142,7 +142,7 @@ impl Inner {
     /// Number of jobs left in a lane that its limits allow to start now.
     fn jobs_behind(&self, lane: &str) -> u64 {
         let (_, tenant, endpoint) = parts_of(lane);
-        let places = self.room(&tenant_gate(tenant)).0.min(self.room(&endpoint_gate(tenant, endpoint)).0);
+        let places = self.room(&tenant_scope(tenant)).0.min(self.room(&endpoint_scope(tenant, endpoint)).0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the jobs of a lane")]
         let behind = places.clamp(0.0, self.ready.of(lane) as f64) as u64;
         behind

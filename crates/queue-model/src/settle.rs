@@ -9,7 +9,7 @@ use stokehold_protocol::state::JobEvent;
 use stokehold_queue::Error;
 use stokehold_queue::queue::{Due, Settlement, Submitted, Verdict, Work};
 
-use super::gates::gates_of;
+use super::limit_scopes::scopes_of;
 use super::{Inner, Lanes, Record, SWEEP_MAX};
 
 impl Inner {
@@ -78,18 +78,18 @@ impl Inner {
                 }
             }
             here.insert(job.id, tenant);
-            for gate in gates_of(&job.spec) {
-                match wanted.iter_mut().find(|(other, _)| *other == gate) {
+            for scope in scopes_of(&job.spec) {
+                match wanted.iter_mut().find(|(other, _)| *other == scope) {
                     Some((_, number)) => *number += 1,
-                    None => wanted.push((gate, 1)),
+                    None => wanted.push((scope, 1)),
                 }
             }
         }
-        for (gate, more) in wanted {
-            if let Some(most) = self.limits_of(&gate).max_open
-                && self.open.of(&gate) + more > most
+        for (scope, more) in wanted {
+            if let Some(most) = self.limits_of(&scope).max_open
+                && self.open.of(&scope) + more > most
             {
-                return Err(Error::Quota { open: self.open.of(&gate), gate, most });
+                return Err(Error::Quota { open: self.open.of(&scope), scope, most });
             }
         }
         Ok(all)
@@ -108,8 +108,8 @@ impl Inner {
         }
         let spec = &new.spec;
         let due = spec.deadline_ms.into_iter().chain(spec.start_by_ms).min();
-        for gate in gates_of(spec) {
-            self.open.add(&gate, 1);
+        for scope in scopes_of(spec) {
+            self.open.add(&scope, 1);
         }
         self.index.entry(spec.tenant.clone()).or_default().push(id);
         let mut record = Record::new(new);

@@ -12,8 +12,8 @@ use stokehold_queue::costs::Spent;
 use stokehold_queue::flow::Flow;
 use stokehold_queue::implementation::{self, Seen, Waiting};
 use stokehold_queue::queue::{
-    CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
-    OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    CancelAnswer, Due, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, LimitScope, Limits,
+    ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use tokio::sync::mpsc;
 
@@ -135,14 +135,14 @@ impl Queue for MemoryQueue {
         Ok(self.lock().settle(settlement))
     }
 
-    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
-        self.lock().limit(&gate.to_string(), limits);
+    async fn limit(&self, scope: &LimitScope, limits: Option<&Limits>) -> Result<(), Error> {
+        self.lock().limit(&scope.to_string(), limits);
         Ok(())
     }
 
-    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
-        let (inner, gate) = (self.lock(), gate.to_string());
-        Ok((inner.limits_of(&gate), Usage { open: inner.open.of(&gate), running: inner.running.of(&gate) }))
+    async fn usage(&self, scope: &LimitScope) -> Result<(Limits, Usage), Error> {
+        let (inner, scope) = (self.lock(), scope.to_string());
+        Ok((inner.limits_of(&scope), Usage { open: inner.open.of(&scope), running: inner.running.of(&scope) }))
     }
 
     async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
@@ -153,8 +153,8 @@ impl Queue for MemoryQueue {
         Ok(self.lock().budgets(day))
     }
 
-    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
-        Ok(self.lock().pause(&gate.to_string(), budget, stood))
+    async fn pause(&self, scope: &LimitScope, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        Ok(self.lock().pause(&scope.to_string(), budget, stood))
     }
 
     async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {
@@ -251,13 +251,13 @@ impl Queue for MemoryQueue {
         let inner = self.lock();
         let mut seen = Seen {
             counters: inner.flow.iter().map(|(field, by)| (field.clone(), *by)).collect(),
-            running: inner.running.iter().map(|(gate, jobs)| (gate.clone(), jobs)).collect(),
+            running: inner.running.iter().map(|(scope, jobs)| (scope.clone(), jobs)).collect(),
             limits: inner.limits.clone(),
             paused: inner
                 .paused
                 .iter()
                 .filter(|(_, until)| **until > inner.now)
-                .map(|(gate, _)| gate.clone())
+                .map(|(scope, _)| scope.clone())
                 .chain(inner.disabled.iter().cloned())
                 .collect(),
             ..Seen::default()

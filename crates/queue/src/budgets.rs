@@ -9,8 +9,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::Gate;
 use crate::id::{Fence, JobId};
+use crate::limit_scope::LimitScope;
 
 pub(crate) use read::{read_budgets, read_running};
 
@@ -154,7 +154,7 @@ impl Stood {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budgeted {
     /// The limit scope.
-    pub gate: Gate,
+    pub scope: LimitScope,
     /// The budget.
     pub budget: Budget,
     /// Cost of the attempts that ended on the requested day, micro-dollars.
@@ -187,10 +187,10 @@ pub struct Running {
 impl Running {
     /// Whether the attempt counts towards this limit scope.
     #[must_use]
-    pub fn is_of(&self, gate: &Gate) -> bool {
-        match gate {
-            Gate::Tenant(tenant) => self.tenant == *tenant,
-            Gate::Endpoint { tenant, endpoint } => self.tenant == *tenant && self.endpoint == *endpoint,
+    pub fn is_of(&self, scope: &LimitScope) -> bool {
+        match scope {
+            LimitScope::Tenant(tenant) => self.tenant == *tenant,
+            LimitScope::Endpoint { tenant, endpoint } => self.tenant == *tenant && self.endpoint == *endpoint,
         }
     }
 }

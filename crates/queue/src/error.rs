@@ -36,10 +36,10 @@ pub enum Error {
         job: String,
     },
     /// Nothing happened: the limit of open jobs is reached.
-    #[error("{gate} has {open} open jobs, and its limit is {most}")]
+    #[error("{scope} has {open} open jobs, and its limit is {most}")]
     Quota {
         /// The limit scope: `t:<tenant>` or `e:<tenant>:<endpoint>`.
-        gate: String,
+        scope: String,
         /// The limit.
         most: u64,
         /// Number of open jobs.

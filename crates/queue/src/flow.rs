@@ -148,9 +148,9 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     let is_paused = |until: &String| until.parse::<u64>().is_ok_and(|until_ms| until_ms > now_ms);
     let pauses = limits.iter().filter_map(|(field, until)| field.strip_prefix("p:").zip(Some(until)));
     let disabled = limits.keys().filter_map(|field| field.strip_prefix("d:"));
-    let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(gate, _)| gate).chain(disabled);
+    let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(scope, _)| scope).chain(disabled);
     let paused = paused.map(str::to_owned).collect();
-    let limits = limits.into_iter().map(|(gate, text)| (gate, Limits::decode(&text))).collect();
+    let limits = limits.into_iter().map(|(scope, text)| (scope, Limits::decode(&text))).collect();
     Ok(Seen { counters, waiting, running, limits, paused })
 }
 

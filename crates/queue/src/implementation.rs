@@ -4,6 +4,6 @@
 pub use crate::costs::spent::{Took, spent_of};
 pub use crate::flow::counters::{RunCount, Seen, Waiting, arrived, assemble, ended, failed, late, started};
 pub use crate::keys::lane;
-pub use crate::limits::GateNow;
+pub use crate::limits::ScopeUsage;
 pub use crate::queue::lease::ahead;
 pub use crate::stored_spec::encode as encode_spec;

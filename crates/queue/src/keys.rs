@@ -166,7 +166,7 @@ impl Keys {
     }
 
     /// The spending of a day, by limit scope.
-    pub(crate) fn spent_at_gates(&self, day: u32) -> String {
+    pub(crate) fn spent_in_scopes(&self, day: u32) -> String {
         format!("{}:spent:{day}:gates", self.root)
     }
 

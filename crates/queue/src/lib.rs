@@ -13,11 +13,11 @@ pub mod costs;
 mod error;
 pub mod feedback;
 pub mod flow;
-mod gate;
 pub mod history;
 #[doc(hidden)]
 pub mod implementation;
 mod keys;
+mod limit_scope;
 mod limits;
 pub mod metrics;
 #[cfg(feature = "mutants")]

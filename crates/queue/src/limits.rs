@@ -1,7 +1,7 @@
 //! The limits of a limit scope, its usage, and the reasons why it blocks a job.
 
 use crate::budgets::Budget;
-use crate::gate::Gate;
+use crate::limit_scope::LimitScope;
 
 /// The limits of a limit scope. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -66,14 +66,14 @@ pub enum HeldBy {
     /// The limit scope's `max_running` is reached.
     Running {
         /// The limit scope.
-        gate: Gate,
+        scope: LimitScope,
         /// The limit.
         most: u32,
     },
     /// The limit scope's `starts_per_minute` is used up.
     Rate {
         /// The limit scope.
-        gate: Gate,
+        scope: LimitScope,
         /// The limit.
         per_minute: u32,
         /// When the next one may start, Unix milliseconds; `None` if none may.
@@ -88,7 +88,7 @@ pub enum HeldBy {
 
 /// The state of a limit scope, as implementations store it.
 #[derive(Debug, Default)]
-pub struct GateNow {
+pub struct ScopeUsage {
     /// Its limits.
     pub limits: Limits,
     /// Jobs that are running.
@@ -102,22 +102,22 @@ impl HeldBy {
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
     #[doc(hidden)]
     #[must_use]
-    pub fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
+    pub fn at(scope: LimitScope, stands: &ScopeUsage, now_ms: u64) -> Option<Self> {
         let limits = &stands.limits;
         if let Some(most) = limits.max_running
             && stands.running >= u64::from(most)
         {
-            return Some(Self::Running { gate, most });
+            return Some(Self::Running { scope, most });
         }
         let per_minute = limits.starts_per_minute?;
         if per_minute == 0 {
-            return Some(Self::Rate { gate, per_minute, until_ms: None });
+            return Some(Self::Rate { scope, per_minute, until_ms: None });
         }
         let (every, burst) = (60_000.0 / f64::from(per_minute), f64::from((per_minute / 60).max(1)));
         let now = now_ms as f64;
         let arrival = stands.arrival_ms.max(now);
         let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
         let until_ms = Some((arrival + every - burst * every).ceil() as u64);
-        (allowed < 1.0).then_some(Self::Rate { gate, per_minute, until_ms })
+        (allowed < 1.0).then_some(Self::Rate { scope, per_minute, until_ms })
     }
 }

@@ -16,10 +16,10 @@ use crate::capability::Capability;
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
-pub use crate::gate::Gate;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob};
+pub use crate::limit_scope::LimitScope;
 pub use crate::limits::{HeldBy, Limits, Usage};
 pub use events::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS, OutputsPlace};
 pub use lease::{
@@ -136,10 +136,10 @@ pub trait Queue: Send + Sync + 'static {
     fn settle(&self, settlement: &Settlement) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Sets the limits of a tenant or of one of its endpoints; `None` removes every limit.
-    fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> impl Future<Output = Result<(), Error>> + Send;
+    fn limit(&self, scope: &LimitScope, limits: Option<&Limits>) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The limits and the usage of a tenant or of one of its endpoints.
-    fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
+    fn usage(&self, scope: &LimitScope) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
 
     /// The reason why limits block a queued job of this spec now, without budgets.
     fn held_by(&self, spec: &JobSpec) -> impl Future<Output = Result<Option<HeldBy>, Error>> + Send;
@@ -152,7 +152,7 @@ pub trait Queue: Send + Sync + 'static {
     /// by now, and nothing was done.
     fn pause(
         &self,
-        gate: &Gate,
+        scope: &LimitScope,
         budget: &Budget,
         stood: &Stood,
     ) -> impl Future<Output = Result<Option<Option<Stood>>, Error>> + Send;

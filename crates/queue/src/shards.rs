@@ -14,9 +14,9 @@ use futures::future::{join_all, try_join_all};
 use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
-use crate::gate::Gate;
 use crate::gateway::{LeaseRef, ModelRef};
 use crate::keys::RegistryKeys;
+use crate::limit_scope::LimitScope;
 use crate::queue::Queue;
 use crate::redis_checks::{Durability, RedisChecks};
 use crate::redis_queue::{Health, Holding, RedisConfig, RedisQueue};
@@ -112,7 +112,7 @@ impl Shards {
         let (home, first) = (self.of(tenant).await?, &self.0.shards[0]);
         home.admits()?;
         first.admits()?;
-        let (limits, _) = home.usage(&Gate::Tenant(tenant.to_owned())).await?;
+        let (limits, _) = home.usage(&LimitScope::Tenant(tenant.to_owned())).await?;
         let Some(most_bytes) = limits.max_memory_bytes.or_else(|| first.share_bytes()) else { return Ok(()) };
         let held_bytes = home.memory_of(tenant).await? + self.registry().version_bytes(tenant).await?;
         if held_bytes.saturating_add(bytes) <= most_bytes {

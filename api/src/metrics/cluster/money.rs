@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use metrics::gauge;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::budgets::{Budgeted, standing};
-use stokehold_queue::queue::Gate;
+use stokehold_queue::queue::LimitScope;
 use stokehold_queue::registry::{MachineState, Wanted};
 
 use super::catalogue::{
@@ -114,13 +114,13 @@ fn budgets(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let share =
         |it: &&Budgeted| u128::from(it.spent_usd_micros) * 1_000_000 / u128::from(it.budget.usd_micros_per_day.max(1));
     let mut nearest: Vec<&Budgeted> = snapshot.budgets.iter().collect();
-    nearest.sort_by_key(|it| (Reverse(share(it)), it.gate.to_string()));
+    nearest.sort_by_key(|it| (Reverse(share(it)), it.scope.to_string()));
     for budgeted in left_out.cut("budgets", &nearest, BUDGETS_MAX) {
-        let endpoint = match &budgeted.gate {
-            Gate::Tenant(_) => "*",
-            Gate::Endpoint { endpoint, .. } => endpoint,
+        let endpoint = match &budgeted.scope {
+            LimitScope::Tenant(_) => "*",
+            LimitScope::Endpoint { endpoint, .. } => endpoint,
         };
-        let labels = [("tenant", budgeted.gate.tenant().to_owned()), ("endpoint", endpoint.to_owned())];
+        let labels = [("tenant", budgeted.scope.tenant().to_owned()), ("endpoint", endpoint.to_owned())];
         gauge!(BUDGET, &labels).set(usd(budgeted.budget.usd_micros_per_day));
         gauge!(BUDGET_SPENT, &labels).set(usd(budgeted.spent_usd_micros));
     }

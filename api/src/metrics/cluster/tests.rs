@@ -7,7 +7,7 @@ use stokehold_queue::costs::Cost;
 use stokehold_queue::flow::{Flow, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, GpuReading, HostStatus, ModelOnCard, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
-use stokehold_queue::queue::Gate;
+use stokehold_queue::queue::LimitScope;
 use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice};
 
 use super::*;
@@ -81,7 +81,7 @@ fn given_back(ago_ms: u64) -> MachineRecord {
 
 /// One of everything.
 fn house() -> Snapshot {
-    let gate = Gate::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() };
+    let scope = LimitScope::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() };
     let budget = Budget { usd_micros_per_day: 5_000_000, at: AtBudget::Drain };
     Snapshot {
         now_ms: NOW_MS,
@@ -95,7 +95,7 @@ fn house() -> Snapshot {
             etas: vec![],
             decisions: vec![],
         }),
-        budgets: vec![Budgeted { gate, budget, spent_usd_micros: 4_500_000, stood: None, paused_until_ms: None }],
+        budgets: vec![Budgeted { scope, budget, spent_usd_micros: 4_500_000, stood: None, paused_until_ms: None }],
         cost_today: Cost { run: 1_500_000, ..Cost::default() },
         jobs_ended: 4,
         quarantined: vec![0, 2],

@@ -3,7 +3,7 @@
 use stokehold_queue::backup::Root;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishOutcome, FinishReport};
 use stokehold_queue::job::{AttemptOutcome, Job, JobState, Timing};
-use stokehold_queue::queue::{Gate, Submitted};
+use stokehold_queue::queue::{LimitScope, Submitted};
 use stokehold_queue::{JobId, Queue};
 
 use crate::world::{CANARY, SHARDS, TENANTS, World, finish, jobs, machine, populate, take};
@@ -61,7 +61,7 @@ async fn ten_thousand_jobs_come_back_and_what_was_open_goes_on() {
     for tenant in TENANTS {
         assert!(registry.token(&format!("token-of-{tenant}")).await.unwrap().is_some());
         assert!(registry.secrets(tenant).await.unwrap().contains_key("HF_TOKEN"));
-        let (limits, usage) = queue.usage(&Gate::Tenant(tenant.into())).await.unwrap();
+        let (limits, usage) = queue.usage(&LimitScope::Tenant(tenant.into())).await.unwrap();
         let open = before.values().filter(|job| job.spec.tenant == *tenant && !job.state.is_terminal()).count();
         assert_eq!((limits.max_open, usage.open, usage.running), (Some(1_000_000), open as u64, 0));
     }
@@ -125,7 +125,7 @@ async fn all_end(world: &World, queue: &stokehold_queue::Shards, ids: &[JobId]) 
     }
     assert!(jobs(queue, ids).await.values().all(|job| job.state.is_terminal()));
     for tenant in TENANTS {
-        let (_, usage) = queue.usage(&Gate::Tenant(tenant.into())).await.unwrap();
+        let (_, usage) = queue.usage(&LimitScope::Tenant(tenant.into())).await.unwrap();
         assert_eq!((usage.open, usage.running), (0, 0));
     }
 }

@@ -14,7 +14,7 @@ use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Hook, HookEvent, Idempotency, Job, JobError, JobSpec, NewJob,
     Timing,
 };
-use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits};
+use stokehold_queue::queue::{Lease, LeaseQuery, LimitScope, Limits};
 use stokehold_queue::registry::{Caps, MachineRecord, SealedSecret, Wanted};
 use stokehold_queue::{JobId, Queue, RedisConfig, Shards, TokenKind, TokenRecord, now_ms, requirements::Trust};
 use stokehold_tests::redis_server::RedisServer;
@@ -238,7 +238,7 @@ async fn register(queue: &Shards) {
         };
         registry.put_secret(tenant, "HF_TOKEN", &secret).await.unwrap();
         let limits = Limits { max_open: Some(1_000_000), ..Limits::default() };
-        queue.limit(&Gate::Tenant(tenant.into()), Some(&limits)).await.unwrap();
+        queue.limit(&LimitScope::Tenant(tenant.into()), Some(&limits)).await.unwrap();
     }
     let term = registry.lead("autoscaler-1", 60_000).await.unwrap().unwrap();
     let caps = Caps { machines: 9, usd_micros_per_hour: 1_000_000, rents: 9, window_ms: 3_600_000 };

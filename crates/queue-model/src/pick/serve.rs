@@ -10,7 +10,7 @@ use stokehold_queue::queue::Lease;
 use super::{Choice, Inner, Pull};
 use crate::Place;
 use crate::class_queues::parts_of;
-use crate::gates::{endpoint_gate, key_gate, tenant_gate};
+use crate::limit_scopes::{endpoint_scope, key_scope, tenant_scope};
 
 /// Time that a job is set aside for an earlier one with the same key, milliseconds.
 const KEY_WAIT_MS: u64 = 2_000;
@@ -32,10 +32,10 @@ impl Inner {
             tag = class_queue.tenants.score(&owner).expect("the tenant of a lane out of turn is in the class queue");
             (tenant, rival, jumps) = (owner, None, true);
         }
-        let gate = tenant_gate(&tenant);
-        let (places, due) = self.room(&gate);
+        let scope = tenant_scope(&tenant);
+        let (places, due) = self.room(&scope);
         if places < 1.0 {
-            self.hold_tenant(&gate, name, &tenant, due);
+            self.hold_tenant(&scope, name, &tenant, due);
             pull.cleared += 1;
             return;
         }
@@ -47,7 +47,7 @@ impl Inner {
             return;
         };
         let endpoint = parts_of(&lane).2.to_owned();
-        let lane_gate = endpoint_gate(&tenant, &endpoint);
+        let lane_gate = endpoint_scope(&tenant, &endpoint);
         let (lane_places, lane_due) = self.room(&lane_gate);
         if lane_places < 1.0 {
             self.hold_lane(&lane, lane_due);
@@ -85,7 +85,7 @@ impl Inner {
             let tags = &mut self.tags[usize::from(name.0)];
             let before = tags.score(&name.1).unwrap_or(0.0);
             tags.put(name.1, before + jobs as f64 * charged / tenants);
-            self.start_at(&gate, jobs as u64);
+            self.start_at(&scope, jobs as u64);
             self.start_at(&lane_gate, jobs as u64);
         }
         if self.tidy_lane(&lane) && siblings > 1.0 {
@@ -128,14 +128,14 @@ impl Inner {
             Some(only) => class_queue.1 == only,
             None => pull.query.reach.has(class_queue.1) || pull.takes(lane) > 0,
         };
-        fits && self.room(&endpoint_gate(tenant, endpoint)).0 >= 1.0
+        fits && self.room(&endpoint_scope(tenant, endpoint)).0 >= 1.0
     }
 
     /// Whether a job with the same key that was submitted earlier must go first.
-    fn goes_after(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, gate: &str) -> bool {
+    fn goes_after(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, scope: &str) -> bool {
         let (now, urgency) = (self.now, parts_of(lane).0.0);
         let arrival = self.record(id).arrival;
-        for (other, its_lane) in self.line(gate) {
+        for (other, its_lane) in self.line(scope) {
             if self.record(other).arrival >= arrival {
                 return false;
             }
@@ -151,8 +151,8 @@ impl Inner {
                 pull.to_front.push((other, its_lane));
             }
             let until = (now + KEY_WAIT_MS) as f64;
-            if self.holds.score(&gate.to_owned()).is_none_or(|due| until < due) {
-                self.holds.put(gate.to_owned(), until);
+            if self.holds.score(&scope.to_owned()).is_none_or(|due| until < due) {
+                self.holds.put(scope.to_owned(), until);
             }
             return true;
         }
@@ -164,18 +164,18 @@ impl Inner {
         let now = self.now;
         let record = self.record(id);
         record.place = Place::Nowhere;
-        let key = key_gate(&record.job.spec);
+        let key = key_scope(&record.job.spec);
         if record.start_by_ms.is_some_and(|due| due <= now) || record.job.spec.deadline_ms.is_some_and(|due| due <= now)
         {
             return false;
         }
-        if let Some((gate, most)) = key {
-            if self.running.of(&gate) >= most || self.goes_after(pull, id, lane, &gate) {
+        if let Some((scope, most)) = key {
+            if self.running.of(&scope) >= most || self.goes_after(pull, id, lane, &scope) {
                 self.wait_for_key(id, lane);
                 return false;
             }
-            self.leave_line(id, lane, &gate);
-            self.running.add(&gate, 1);
+            self.leave_line(id, lane, &scope);
+            self.running.add(&scope, 1);
         }
         self.step(id, JobEvent::Lease);
         let record = self.record(id);

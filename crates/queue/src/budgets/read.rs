@@ -7,9 +7,9 @@ use redis::AsyncCommands;
 use super::{Budget, Budgeted, RUNNING_MAX, Running, Stood};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::gate::Gate;
 use crate::id::Fence;
 use crate::keys::Keys;
+use crate::limit_scope::LimitScope;
 
 /// Number of records per round trip.
 const RECORDS_AT_ONCE: usize = 500;
@@ -27,28 +27,29 @@ pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32)
     if budgets.is_empty() {
         return Ok(Vec::new());
     }
-    let (gates, paused): (Vec<&String>, Vec<String>) = budgets.keys().map(|gate| (gate, format!("p:{gate}"))).unzip();
+    let (limit_scopes, paused): (Vec<&String>, Vec<String>) =
+        budgets.keys().map(|scope| (scope, format!("p:{scope}"))).unzip();
     let (spent, paused): (Vec<Option<u64>>, Vec<Option<u64>>) = redis::pipe()
         .cmd("HMGET")
-        .arg(keys.spent_at_gates(day))
-        .arg(&gates)
+        .arg(keys.spent_in_scopes(day))
+        .arg(&limit_scopes)
         .cmd("HMGET")
         .arg(keys.limits())
         .arg(&paused)
         .query_async(&mut redis)
         .await
         .map_err(Error::redis(step))?;
-    let mut all = Vec::with_capacity(gates.len());
-    for ((name, spent), paused_until_ms) in gates.into_iter().zip(spent).zip(paused) {
-        let read = Gate::parse(name).zip(Budget::parse(&budgets[name]));
-        let Some((gate, budget)) = read else {
-            tracing::error!(gate = %name, text = %budgets[name], "a budget cannot be read");
+    let mut all = Vec::with_capacity(limit_scopes.len());
+    for ((name, spent), paused_until_ms) in limit_scopes.into_iter().zip(spent).zip(paused) {
+        let read = LimitScope::parse(name).zip(Budget::parse(&budgets[name]));
+        let Some((scope, budget)) = read else {
+            tracing::error!(scope = %name, text = %budgets[name], "a budget cannot be read");
             continue;
         };
         let stood = stood.get(name).and_then(|text| Stood::parse(text));
-        all.push(Budgeted { gate, budget, spent_usd_micros: spent.unwrap_or(0), stood, paused_until_ms });
+        all.push(Budgeted { scope, budget, spent_usd_micros: spent.unwrap_or(0), stood, paused_until_ms });
     }
-    all.sort_by_key(|budgeted| budgeted.gate.to_string());
+    all.sort_by_key(|budgeted| budgeted.scope.to_string());
     Ok(all)
 }
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{CardRuns, Flow, LaneFlow};
-use crate::gate::Gate;
 use crate::gateway::{FinishOutcome, FinishReport};
 use crate::keys::parse_lane;
+use crate::limit_scope::LimitScope;
 use crate::limits::Limits;
 
 /// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
@@ -186,22 +186,22 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
     for ((tenant, endpoint), [ended, failed]) in ends {
         of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));
     }
-    for (gate, running) in &seen.running {
-        if let Some((tenant, endpoint)) = gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
+    for (scope, running) in &seen.running {
+        if let Some((tenant, endpoint)) = scope.strip_prefix("e:").and_then(|scope| scope.split_once(':')) {
             of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| flow.running = *running);
         }
     }
-    let left = |gate: Gate| {
-        let gate = gate.to_string();
-        if seen.paused.contains(&gate) {
+    let left = |scope: LimitScope| {
+        let scope = scope.to_string();
+        if seen.paused.contains(&scope) {
             return Some(0);
         }
-        let most = seen.limits.get(&gate)?.max_running?;
-        Some(u64::from(most).saturating_sub(seen.running.get(&gate).copied().unwrap_or(0)))
+        let most = seen.limits.get(&scope)?.max_running?;
+        Some(u64::from(most).saturating_sub(seen.running.get(&scope).copied().unwrap_or(0)))
     };
     let whole = |((tenant, endpoint), flow): ((String, String), Flow)| {
-        let its = left(Gate::Endpoint { tenant: tenant.clone(), endpoint: endpoint.clone() });
-        let may_start = [its, left(Gate::Tenant(tenant.clone()))].into_iter().flatten().min();
+        let its = left(LimitScope::Endpoint { tenant: tenant.clone(), endpoint: endpoint.clone() });
+        let may_start = [its, left(LimitScope::Tenant(tenant.clone()))].into_iter().flatten().min();
         Flow { tenant, endpoint, may_start, ..flow }
     };
     flows.into_iter().map(whole).collect()

@@ -2,7 +2,7 @@
 
 use super::RedisQueue;
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::limit_scope::LimitScope;
 use crate::redis_checks::{self, Durability, RedisChecks};
 use crate::redis_health::{RedisHealth, Refusal, info_field};
 
@@ -84,7 +84,7 @@ impl RedisQueue {
     /// [`Error::Unavailable`].
     pub async fn memory_of(&self, tenant: &str) -> Result<u64, Error> {
         let (jobs, beside): (Option<u64>, Option<u64>) = redis::pipe()
-            .hget(self.keys.bytes(), Gate::Tenant(tenant.to_owned()).to_string())
+            .hget(self.keys.bytes(), LimitScope::Tenant(tenant.to_owned()).to_string())
             .hget(self.keys.beside(), tenant)
             .query_async(&mut self.connection.redis())
             .await

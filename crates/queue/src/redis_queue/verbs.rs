@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::costs::{self, Spent};
 use crate::error::Error;
 use crate::flow::{self, Flow};
-use crate::gate::Gate;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, NewJob};
+use crate::limit_scope::LimitScope;
 use crate::limits::{HeldBy, Limits, Usage};
 use crate::queue::{
     BATCH_MAX, CancelAnswer, Due, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease,
@@ -179,12 +179,12 @@ impl Queue for RedisQueue {
             .await
     }
 
-    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
-        self.set_limits(gate, limits).await
+    async fn limit(&self, scope: &LimitScope, limits: Option<&Limits>) -> Result<(), Error> {
+        self.set_limits(scope, limits).await
     }
 
-    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
-        self.read_usage(gate).await
+    async fn usage(&self, scope: &LimitScope) -> Result<(Limits, Usage), Error> {
+        self.read_usage(scope).await
     }
 
     async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
@@ -195,8 +195,8 @@ impl Queue for RedisQueue {
         budgets::read_budgets(&self.connection, &self.keys, day).await
     }
 
-    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
-        self.set_pause(gate, budget, stood).await
+    async fn pause(&self, scope: &LimitScope, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        self.set_pause(scope, budget, stood).await
     }
 
     async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {

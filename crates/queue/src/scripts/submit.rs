@@ -68,8 +68,8 @@ impl Submit<'_> {
             }
             "quota" => {
                 let number = |at: usize| u64::from_redis_value_ref(rest.get(at)?).ok();
-                let gate = String::from_redis_value_ref(rest.first()?).ok()?;
-                Some(Err(Error::Quota { gate, most: number(1)?, open: number(2)? }))
+                let scope = String::from_redis_value_ref(rest.first()?).ok()?;
+                Some(Err(Error::Quota { scope, most: number(1)?, open: number(2)? }))
             }
             "memory" => {
                 let number = |at: usize| u64::from_redis_value_ref(rest.get(at)?).ok();

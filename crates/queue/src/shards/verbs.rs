@@ -13,10 +13,10 @@ use crate::capability::Capability;
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
-use crate::gate::Gate;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, NewJob};
+use crate::limit_scope::LimitScope;
 use crate::limits::{HeldBy, Limits, Usage};
 use crate::queue::{
     CancelAnswer, Due, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, ListFilter, OutputsPlace, Queue,
@@ -138,12 +138,12 @@ impl Queue for Shards {
         self.holds(settlement.id).ok_or_else(|| Error::no_shard(settlement.id.shard()))?.settle(settlement).await
     }
 
-    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
-        self.of(gate.tenant()).await?.limit(gate, limits).await
+    async fn limit(&self, scope: &LimitScope, limits: Option<&Limits>) -> Result<(), Error> {
+        self.of(scope.tenant()).await?.limit(scope, limits).await
     }
 
-    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
-        self.of(gate.tenant()).await?.usage(gate).await
+    async fn usage(&self, scope: &LimitScope) -> Result<(Limits, Usage), Error> {
+        self.of(scope.tenant()).await?.usage(scope).await
     }
 
     async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
@@ -154,8 +154,8 @@ impl Queue for Shards {
         Ok(self.everywhere("read the budgets", |shard| shard.budgets(day).boxed()).await?.concat())
     }
 
-    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
-        self.of(gate.tenant()).await?.pause(gate, budget, stood).await
+    async fn pause(&self, scope: &LimitScope, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        self.of(scope.tenant()).await?.pause(scope, budget, stood).await
     }
 
     async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {

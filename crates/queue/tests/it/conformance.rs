@@ -6,9 +6,9 @@ mod cases;
 pub(crate) mod costs;
 pub(crate) mod dependencies;
 pub(crate) mod fairness;
-pub(crate) mod gates;
 pub(crate) mod keys;
 pub(crate) mod leases;
+pub(crate) mod limit_scopes;
 pub(crate) mod order;
 pub(crate) mod retries;
 pub(crate) mod signals;
@@ -23,7 +23,7 @@ use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseR
 use stokehold_queue::job::{
     Concurrency, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, Stage, StepSpec, Timing,
 };
-use stokehold_queue::queue::{CancelAnswer, Gate, Lease, LeaseQuery, Limits, Waiter, WarmLane};
+use stokehold_queue::queue::{CancelAnswer, Lease, LeaseQuery, LimitScope, Limits, Waiter, WarmLane};
 use stokehold_queue::{JobId, Queue};
 
 pub(crate) use cases::{cases, tests};
@@ -166,5 +166,5 @@ async fn state<Q: Queue>(queue: &Q, id: JobId) -> JobState {
 }
 
 async fn limit_tenant<Q: Queue>(queue: &Q, tenant: &str, limits: Limits) {
-    queue.limit(&Gate::Tenant(tenant.into()), Some(&limits)).await.unwrap();
+    queue.limit(&LimitScope::Tenant(tenant.into()), Some(&limits)).await.unwrap();
 }

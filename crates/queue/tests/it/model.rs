@@ -16,7 +16,7 @@ use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
     SLOT_PARTS, Stage, StepRun, Timing,
 };
-use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict, WarmLane};
+use stokehold_queue::queue::{Due, Lease, LeaseQuery, LimitScope, Settlement, Usage, Verdict, WarmLane};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, Shards};
 use stokehold_queue_model::MemoryQueue;
 
@@ -114,14 +114,14 @@ impl Pair {
                 both!(self, |queue| queue.cancel(tenant, &ids)).unwrap();
             }
             Verb::Limit { tenant, endpoint, limits } => {
-                let gate = gate(*tenant, *endpoint);
-                both!(self, |queue| queue.limit(&gate, limits.as_ref())).unwrap();
+                let scope = scope(*tenant, *endpoint);
+                both!(self, |queue| queue.limit(&scope, limits.as_ref())).unwrap();
             }
             Verb::Pause { tenant, endpoint, budget, spent } => {
-                let (gate, budget) = (gate(*tenant, *endpoint), budget_of(*budget));
+                let (scope, budget) = (scope(*tenant, *endpoint), budget_of(*budget));
                 let standing = standing(*spent, budget.usd_micros_per_day);
                 let stood = Stood { day: day_of(self.clock.now_ms()), spent_usd_micros: *spent, standing };
-                both!(self, |queue| queue.pause(&gate, &budget, &stood)).unwrap();
+                both!(self, |queue| queue.pause(&scope, &budget, &stood)).unwrap();
             }
             Verb::Due { fate, stale } => {
                 for due in both!(self, |queue| queue.due(1_000)).unwrap() {
@@ -271,16 +271,16 @@ impl Pair {
                 let lane = format!("{}:{}:{tenant}:{endpoint}", priority.digit(), redis.spec.class());
                 *ready.entry(lane).or_default() += 1;
             }
-            for gate in [format!("t:{tenant}"), format!("e:{tenant}:{endpoint}")] {
-                let usage = usage.entry(gate).or_default();
+            for scope in [format!("t:{tenant}"), format!("e:{tenant}:{endpoint}")] {
+                let usage = usage.entry(scope).or_default();
                 usage.open += u64::from(!redis.state.is_terminal());
                 usage.running += u64::from(redis.state == JobState::Running);
             }
         }
         let flow = both!(self, |queue| queue.flow()).unwrap();
         for of in &flow {
-            let gate = format!("e:{}:{}", of.tenant, of.endpoint);
-            assert_eq!(of.running, usage.get(&gate).map_or(0, |usage| usage.running), "{gate}");
+            let scope = format!("e:{}:{}", of.tenant, of.endpoint);
+            assert_eq!(of.running, usage.get(&scope).map_or(0, |usage| usage.running), "{scope}");
             for lane in &of.lanes {
                 assert!(lane.arrived >= lane.started && lane.started >= lane.late, "{lane:?}");
             }
@@ -290,9 +290,9 @@ impl Pair {
         let today = day_of(self.clock.now_ms());
         for budgeted in both!(self, |queue| queue.budgets(today)).unwrap() {
             let of_gate =
-                spent.iter().filter(|it| it.day == today && it.tenant == budgeted.gate.tenant()).filter(|it| {
-                    matches!(&budgeted.gate, Gate::Tenant(_))
-                        || matches!(&budgeted.gate, Gate::Endpoint { endpoint, .. } if *endpoint == it.endpoint)
+                spent.iter().filter(|it| it.day == today && it.tenant == budgeted.scope.tenant()).filter(|it| {
+                    matches!(&budgeted.scope, LimitScope::Tenant(_))
+                        || matches!(&budgeted.scope, LimitScope::Endpoint { endpoint, .. } if *endpoint == it.endpoint)
                 });
             let sum: u64 = of_gate.map(|it| it.run_usd_micros + it.load_usd_micros).sum();
             assert_eq!(budgeted.spent_usd_micros, sum, "{budgeted:?}");
@@ -301,9 +301,10 @@ impl Pair {
         let depth = self.redis.depth().await.unwrap();
         assert_eq!(depth, self.memory.depth().await.unwrap());
         assert_eq!(depth.into_iter().map(|depth| (depth.lane, depth.jobs)).collect::<HashMap<_, _>>(), ready);
-        for gate in (0..3).flat_map(|tenant| [None, Some(0), Some(1), Some(2)].map(|endpoint| gate(tenant, endpoint))) {
-            let (_, now) = both!(self, |queue| queue.usage(&gate)).unwrap();
-            assert_eq!(now, usage.get(&gate.to_string()).copied().unwrap_or_default(), "{gate}");
+        for scope in (0..3).flat_map(|tenant| [None, Some(0), Some(1), Some(2)].map(|endpoint| scope(tenant, endpoint)))
+        {
+            let (_, now) = both!(self, |queue| queue.usage(&scope)).unwrap();
+            assert_eq!(now, usage.get(&scope.to_string()).copied().unwrap_or_default(), "{scope}");
         }
     }
 }
@@ -321,11 +322,11 @@ fn tenant_of(job: &Job) -> &'static str {
     TENANTS.into_iter().find(|tenant| *tenant == job.spec.tenant).unwrap()
 }
 
-fn gate(tenant: usize, endpoint: Option<usize>) -> Gate {
+fn scope(tenant: usize, endpoint: Option<usize>) -> LimitScope {
     let tenant = TENANTS[tenant].to_owned();
     match endpoint {
-        None => Gate::Tenant(tenant),
-        Some(endpoint) => Gate::Endpoint { tenant, endpoint: ENDPOINTS[endpoint].to_owned() },
+        None => LimitScope::Tenant(tenant),
+        Some(endpoint) => LimitScope::Endpoint { tenant, endpoint: ENDPOINTS[endpoint].to_owned() },
     }
 }
 

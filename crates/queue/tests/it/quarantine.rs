@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
 use stokehold_queue::job::{ErrorCode, Hook, HookEvent, JobSpec, JobState, NewJob};
 use stokehold_queue::quarantine::{Discarded, Quarantined, Readmitted};
-use stokehold_queue::queue::{CancelAnswer, Gate, Lease, LeaseQuery, Limits, ListFilter, Usage};
+use stokehold_queue::queue::{CancelAnswer, Lease, LeaseQuery, LimitScope, Limits, ListFilter, Usage};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -55,7 +55,7 @@ impl Fixture {
     }
 
     async fn usage(&self) -> Usage {
-        self.queue.usage(&Gate::Tenant("acme".into())).await.unwrap().1
+        self.queue.usage(&LimitScope::Tenant("acme".into())).await.unwrap().1
     }
 
     async fn quarantined(&self) -> Vec<Quarantined> {
@@ -342,7 +342,7 @@ async fn a_job_goes_on_behind_one_of_the_same_key_that_cannot_be_read() {
 async fn numbers_that_are_none_stop_no_lease() {
     let mut all = fixture().await;
     let limits = Limits { max_running: Some(5), starts_per_minute: Some(600), ..Limits::default() };
-    all.queue.limit(&Gate::Tenant("acme".into()), Some(&limits)).await.unwrap();
+    all.queue.limit(&LimitScope::Tenant("acme".into()), Some(&limits)).await.unwrap();
     all.submit((0..3).map(|_| job("echo"))).await;
     assert_eq!(all.lease(1).await.len(), 1);
     let root = all.key("*:leases").await.replace(":leases", "");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobSpec, JobState, NewJob};
-use stokehold_queue::queue::{CancelAnswer, Due, Gate, Lease, Limits, ListFilter, Settlement, Verdict};
+use stokehold_queue::queue::{CancelAnswer, Due, Lease, LimitScope, Limits, ListFilter, Settlement, Verdict};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ async fn populated() -> Populated {
 
     // At a gate that is shut, later, blocked by one that will run, blocked by a step.
     let shut = Limits { max_running: Some(0), ..Limits::default() };
-    queue.limit(&Gate::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, Some(&shut)).await.unwrap();
+    queue.limit(&LimitScope::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, Some(&shut)).await.unwrap();
     queue.submit(all(vec![spec("shut"), spec("plain"), spec("plain")])).await.unwrap();
     queue.lease(query(1, 0)).await.unwrap().into_iter().for_each(|lease| leases.push(lease));
     queue.submit(vec![NewJob { run_after_ms: START_MS + 60_000, ..job("later") }]).await.unwrap();
@@ -87,7 +87,7 @@ impl Populated {
 
     /// Runs everything that can run to its end, as workers and loops would.
     async fn drain(&mut self) {
-        self.queue.limit(&Gate::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, None).await.unwrap();
+        self.queue.limit(&LimitScope::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, None).await.unwrap();
         let mut leases = std::mem::take(&mut self.leases);
         for _ in 0..20 {
             let reports: Vec<_> = leases.iter().map(succeed).collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::AsyncCommands;
 use serde_json::value::RawValue;
 use stokehold_queue::job::{Idempotency, NewJob};
-use stokehold_queue::queue::{Gate, Limits, ListFilter, Submitted};
+use stokehold_queue::queue::{LimitScope, Limits, ListFilter, Submitted};
 use stokehold_queue::schedules::{Due, Missed, SCHEDULES_MAX, Schedule, ScheduleSpec, TickError, Ticked};
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisQueue, Schedules};
 
@@ -237,7 +237,7 @@ async fn schedule_ticks_are_bound_by_the_quota_and_a_repeat_is_not() {
     let schedules = queue.schedules();
     schedules.create(&schedule(Some(START_MS)), None).await.unwrap();
     let most = Limits { max_open: Some(1), ..Limits::default() };
-    queue.limit(&Gate::Tenant("acme".into()), Some(&most)).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".into()), Some(&most)).await.unwrap();
     let due = one_due(&schedules).await;
     let Some(Submitted::New(id)) = schedules.submit(&due, START_MS, tick_job()).await.unwrap() else {
         panic!("a new job");

@@ -7,7 +7,7 @@ use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{JobEventReport, JobMessage};
 use stokehold_queue::job::{Dependency, DependencyOn, Hook, HookEvent, JobSpec, NewJob};
 use stokehold_queue::outbox::{Message, Outcome, Report, Try};
-use stokehold_queue::queue::{BatchGuard, Due, Gate, Lease, Limits, Settlement};
+use stokehold_queue::queue::{BatchGuard, Due, Lease, LimitScope, Limits, Settlement};
 use stokehold_queue::schedules::Ticked;
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue, queue as verbs};
 
@@ -111,8 +111,8 @@ async fn run_others(queue: &RedisQueue, clock: &ManualClock) {
     }
     queue.finish(&[succeed(&lease(queue, 1).await[0])]).await.unwrap();
 
-    let gate = Gate::Tenant("other".to_owned());
-    queue.limit(&gate, Some(&Limits { max_running: Some(5), ..Limits::default() })).await.unwrap();
+    let scope = LimitScope::Tenant("other".to_owned());
+    queue.limit(&scope, Some(&Limits { max_running: Some(5), ..Limits::default() })).await.unwrap();
     queue.disable("other", true).await.unwrap();
     queue.disable("other", false).await.unwrap();
     queue.claim_role("sweeper", "api-1", 1_000).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
-use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits, Signal, Waiter};
+use stokehold_queue::queue::{Lease, LeaseQuery, LimitScope, Limits, Signal, Waiter};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisConfig, Shards};
 use stokehold_tests::redis_cluster::RedisCluster;
 use stokehold_tests::redis_server::RedisServer;
@@ -226,12 +226,12 @@ async fn a_tenant_stays_where_it_is_when_shards_are_added() {
         async |shards| Shards::connect(RedisConfig { shards, ..config(server.url(), "grow", Clock::Own) }).await;
     let one = connect(1).await.unwrap();
     let limits = Limits { max_open: Some(1), ..Limits::default() };
-    one.limit(&Gate::Tenant("acme".into()), Some(&limits)).await.unwrap();
+    one.limit(&LimitScope::Tenant("acme".into()), Some(&limits)).await.unwrap();
     let id = job_of("acme", 0).id;
     one.submit(vec![NewJob { id, ..job_of("acme", 0) }]).await.unwrap();
     let many = connect(64).await.unwrap();
     assert_eq!(many.home("acme").await.unwrap(), 0);
-    assert_eq!(many.usage(&Gate::Tenant("acme".into())).await.unwrap().0, limits);
+    assert_eq!(many.usage(&LimitScope::Tenant("acme".into())).await.unwrap().0, limits);
     assert!(many.get(id).await.unwrap().is_some());
     let beyond = tenant_on(&many, 63).await;
     assert!(

@@ -6,7 +6,7 @@ use stokehold_queue::batches::Created;
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::{Hook, HookEvent, JobSpec, NewJob};
 use stokehold_queue::outbox::{Claimed, Message, Outcome, Report, Try};
-use stokehold_queue::queue::{Gate, Lease, Limits, OutputsPlace};
+use stokehold_queue::queue::{Lease, LimitScope, Limits, OutputsPlace};
 use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec, Schedules};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
@@ -52,12 +52,12 @@ async fn one_tenant_leaves_the_others_room() {
     queue.submit(vec![large("modest", 10_000)]).await.unwrap();
 
     // An operator can allow more, or less.
-    let gate = |tenant: &str| Gate::Tenant(tenant.to_owned());
+    let scope = |tenant: &str| LimitScope::Tenant(tenant.to_owned());
     let most = |bytes: u64| Limits { max_memory_bytes: Some(bytes), ..Limits::default() };
-    queue.limit(&gate("greedy"), Some(&most(1 << 40))).await.unwrap();
-    assert_eq!(queue.usage(&gate("greedy")).await.unwrap().0, most(1 << 40));
+    queue.limit(&scope("greedy"), Some(&most(1 << 40))).await.unwrap();
+    assert_eq!(queue.usage(&scope("greedy")).await.unwrap().0, most(1 << 40));
     queue.submit(vec![large("greedy", 100)]).await.unwrap();
-    queue.limit(&gate("modest"), Some(&most(1_000))).await.unwrap();
+    queue.limit(&scope("modest"), Some(&most(1_000))).await.unwrap();
     assert!(matches!(queue.submit(vec![large("modest", 1)]).await, Err(Error::Memory { most_bytes: 1_000, .. })));
 }
 
@@ -172,7 +172,7 @@ async fn a_tenant_with_all_that_it_may_have_keeps_less_of_what_its_jobs_say() {
     say(&leases[0]).await;
     assert_eq!(kept(&leases[0]).await, (100, 10));
     let limits = Limits { max_memory_bytes: Some(10_000), ..Limits::default() };
-    queue.limit(&Gate::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
     say(&leases[1]).await;
     assert_eq!(kept(&leases[1]).await, (50, 1));
     say(&leases[2]).await;
@@ -182,7 +182,7 @@ async fn a_tenant_with_all_that_it_may_have_keeps_less_of_what_its_jobs_say() {
 
     // What was streamed counts as well, for as long as it may be there.
     let limits = Limits { max_memory_bytes: Some(500_000), ..Limits::default() };
-    queue.limit(&Gate::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
     assert!(queue.memory_of("acme").await.unwrap() < 100_000);
     assert!(matches!(queue.submit(vec![large("acme", 1)]).await, Err(Error::Memory { .. })));
 }
@@ -199,7 +199,7 @@ async fn schedules_and_pending_webhooks_are_counted_until_they_go() {
     schedules.create(&first, None).await.unwrap();
     assert_eq!(queue.memory_of("acme").await.unwrap(), taken, "the same again is no other");
     let limits = Limits { max_memory_bytes: Some(30_000), ..Limits::default() };
-    queue.limit(&Gate::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
     let refused = schedules.create(&second, None).await.unwrap_err();
     assert!(
         matches!(refused, Error::Memory { most_bytes: 30_000, held_bytes, .. } if held_bytes == taken),

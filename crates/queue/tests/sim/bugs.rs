@@ -11,8 +11,8 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use stokehold_queue::job::{Job, JobSpec, NewJob, Priority};
 use stokehold_queue::queue::{
-    CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
-    OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    CancelAnswer, Due, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, LimitScope, Limits,
+    ListFilter, OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use stokehold_queue::{Error, JobId, ManualClock, Queue};
 use stokehold_queue_model::MemoryQueue;
@@ -218,12 +218,12 @@ impl Queue for Buggy {
         self.inner.settle(settlement).await
     }
 
-    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
-        self.inner.limit(gate, limits).await
+    async fn limit(&self, scope: &LimitScope, limits: Option<&Limits>) -> Result<(), Error> {
+        self.inner.limit(scope, limits).await
     }
 
-    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
-        self.inner.usage(gate).await
+    async fn usage(&self, scope: &LimitScope) -> Result<(Limits, Usage), Error> {
+        self.inner.usage(scope).await
     }
 
     async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
@@ -234,8 +234,8 @@ impl Queue for Buggy {
         self.inner.budgets(day).await
     }
 
-    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
-        self.inner.pause(gate, budget, stood).await
+    async fn pause(&self, scope: &LimitScope, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        self.inner.pause(scope, budget, stood).await
     }
 
     async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {

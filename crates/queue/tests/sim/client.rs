@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, Idempotency, JobSpec, NewJob, Priority, RetryPolicy, Stage, StepSpec,
 };
-use stokehold_queue::queue::{CancelAnswer, Gate, Limits, Submitted};
+use stokehold_queue::queue::{CancelAnswer, LimitScope, Limits, Submitted};
 use stokehold_queue::{Error, JobId, Queue};
 
 use crate::network::{Answer, Call, Op, Party};
@@ -91,14 +91,14 @@ pub(crate) fn set_limits<Q: Queue>(world: &mut World<Q>) {
                 max_memory_bytes: None,
                 budget: None,
             };
-            now(world.queue.limit(&Gate::Tenant(tenant.into()), Some(&limits))).expect("memory limits");
+            now(world.queue.limit(&LimitScope::Tenant(tenant.into()), Some(&limits))).expect("memory limits");
         }
     }
 }
 
 pub(crate) fn lift_limits<Q: Queue>(world: &mut World<Q>) {
     for tenant in TENANTS {
-        now(world.queue.limit(&Gate::Tenant(tenant.into()), None)).expect("memory limits");
+        now(world.queue.limit(&LimitScope::Tenant(tenant.into()), None)).expect("memory limits");
     }
     world.clients.iter_mut().for_each(|client| client.limited = false);
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use stokehold_queue::queue::{Due, Gate, Settlement, Signal};
+use stokehold_queue::queue::{Due, LimitScope, Settlement, Signal};
 use stokehold_queue::{JobId, ManualClock, Queue};
 
 use crate::client::Client;
@@ -176,7 +176,7 @@ impl<Q: Queue> World<Q> {
         let empty = now(self.queue.depth()).is_ok_and(|lanes| lanes.is_empty());
         let mut idle = true;
         for tenant in TENANTS {
-            let (_, usage) = now(self.queue.usage(&Gate::Tenant(tenant.into()))).expect("memory counts");
+            let (_, usage) = now(self.queue.usage(&LimitScope::Tenant(tenant.into()))).expect("memory counts");
             idle &= usage.open == 0 && usage.running == 0;
         }
         self.witness.at_rest(empty && idle)?;

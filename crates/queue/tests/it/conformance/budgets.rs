@@ -4,7 +4,7 @@ use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing,
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::FinishReport;
 use stokehold_queue::job::{BatchLine, JobSpec, Timing};
-use stokehold_queue::queue::{Gate, Limits};
+use stokehold_queue::queue::{LimitScope, Limits};
 use stokehold_queue::{ManualClock, Queue};
 
 use super::{START_MS, limit_tenant, one, owned, spec, submit, succeed, succeeds, take};
@@ -19,16 +19,16 @@ fn may_spend(usd_micros_per_day: u64) -> Limits {
     Limits { budget: Some(budget(usd_micros_per_day)), ..Limits::default() }
 }
 
-fn acme() -> Gate {
-    Gate::Tenant("acme".into())
+fn acme() -> LimitScope {
+    LimitScope::Tenant("acme".into())
 }
 
 fn at(standing: Standing) -> Stood {
     Stood { day: day_of(START_MS), spent_usd_micros: 100, standing }
 }
 
-async fn reached<Q: Queue>(queue: &Q, gate: &Gate, usd_micros_per_day: u64) {
-    let answer = queue.pause(gate, &budget(usd_micros_per_day), &at(Standing::Reached)).await.unwrap();
+async fn reached<Q: Queue>(queue: &Q, scope: &LimitScope, usd_micros_per_day: u64) {
+    let answer = queue.pause(scope, &budget(usd_micros_per_day), &at(Standing::Reached)).await.unwrap();
     assert!(answer.is_some(), "it has this budget");
 }
 
@@ -83,8 +83,8 @@ pub(crate) async fn what_runs_goes_on_and_is_told_of<Q: Queue>(queue: &Q, clock:
     let [it] = &running[..] else { panic!("{running:?}") };
     assert_eq!((it.id, &it.fence, it.leased_ms), (lease.job_id, &lease.fence, since));
     assert_eq!((it.tenant.as_str(), it.endpoint.as_str(), it.batch.as_deref()), ("acme", "a", Some("batch_7")));
-    let of = |endpoint: &str| it.is_of(&Gate::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() });
-    assert!(it.is_of(&acme()) && of("a") && !of("b") && !it.is_of(&Gate::Tenant("zoo".into())));
+    let of = |endpoint: &str| it.is_of(&LimitScope::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() });
+    assert!(it.is_of(&acme()) && of("a") && !of("b") && !it.is_of(&LimitScope::Tenant("zoo".into())));
     succeeds(queue, &lease).await;
     assert_eq!(queue.running().await.unwrap(), []);
 }
@@ -118,34 +118,34 @@ pub(crate) async fn a_pause_and_limits_do_not_overwrite_each_other<Q: Queue>(que
     limit_tenant(queue, "acme", Limits { max_running: Some(5), ..may_spend(200) }).await;
     assert_eq!(queue.pause(&acme(), &budget(100), &at(Standing::Reached)).await.unwrap(), None);
     assert_eq!(take(queue, 10).await.len(), 2);
-    assert_eq!(queue.pause(&Gate::Tenant("zoo".into()), &budget(1), &at(Standing::Reached)).await.unwrap(), None);
+    assert_eq!(queue.pause(&LimitScope::Tenant("zoo".into()), &budget(1), &at(Standing::Reached)).await.unwrap(), None);
 }
 
 pub(crate) async fn what_is_spent_at_a_gate_is_told_by_day<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", may_spend(1_000)).await;
-    let gate = Gate::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
-    queue.limit(&gate, Some(&may_spend(500))).await.unwrap();
+    let scope = LimitScope::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
+    queue.limit(&scope, Some(&may_spend(500))).await.unwrap();
     submit(queue, [spec("a"), spec("b"), owned("zoo", "a")]).await;
     let timing = Timing { run_ms: 60, load_ms: 30, ..Timing::default() };
     for lease in take(queue, 3).await {
         let report = FinishReport { cost_usd_micros: Some(90), timing, ..succeed(&lease) };
         queue.finish(&[report]).await.unwrap();
     }
-    let facts = |all: Vec<Budgeted>| all.into_iter().map(|it| (it.gate, it.spent_usd_micros)).collect::<Vec<_>>();
-    assert_eq!(facts(budgets(queue).await), [(gate.clone(), 90), (acme(), 180)]);
+    let facts = |all: Vec<Budgeted>| all.into_iter().map(|it| (it.scope, it.spent_usd_micros)).collect::<Vec<_>>();
+    assert_eq!(facts(budgets(queue).await), [(scope.clone(), 90), (acme(), 180)]);
     let tomorrow = queue.budgets(day_of(START_MS) + 1).await.unwrap();
-    assert_eq!(facts(tomorrow), [(gate, 0), (acme(), 0)]);
+    assert_eq!(facts(tomorrow), [(scope, 0), (acme(), 0)]);
 }
 
 pub(crate) async fn an_endpoint_without_budget_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let gate = Gate::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
-    queue.limit(&gate, Some(&may_spend(0))).await.unwrap();
+    let scope = LimitScope::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
+    queue.limit(&scope, Some(&may_spend(0))).await.unwrap();
     submit(queue, [spec("a"), spec("b")]).await;
-    reached(queue, &gate, 0).await;
+    reached(queue, &scope, 0).await;
     assert_eq!(one(queue).await.spec.endpoint, "b");
     let flows = queue.flow().await.unwrap();
     let may_start = |name: &str| flows.iter().find(|flow| flow.endpoint == name).unwrap().may_start;
     assert_eq!((may_start("a"), may_start("b")), (Some(0), None), "no machine is wanted for what may not start");
-    queue.limit(&gate, None).await.unwrap();
+    queue.limit(&scope, None).await.unwrap();
     assert_eq!(one(queue).await.spec.endpoint, "a");
 }

@@ -61,7 +61,7 @@ macro_rules! cases {
                 no_name_of_a_tenant_moves_the_shelf
                 a_run_is_paid_for_before_its_tenant_comes_back
             }
-            gates {
+            limit_scopes {
                 a_tenant_runs_no_more_than_it_may
                 an_endpoint_runs_no_more_than_it_may_and_stops_nobody_else
                 a_cap_of_nothing_stops_all_until_it_is_lifted

@@ -1,7 +1,7 @@
 //! Concurrency keys.
 
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
-use stokehold_queue::queue::{Gate, Limits};
+use stokehold_queue::queue::{LimitScope, Limits};
 use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{LEASE_MS, cancels, fails, held, ids, keyed, one, query, spec, state, submit, succeeds, take};
@@ -114,7 +114,7 @@ pub(crate) async fn a_long_line_for_one_key_stops_nobody_behind_it<Q: Queue>(que
 }
 
 pub(crate) async fn a_waiter_before_a_closed_endpoint_stops_nobody_else<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let closed = Gate::Endpoint { tenant: "acme".into(), endpoint: "closed".into() };
+    let closed = LimitScope::Endpoint { tenant: "acme".into(), endpoint: "closed".into() };
     let of_closed = JobSpec { endpoint: "closed".into(), ..keyed("k", 1) };
     let holder = submit(queue, [keyed("k", 1)]).await[0];
     assert_eq!(ids(&take(queue, 1).await), [holder]);

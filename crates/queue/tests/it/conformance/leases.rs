@@ -2,7 +2,7 @@
 
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, LeaseRef};
 use stokehold_queue::job::{AttemptOutcome, ErrorCode, JobResult, JobSpec, JobState, SLOT_PARTS};
-use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits, Signal};
+use stokehold_queue::queue::{Lease, LeaseQuery, LimitScope, Limits, Signal};
 use stokehold_queue::retry::MAX_INFRA_ATTEMPTS;
 use stokehold_queue::{Error, Fence, ManualClock, Queue};
 
@@ -113,7 +113,7 @@ pub(crate) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue
     first.sort();
     assert_eq!(first, [("a".into(), 3), ("a".into(), 3), ("b".into(), 1), ("b".into(), 1)]);
     // Jobs that a limit holds back could not start, whoever made room for them.
-    let endpoint = Gate::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
+    let endpoint = LimitScope::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
     queue.limit(&endpoint, Some(&Limits { max_running: Some(4), ..Limits::default() })).await.unwrap();
     limit_tenant(queue, "zoo", Limits { max_running: Some(3), ..Limits::default() }).await;
     let mut second = behind(take(queue, 2).await);

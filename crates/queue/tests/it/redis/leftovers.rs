@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, NewJob, Priority, Stage,
 };
-use stokehold_queue::queue::{Due, Gate, Lease, Limits, Settlement, Verdict};
+use stokehold_queue::queue::{Due, Lease, LimitScope, Limits, Settlement, Verdict};
 use stokehold_queue::{Clock, ManualClock, Queue, RedisQueue, nonce};
 use stokehold_tests::redis_server::RedisServer;
 
@@ -144,15 +144,15 @@ async fn no_counter_is_left_however_jobs_end() {
     let clock = ManualClock::new(START_MS);
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let mut draw = Draw(3);
-    let endpoint = |endpoint: &str| Gate::Endpoint { tenant: "t1".into(), endpoint: endpoint.into() };
-    let gates = [
-        (Gate::Tenant("t0".into()), Limits { max_running: Some(3), weight: Some(0.5), ..Limits::default() }),
-        (Gate::Tenant("t2".into()), Limits { starts_per_minute: Some(600), ..Limits::default() }),
+    let endpoint = |endpoint: &str| LimitScope::Endpoint { tenant: "t1".into(), endpoint: endpoint.into() };
+    let limit_scopes = [
+        (LimitScope::Tenant("t0".into()), Limits { max_running: Some(3), weight: Some(0.5), ..Limits::default() }),
+        (LimitScope::Tenant("t2".into()), Limits { starts_per_minute: Some(600), ..Limits::default() }),
         (endpoint("a"), Limits { max_running: Some(1), starts_per_minute: Some(300), ..Limits::default() }),
         (endpoint("b"), Limits { max_running: Some(0), ..Limits::default() }),
     ];
-    for (gate, limits) in &gates {
-        queue.limit(gate, Some(limits)).await.unwrap();
+    for (scope, limits) in &limit_scopes {
+        queue.limit(scope, Some(limits)).await.unwrap();
     }
     let (mut jobs, mut leases): (Vec<NewJob>, u64) = (Vec::new(), 0);
     for _ in 0..20 * scale {
@@ -186,7 +186,7 @@ async fn no_counter_is_left_however_jobs_end() {
         }
         open = 0;
         for tenant in 0..5 {
-            open += queue.usage(&Gate::Tenant(format!("t{tenant}"))).await.unwrap().1.open;
+            open += queue.usage(&LimitScope::Tenant(format!("t{tenant}"))).await.unwrap().1.open;
         }
         if open == 0 && round > 20 {
             break;
@@ -196,8 +196,8 @@ async fn no_counter_is_left_however_jobs_end() {
     assert_eq!(open, 0);
     sweep(&queue, &mut draw).await;
     assert!(queue.lease(query(50, 24)).await.unwrap().is_empty());
-    for (gate, _) in &gates {
-        queue.limit(gate, None).await.unwrap();
+    for (scope, _) in &limit_scopes {
+        queue.limit(scope, None).await.unwrap();
     }
     let mut ends = BTreeMap::<&str, usize>::new();
     for job in &jobs {

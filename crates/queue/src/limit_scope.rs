@@ -6,7 +6,7 @@ use crate::job::JobSpec;
 
 /// A limit scope: the owner of limits and a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Gate {
+pub enum LimitScope {
     /// A tenant.
     Tenant(String),
     /// One endpoint of a tenant.
@@ -18,7 +18,7 @@ pub enum Gate {
     },
 }
 
-impl Gate {
+impl LimitScope {
     /// The gates of a job, in the order in which it passes them.
     #[must_use]
     pub fn of(spec: &JobSpec) -> [Self; 2] {
@@ -47,7 +47,7 @@ impl Gate {
     }
 }
 
-impl fmt::Display for Gate {
+impl fmt::Display for LimitScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tenant(tenant) => write!(f, "t:{tenant}"),

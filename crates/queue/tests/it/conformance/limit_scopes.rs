@@ -2,7 +2,7 @@
 
 use stokehold_queue::budgets::{AtBudget, Budget};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
-use stokehold_queue::queue::{Gate, HeldBy, Limits, Signal, Usage};
+use stokehold_queue::queue::{HeldBy, LimitScope, Limits, Signal, Usage};
 use stokehold_queue::{Error, ManualClock, Queue};
 
 use super::{
@@ -17,8 +17,8 @@ fn rate(starts_per_minute: u32) -> Limits {
     Limits { starts_per_minute: Some(starts_per_minute), ..Limits::default() }
 }
 
-fn endpoint(endpoint: &str) -> Gate {
-    Gate::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() }
+fn endpoint(endpoint: &str) -> LimitScope {
+    LimitScope::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() }
 }
 
 pub(crate) async fn a_tenant_runs_no_more_than_it_may<Q: Queue>(queue: &Q, _: &ManualClock) {
@@ -31,7 +31,7 @@ pub(crate) async fn a_tenant_runs_no_more_than_it_may<Q: Queue>(queue: &Q, _: &M
     assert_eq!(take(queue, 10).await.len(), 0);
     succeeds(queue, acme[0]).await;
     assert_eq!(take(queue, 10).await.len(), 1);
-    queue.limit(&Gate::Tenant("acme".into()), None).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".into()), None).await.unwrap();
     assert_eq!(take(queue, 10).await.len(), 3);
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn starts_a_minute_are_spread_over_it<Q: Queue>(queue: &Q, cloc
     assert_eq!(take(queue, 20).await.len(), 10, "rest is not saved up");
 
     queue.limit(&endpoint("rare"), Some(&rate(6))).await.unwrap();
-    queue.limit(&Gate::Tenant("acme".into()), None).await.unwrap();
+    queue.limit(&LimitScope::Tenant("acme".into()), None).await.unwrap();
     take(queue, 100).await;
     submit(queue, vec![spec("rare"); 3]).await;
     one(queue).await;
@@ -194,12 +194,12 @@ pub(crate) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: 
     let first = submit(queue, [spec("a"), spec("b")]).await;
     let refused = queue.submit(vec![of(spec("b")), of(spec("a")), of(spec("a"))]).await;
     assert!(
-        matches!(&refused, Err(Error::Quota { gate, most: 4, open: 2 }) if gate == "t:acme"),
+        matches!(&refused, Err(Error::Quota { scope, most: 4, open: 2 }) if scope == "t:acme"),
         "the tenant's comes first: {refused:?}"
     );
     let refused = queue.submit(vec![of(spec("a")), of(spec("a"))]).await;
-    assert!(matches!(&refused, Err(Error::Quota { gate, most: 2, open: 1 }) if gate == "e:acme:a"), "{refused:?}");
-    let (_, usage) = queue.usage(&Gate::Tenant("acme".into())).await.unwrap();
+    assert!(matches!(&refused, Err(Error::Quota { scope, most: 2, open: 1 }) if scope == "e:acme:a"), "{refused:?}");
+    let (_, usage) = queue.usage(&LimitScope::Tenant("acme".into())).await.unwrap();
     assert_eq!(usage.open, 2, "a refusal leaves nothing");
     cancels(queue, first[0]).await;
     submit(queue, [spec("a"), spec("a"), spec("b")]).await;
@@ -207,7 +207,7 @@ pub(crate) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: 
 }
 
 pub(crate) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let tenant = Gate::Tenant("acme".into());
+    let tenant = LimitScope::Tenant("acme".into());
     let limits = Limits {
         weight: Some(2.5),
         max_running: Some(9),
@@ -241,7 +241,7 @@ pub(crate) async fn what_holds_a_job_back_is_told<Q: Queue>(queue: &Q, clock: &M
     assert_eq!(queue.held_by(&a).await.unwrap(), None, "the first may start");
     let first = take(queue, 10).await;
     assert_eq!(first.len(), 1);
-    assert_eq!(queue.held_by(&a).await.unwrap(), Some(HeldBy::Running { gate: endpoint("a"), most: 1 }));
+    assert_eq!(queue.held_by(&a).await.unwrap(), Some(HeldBy::Running { scope: endpoint("a"), most: 1 }));
     assert_eq!(queue.held_by(&spec("b")).await.unwrap(), None);
     succeeds(queue, &first[0]).await;
     assert_eq!(queue.held_by(&a).await.unwrap(), None);
@@ -252,9 +252,9 @@ pub(crate) async fn what_holds_a_job_back_is_told<Q: Queue>(queue: &Q, clock: &M
     submit(queue, vec![a.clone(); 2]).await;
     let lease = take(queue, 10).await;
     assert_eq!(lease.len(), 1);
-    let tenant = Gate::Tenant("acme".into());
+    let tenant = LimitScope::Tenant("acme".into());
     let until_ms = Some(clock.now_ms() + 30_000);
-    let held = Some(HeldBy::Rate { gate: tenant.clone(), per_minute: 2, until_ms });
+    let held = Some(HeldBy::Rate { scope: tenant.clone(), per_minute: 2, until_ms });
     assert_eq!(queue.held_by(&a).await.unwrap(), held);
     clock.advance_ms(30_000);
     assert_eq!(queue.held_by(&a).await.unwrap(), None);
