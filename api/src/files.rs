@@ -15,7 +15,7 @@ use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use self::stored::{Card, card_key};
+use self::stored::{FileMetadata, card_key};
 use crate::config::Config;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::inputs::file_key;
@@ -91,7 +91,7 @@ pub(crate) async fn create(
     caller: Caller<FilesWrite>,
     Json(request): Json<FileRequest>,
 ) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
-    let card = Card {
+    let card = FileMetadata {
         content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         name: request.name,
     };
@@ -143,7 +143,7 @@ pub(crate) async fn get(
     }
     let key = file_key(&caller.tenant, &id);
     let card = objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
-    let card: Card = serde_json::from_slice(&card).map_err(|error| {
+    let card: FileMetadata = serde_json::from_slice(&card).map_err(|error| {
         tracing::error!(%error, file = id, "a file's record cannot be read");
         Problem::new(Code::Internal, "the record of this file cannot be read; upload the file again")
     })?;

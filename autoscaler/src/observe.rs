@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::capability::parts_of;
-use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
+use stokehold_queue::flow::{Flow, GpuRuns, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
@@ -249,7 +249,7 @@ fn class_of(flow: &Flow, of_new_jobs: Option<u32>) -> u32 {
     waiting.map(|lane| lane.class).or(of_new_jobs).or_else(|| ever().map(|lane| lane.class)).unwrap_or(0)
 }
 
-fn runs(of: &CardRuns) -> Runs {
+fn runs(of: &GpuRuns) -> Runs {
     Runs {
         kind: of.kind.as_str().into(),
         ended: of.ended,

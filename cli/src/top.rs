@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::json;
-use stokehold_client::models::{Gpu, Lane, Model, ModelOnCard, QueueView, Worker, WorkerList};
+use stokehold_client::models::{Gpu, Lane, Model, ModelOnGpu, QueueView, Worker, WorkerList};
 use tokio::time::sleep;
 
 use crate::client::{Client, decode};
@@ -88,7 +88,7 @@ fn head(worker: &Worker) -> String {
 
 fn gpu_lines(gpu: &Gpu, models: &[Model]) -> String {
     let part = |model: &Model| model.cards.iter().find(|on| on.index == gpu.index).copied();
-    let mine: Vec<(&Model, ModelOnCard)> = models.iter().filter_map(|model| Some((model, part(model)?))).collect();
+    let mine: Vec<(&Model, ModelOnGpu)> = models.iter().filter_map(|model| Some((model, part(model)?))).collect();
     let seen_mib: u64 = mine.iter().filter_map(|(_, on)| on.seen_mib).sum();
     let (held_mib, foreign_mib) = (gpu.vram_held_mib.unwrap_or_default(), gpu.vram_foreign_mib.unwrap_or_default());
     let free_mib = gpu.vram_free_mib.unwrap_or_default();
@@ -106,7 +106,7 @@ fn gpu_lines(gpu: &Gpu, models: &[Model]) -> String {
 }
 
 /// The line of a model, with its memory on one GPU.
-fn model_line(model: &Model, on: Option<ModelOnCard>) -> String {
+fn model_line(model: &Model, on: Option<ModelOnGpu>) -> String {
     let memory = on.map_or(String::new(), |on| {
         let held = format!("{:.1}", gib(on.held_mib));
         match on.seen_mib {

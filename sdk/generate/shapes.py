@@ -163,7 +163,7 @@ ENDPOINTS = (
 )
 WORKERS = (
     Shape("Host", "WorkerHost"),
-    Shape("ModelOnCard", "ModelOnGpu"),
+    Shape("ModelOnGpu", "ModelOnGpu"),
     Shape("Model", "LoadedModel"),
     Shape("Gpu", "WorkerGpu"),
     Shape("Worker", "Worker", has_raw=True),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_tests::stack::{Stack, stoke_binary};
 
 use crate::api::{self, Api};
@@ -160,7 +160,7 @@ fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&'static str
 async fn the_vllm_example_serves_the_job_that_the_page_submits() {
     let (stack, dir) = api::stack(&["--workers", "0"]);
     let variables = stand_ins(dir.path());
-    let cards = StandIn::new([Card::of_mib(24_564)]).unwrap();
+    let cards = StandIn::new([FakeGpu::of_mib(24_564)]).unwrap();
     let library = cards.path().to_string_lossy().into_owned();
     let mut worker = borrowed(&variables);
     worker.push(("LD_LIBRARY_PATH", &library));
@@ -191,7 +191,7 @@ async fn the_whole_stoke_toml_of_the_page_is_accepted_and_runs() {
     let mut variables = stand_ins(dir.path());
     variables.push(("HF_ENDPOINT", origin.url.clone()));
     variables.push(("HF_TOKEN", "hf_canary".to_owned()));
-    let card = Card { name: "NVIDIA GeForce RTX 4090".to_owned(), ..Card::of_mib(24_564) };
+    let card = FakeGpu { name: "NVIDIA GeForce RTX 4090".to_owned(), ..FakeGpu::of_mib(24_564) };
     let cards = StandIn::new([card]).unwrap();
     let library = cards.path().to_string_lossy().into_owned();
     let mut worker = borrowed(&variables);

@@ -1,7 +1,7 @@
 //! Jobs on cards, as NVML tells of them: a stand-in says what the cards are, and the models say what they take of them.
 
 use serde_json::{Value, json};
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_tests::stack::{Stack, Worker};
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ async fn stack() -> (Stack, TempDir, Api) {
 }
 
 fn card(gib: u64) -> StandIn {
-    StandIn::new([Card::of_mib(gib * GIB)]).unwrap()
+    StandIn::new([FakeGpu::of_mib(gib * GIB)]).unwrap()
 }
 
 /// A worker that finds these cards.
@@ -95,7 +95,7 @@ async fn a_model_larger_than_every_card_fails_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_is_fenced_off() {
     let (stack, _dir, api) = stack().await;
-    let cards = StandIn::new([Card::of_mib(12 * GIB), Card::of_mib(12 * GIB)]).unwrap();
+    let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let worker = worker(&stack, "two-cards", &cards);
     for keeps_dead in [false, true] {
         let id = submit(&api, json!({"mib": 9 * GIB, "deaf": true})).await;
@@ -134,7 +134,7 @@ async fn an_endpoint_that_is_particular_about_its_card_waits_for_it_and_is_told_
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     let api = Api::of(&stack);
     let _ = stack.stoke_ok(&["deploy", &format!("{}:particular", api::handler("particular.py"))]);
-    let named = |name: &str| Card { name: name.to_owned(), ..Card::of_mib(24 * GIB) };
+    let named = |name: &str| FakeGpu { name: name.to_owned(), ..FakeGpu::of_mib(24 * GIB) };
     let other = StandIn::new([named("NVIDIA GeForce RTX 3090"), named("NVIDIA RTX 4090 Laptop GPU")]).unwrap();
     other.change(|cards| cards.cards[1].compute_capability = (7, 5)).unwrap();
     let _other = worker(&stack, "other", &other);
@@ -179,7 +179,7 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_is_fenced_off() {
     let (stack, _dir, api) = stack().await;
-    let cards = StandIn::new([Card::of_mib(12 * GIB), Card::of_mib(12 * GIB)]).unwrap();
+    let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let _worker = worker(&stack, "two-cards", &cards);
     let pid = async || api.ended(&submit(&api, json!({"mib": GIB})).await).await["result"]["pid"].clone();
     let lost = json!({"mib": GIB, "says": "CUDA error: an illegal memory access was encountered"});
@@ -221,7 +221,7 @@ async fn an_engine_runs_on_every_kind(endpoint: &str) {
         }
     }
     for (name, mib) in KINDS {
-        let cards = StandIn::new([Card { name: name.to_owned(), ..Card::of_mib(mib) }]).unwrap();
+        let cards = StandIn::new([FakeGpu { name: name.to_owned(), ..FakeGpu::of_mib(mib) }]).unwrap();
         let _worker = worker(&stack, &name.replace(' ', "-"), &cards);
         known(&api, &name.replace(' ', "-"), |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(0)).await;
         for n in 0..20 {
@@ -259,7 +259,7 @@ async fn a_model_runs_on_a_card_that_has_what_it_declares_whatever_the_card_is_s
     for object in ["Eighteen", "TwentyFour"] {
         let _ = stack.stoke_ok(&["deploy", &format!("{}:{object}", api::handler("vram.py"))]);
     }
-    let cards = StandIn::new([Card { name: "NVIDIA A10".to_owned(), ..Card::of_mib(23_028) }]).unwrap();
+    let cards = StandIn::new([FakeGpu { name: "NVIDIA A10".to_owned(), ..FakeGpu::of_mib(23_028) }]).unwrap();
     let _worker = worker(&stack, "a10", &cards);
     known(&api, "a10", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(0)).await;
     for (endpoint, held_mib) in [("eighteen", 18 * GIB), ("twenty-four", 23_028 - 23_028 / 20)] {

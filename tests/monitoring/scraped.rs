@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_tests::stack::{Stack, StackOptions};
 
 use crate::boards::{Question, questions};
@@ -90,7 +90,7 @@ async fn load(stack: &Stack, folder: &Path) {
 async fn every_question_of_the_boards_is_answered_by_a_stack_with_work() {
     let folder = tempfile::tempdir().unwrap();
     let stack = stack(folder.path());
-    let card = StandIn::new([Card::of_mib(24 * 1024)]).unwrap();
+    let card = StandIn::new([FakeGpu::of_mib(24 * 1024)]).unwrap();
     let worker_metrics = format!("127.0.0.1:{}", free_port());
     let _worker = stack.start_worker(
         "desk",

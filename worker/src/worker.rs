@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{ExtendReply, GpuHealth, HoldCard, JoinReply, ModelRef, Offer, WorkerStatus};
+use stokehold_protocol::gateway::{ExtendReply, GpuHealth, JoinReply, ModelRef, Offer, ReserveGpus, WorkerStatus};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
@@ -77,7 +77,7 @@ struct Worker {
     leases: Leases,
     attempts: Attempts,
     /// GPUs to reserve for large jobs.
-    reservations: mpsc::Sender<HoldCard>,
+    reservations: mpsc::Sender<ReserveGpus>,
     /// Models that should stay loaded even without jobs, and models with waiting jobs.
     kept: watch::Sender<Vec<ModelRef>>,
     next: watch::Sender<Vec<ModelRef>>,

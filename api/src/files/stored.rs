@@ -8,7 +8,7 @@ use crate::jobs::inputs::file_key;
 
 /// The request that created a file, stored beside it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct FileMetadata {
     pub(super) name: String,
     pub(super) content_type: String,
 }
@@ -28,7 +28,7 @@ pub(crate) enum Error {
 pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Error> {
     const CONTENT_TYPE: &str = "application/json";
     let key = file_key(tenant, id);
-    let card = serde_json::to_vec(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    let card = serde_json::to_vec(&FileMetadata { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
     objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
     Ok(objects.put(&key, text, CONTENT_TYPE).await?)
 }

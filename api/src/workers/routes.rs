@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelState, ModelStatus};
+use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnGpu, ModelState, ModelStatus};
 use stokehold_queue::requirements::Trust;
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
@@ -78,7 +78,7 @@ pub(crate) struct ModelView {
     name: String,
     state: ModelStateView,
     /// The GPUs that it uses; none on the CPU.
-    cards: Vec<ModelOnCardView>,
+    cards: Vec<ModelOnGpuView>,
     /// When a run of it last succeeded, RFC 3339.
     succeeded_at: Option<String>,
     /// The mean of its last runs, at most a hundred.
@@ -89,8 +89,8 @@ pub(crate) struct ModelView {
 
 /// The memory of a model on a GPU.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ModelOnCard)]
-pub(crate) struct ModelOnCardView {
+#[schema(as = ModelOnGpu)]
+pub(crate) struct ModelOnGpuView {
     /// The GPU's index.
     index: u32,
     /// The memory reserved for the model.
@@ -99,8 +99,8 @@ pub(crate) struct ModelOnCardView {
     seen_mib: Option<u64>,
 }
 
-impl From<ModelOnCard> for ModelOnCardView {
-    fn from(on: ModelOnCard) -> Self {
+impl From<ModelOnGpu> for ModelOnGpuView {
+    fn from(on: ModelOnGpu) -> Self {
         Self { index: on.index, held_mib: on.held_mib, seen_mib: on.seen_mib }
     }
 }
@@ -145,7 +145,7 @@ impl From<ModelStatus> for ModelView {
                 ModelState::Idle => ModelStateView::Idle,
                 ModelState::Busy => ModelStateView::Busy,
             },
-            cards: model.cards.into_iter().map(ModelOnCardView::from).collect(),
+            cards: model.cards.into_iter().map(ModelOnGpuView::from).collect(),
             succeeded_at: model.succeeded_ms.map(rfc3339),
             mean_ms: model.mean_ms,
             p95_ms: model.p95_ms,

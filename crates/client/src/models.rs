@@ -1451,7 +1451,7 @@ words! {
 pub struct Model {
     /// The GPUs that it uses; none on the CPU.
     #[serde(default, deserialize_with = "or_empty")]
-    pub cards: Vec<ModelOnCard>,
+    pub cards: Vec<ModelOnGpu>,
     /// The mean of its last runs, at most a hundred.
     pub mean_ms: Option<u64>,
     /// `name@version`.
@@ -1475,7 +1475,7 @@ impl Response for Model {
 
 /// The memory of a model on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub struct ModelOnCard {
+pub struct ModelOnGpu {
     /// The memory reserved for the model.
     #[serde(default, deserialize_with = "or_empty")]
     pub held_mib: u64,
@@ -1486,8 +1486,8 @@ pub struct ModelOnCard {
     pub seen_mib: Option<u64>,
 }
 
-impl Response for ModelOnCard {
-    const NAME: &'static str = "ModelOnCard";
+impl Response for ModelOnGpu {
+    const NAME: &'static str = "ModelOnGpu";
 }
 
 words! {

@@ -18,7 +18,7 @@ mod wire;
 pub use crate::gpus::Gpu;
 pub use events::{EventsRequest, JobEventReport, JobMessage, LogStream};
 pub use extend::{
-    ExtendAnswer, ExtendReply, ExtendRequest, ForgottenNeeds, HoldCard, LeaseRef, ReleaseReply, ReleaseRequest,
+    ExtendAnswer, ExtendReply, ExtendRequest, ForgottenNeeds, LeaseRef, ReleaseReply, ReleaseRequest, ReserveGpus,
 };
 pub use files::{RunnerSpec, Upload, UploadFile, UploadsReply, UploadsRequest};
 pub use finish::{BATCH_SIZE_MAX, FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, Outgrown};
@@ -26,7 +26,7 @@ pub use join::{JoinReply, JoinRequest};
 pub use lease::{LeaseReply, LeaseRequest, LeasedJob};
 pub use offer::{GpuCapability, ModelRef, Offer, WarmModel};
 pub use secrets::{Secrets, SecretsReply, SecretsRequest};
-pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnCard, ModelState, ModelStatus, WorkerStatus};
+pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, WorkerStatus};
 
 /// The version of this protocol. `join` refuses a worker with another.
 pub const PROTOCOL: u32 = 1;

@@ -45,7 +45,7 @@ pub struct Flow {
     /// Its lanes by priority and class, in order.
     pub lanes: Vec<LaneFlow>,
     /// Its runs by GPU model, in order.
-    pub runs: Vec<CardRuns>,
+    pub runs: Vec<GpuRuns>,
 }
 
 /// The jobs of one endpoint, priority and class.
@@ -69,7 +69,7 @@ pub struct LaneFlow {
 
 /// Runs of one endpoint on one GPU model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CardRuns {
+pub struct GpuRuns {
     /// The GPU model, as named by [`crate::vram::kind_of_card`].
     pub kind: String,
     /// Number of ended runs.

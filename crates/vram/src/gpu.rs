@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use stokehold_protocol::gateway::{Gpu, ModelOnCard};
+use stokehold_protocol::gateway::{Gpu, ModelOnGpu};
 use stokehold_protocol::vram::{reserve_mib, usable_mib};
 
 use super::{Line, Need, Ticket, Verdict};
@@ -150,9 +150,9 @@ impl GpuAccount {
         Some(self.held.get(&ticket)?.mib)
     }
 
-    pub(super) fn held_and_seen(&self, ticket: Ticket) -> Option<ModelOnCard> {
+    pub(super) fn held_and_seen(&self, ticket: Ticket) -> Option<ModelOnGpu> {
         let hold = self.held.get(&ticket)?;
-        Some(ModelOnCard { index: self.index, held_mib: hold.mib, seen_mib: hold.seen_mib })
+        Some(ModelOnGpu { index: self.index, held_mib: hold.mib, seen_mib: hold.seen_mib })
     }
 
     pub(super) fn hold(&mut self, ticket: Ticket, need: &Need) {

@@ -9,7 +9,7 @@ mod gpu;
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stokehold_protocol::gateway::{Gpu, GpuCapability, ModelOnCard};
+use stokehold_protocol::gateway::{Gpu, GpuCapability, ModelOnGpu};
 use stokehold_protocol::vram::{VramNeed, reach_of_room_gib};
 
 use gpu::GpuAccount;
@@ -240,7 +240,7 @@ impl Ledger {
     }
 
     /// The reserved and used memory of a holder on each of its GPUs.
-    pub fn held(&self, ticket: Ticket) -> Vec<ModelOnCard> {
+    pub fn held(&self, ticket: Ticket) -> Vec<ModelOnGpu> {
         self.lock().gpus.iter().filter_map(|gpu| gpu.held_and_seen(ticket)).collect()
     }
 

@@ -47,7 +47,7 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
 /// `context` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxCreate_v2(context: *mut *mut c_void, _flags: c_uint, device: c_int) -> c_int {
-    let card = |cards: crate::Cards| cards.cards.into_iter().nth(usize::try_from(device).ok()?);
+    let card = |cards: crate::FakeGpus| cards.cards.into_iter().nth(usize::try_from(device).ok()?);
     let answer = cards().ok().and_then(card).map_or(INVALID_VALUE, |card| card.cuda);
     // SAFETY: as above.
     unsafe { context.write(std::ptr::dangling_mut::<u8>().cast()) };

@@ -16,7 +16,7 @@ const CLAIMS: &str = "claims";
 /// A machine's cards.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cards {
+pub struct FakeGpus {
     /// What `nvmlInit` answers: a code of `nvmlReturn_t`.
     pub init: u32,
     /// The driver's version.
@@ -24,10 +24,10 @@ pub struct Cards {
     /// CUDA's, as 12040.
     pub cuda: i32,
     /// The cards, by index.
-    pub cards: Vec<Card>,
+    pub cards: Vec<FakeGpu>,
 }
 
-impl Default for Cards {
+impl Default for FakeGpus {
     fn default() -> Self {
         Self { init: 0, driver: "570.86.10".to_owned(), cuda: 12_080, cards: Vec::new() }
     }
@@ -36,7 +36,7 @@ impl Default for Cards {
 /// A card.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Card {
+pub struct FakeGpu {
     /// Model name.
     pub name: String,
     /// UUID.
@@ -71,7 +71,7 @@ pub struct Card {
     pub xid: (u64, u64),
 }
 
-impl Default for Card {
+impl Default for FakeGpu {
     fn default() -> Self {
         Self {
             name: "Stand-in 24".to_owned(),
@@ -94,7 +94,7 @@ impl Default for Card {
     }
 }
 
-impl Card {
+impl FakeGpu {
     /// A card of this size.
     #[must_use]
     pub fn of_mib(total_mib: u64) -> Self {
@@ -115,7 +115,7 @@ impl StandIn {
     ///
     /// # Panics
     /// When the library does not lie beside the running test, where Cargo puts it.
-    pub fn new(cards: impl IntoIterator<Item = Card>) -> io::Result<Self> {
+    pub fn new(cards: impl IntoIterator<Item = FakeGpu>) -> io::Result<Self> {
         let dir = tempfile::tempdir()?;
         let test = std::env::current_exe()?;
         let built = test.ancestors().skip(1).map(|dir| dir.join("libstokehold_nvml.so")).find(|path| path.exists());
@@ -129,8 +129,8 @@ impl StandIn {
         // Whoever uses the cards may have a user of its own.
         fs::set_permissions(&claims, fs::Permissions::from_mode(0o777))?;
         let this = Self { dir };
-        let named = |(index, card)| Card { uuid: format!("GPU-stand-in-{index}"), ..card };
-        this.write(&Cards { cards: cards.into_iter().enumerate().map(named).collect(), ..Cards::default() })?;
+        let named = |(index, card)| FakeGpu { uuid: format!("GPU-stand-in-{index}"), ..card };
+        this.write(&FakeGpus { cards: cards.into_iter().enumerate().map(named).collect(), ..FakeGpus::default() })?;
         Ok(this)
     }
 
@@ -156,7 +156,7 @@ impl StandIn {
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn change(&self, change: impl FnOnce(&mut Cards)) -> io::Result<()> {
+    pub fn change(&self, change: impl FnOnce(&mut FakeGpus)) -> io::Result<()> {
         let mut cards = read(self.path())?;
         change(&mut cards);
         self.write(&cards)
@@ -189,7 +189,7 @@ impl StandIn {
         Ok(cards.cards.get(card).map_or(0, |card| used(card, &claims)))
     }
 
-    fn write(&self, cards: &Cards) -> io::Result<()> {
+    fn write(&self, cards: &FakeGpus) -> io::Result<()> {
         replace(&self.path().join(CARDS), &serde_json::to_vec(cards)?)
     }
 }
@@ -201,7 +201,7 @@ pub(crate) struct Claim {
     pub(crate) is_alive: bool,
 }
 
-pub(crate) fn read(dir: &Path) -> io::Result<Cards> {
+pub(crate) fn read(dir: &Path) -> io::Result<FakeGpus> {
     Ok(serde_json::from_slice(&fs::read(dir.join(CARDS))?)?)
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn claims(dir: &Path, card: usize) -> Vec<Claim> {
     entries.filter_map(claim).collect()
 }
 
-pub(crate) fn used(card: &Card, claims: &[Claim]) -> u64 {
+pub(crate) fn used(card: &FakeGpu, claims: &[Claim]) -> u64 {
     let held = claims.iter().filter(|claim| claim.is_alive || card.keeps_dead);
     (card.foreign_mib + held.map(|claim| claim.mib).sum::<u64>()).min(card.total_mib)
 }

@@ -9,4 +9,4 @@ mod cuda;
 mod folder;
 mod symbols;
 
-pub use folder::{Card, Cards, StandIn};
+pub use folder::{FakeGpu, FakeGpus, StandIn};

@@ -12,7 +12,7 @@ use nix::libc;
 use nvml_wrapper_sys::bindings as nvml;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
 
-use crate::folder::{Card, Cards, Claim, claims, read, used};
+use crate::folder::{Claim, FakeGpu, FakeGpus, claims, read, used};
 
 const SUCCESS: nvmlReturn_t = nvml::nvmlReturn_enum_NVML_SUCCESS;
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,7 @@ static SETS: LazyLock<Mutex<HashMap<usize, HashMap<usize, u64>>>> = LazyLock::ne
 /// The next set's handle.
 static NEXT_SET: AtomicUsize = AtomicUsize::new(1);
 
-pub(crate) fn cards() -> Result<Cards, nvmlReturn_t> {
+pub(crate) fn cards() -> Result<FakeGpus, nvmlReturn_t> {
     read(&FOLDER).map_err(|_| nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN)
 }
 
@@ -50,7 +50,7 @@ fn index_of(device: nvmlDevice_t) -> usize {
 }
 
 /// A card that may be asked.
-fn card(device: nvmlDevice_t) -> Result<Card, nvmlReturn_t> {
+fn card(device: nvmlDevice_t) -> Result<FakeGpu, nvmlReturn_t> {
     let card = cards()?.cards.into_iter().nth(index_of(device));
     let card = card.ok_or(nvml::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT)?;
     if card.answer == SUCCESS { Ok(card) } else { Err(card.answer) }
@@ -235,7 +235,8 @@ unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     device: nvmlDevice_t,
     rates: *mut nvml::nvmlUtilization_t,
 ) -> nvmlReturn_t {
-    let rate = |card: Card| nvml::nvmlUtilization_t { gpu: card.utilisation_percent, memory: card.utilisation_percent };
+    let rate =
+        |card: FakeGpu| nvml::nvmlUtilization_t { gpu: card.utilisation_percent, memory: card.utilisation_percent };
     unsafe { put(rates, card(device).map(rate)) }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_protocol::gateway::{GpuCapability, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
+use stokehold_protocol::gateway::{GpuCapability, LeaseRequest, LeasedJob, ModelRef, Offer, ReserveGpus};
 use stokehold_protocol::job::JobError;
 use stokehold_supervise::Supervisor;
 use stokehold_vram::{Claim, Need};
@@ -85,7 +85,7 @@ impl Worker {
     }
 
     /// Makes room on a GPU for a job that has waited too long, and leases it. The claim becomes its reservation.
-    pub(super) async fn reserve(self: Arc<Self>, wanted: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
+    pub(super) async fn reserve(self: Arc<Self>, wanted: ReserveGpus) -> Option<(Vec<LeasedJob>, Claim)> {
         let need = Need::of_mib(u64::from(wanted.gib) * 1024, wanted.gpus as usize);
         let claim = tokio::select! {
             claim = self.attempts.pool.claim(&need, &wanted.cards) => claim?,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_protocol::gateway::{FinishReport, HoldCard, LeaseRef, LeaseReply, LeaseRequest, LeasedJob};
+use stokehold_protocol::gateway::{FinishReport, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReserveGpus};
 use stokehold_supervise::guard_beside;
 use stokehold_vram::Claim;
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 struct Service {
     worker: Arc<Worker>,
     /// GPUs to reserve for large jobs.
-    to_reserve: mpsc::Receiver<HoldCard>,
+    to_reserve: mpsc::Receiver<ReserveGpus>,
     ends: mpsc::UnboundedSender<End>,
     ended: mpsc::UnboundedReceiver<End>,
     outbox: Outbox,
@@ -55,7 +55,7 @@ struct Service {
 
 impl Worker {
     /// Leases and reports until `shutdown`, then until all attempts have ended.
-    pub(super) async fn serve(self: &Arc<Self>, to_reserve: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
+    pub(super) async fn serve(self: &Arc<Self>, to_reserve: mpsc::Receiver<ReserveGpus>, shutdown: CancellationToken) {
         let mut service = Service::new(self, to_reserve);
         while service.round(&shutdown).await.is_continue() {}
         service.start_last_jobs().await;
@@ -136,7 +136,7 @@ impl Worker {
 }
 
 impl Service {
-    fn new(worker: &Arc<Worker>, to_reserve: mpsc::Receiver<HoldCard>) -> Self {
+    fn new(worker: &Arc<Worker>, to_reserve: mpsc::Receiver<ReserveGpus>) -> Self {
         let (ends, ended) = mpsc::unbounded_channel();
         let now = Instant::now();
         let mut room_checks = tokio::time::interval(ROOM_CHECK_INTERVAL);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{HoldCard, JoinReply, JoinRequest, PROTOCOL};
+use stokehold_protocol::gateway::{JoinReply, JoinRequest, PROTOCOL, ReserveGpus};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::sleep;
@@ -133,7 +133,7 @@ impl Resources {
         config: Config,
         gateway: Arc<Gateway>,
         shutdown: &CancellationToken,
-    ) -> anyhow::Result<(Arc<Worker>, mpsc::Receiver<HoldCard>)> {
+    ) -> anyhow::Result<(Arc<Worker>, mpsc::Receiver<ReserveGpus>)> {
         let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
         let host = Host::new(&config.data_dir, self.environments.clone(), weights.clone());
         let pool = self.pool(&config, Arc::clone(&gateway), weights)?;

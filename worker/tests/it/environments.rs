@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::FinishReport;
 use stokehold_protocol::job::ErrorCode;
@@ -169,7 +169,7 @@ async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_tries_a_gpu_out_has_no_package_of_anybody() {
     let shelf = Shelf::new(AT_EACH_START).await;
-    let gpus = StandIn::new([Card::of_mib(24_576)]).unwrap();
+    let gpus = StandIn::new([FakeGpu::of_mib(24_576)]).unwrap();
     let stage = stage(&[("STOKE_NVML_LIBRARY", gpus.library().to_str().unwrap()), shelf.listed()]).await;
     let source = include_str!("handlers/gpu.py").replace("@CLAIMS@", gpus.claims().to_str().unwrap());
     let on_gpu = EndpointSpec { vram_gib: 4.0, requirements_lock: shelf.requirement(WHEEL), ..spec("Model") };

@@ -2,7 +2,7 @@
 //! fail.
 
 use serde_json::{Value, json};
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{GpuHealth, GpuReading, ModelRef, ModelState};
 use stokehold_protocol::job::ErrorCode;
@@ -14,7 +14,7 @@ use crate::stage::{Setup, Stage, error, pack, result, spec};
 /// A worker on simulated GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use as much
 /// as they are told.
 async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
-    let gpus = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
+    let gpus = StandIn::new(sizes_mib.iter().map(|size| FakeGpu::of_mib(*size))).unwrap();
     let library = gpus.library().to_string_lossy().into_owned();
     let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
@@ -247,7 +247,7 @@ async fn a_warm_up_that_fails_fails_the_load_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_whose_driver_does_not_answer_takes_cpu_jobs() {
-    let gpus = StandIn::new([Card::default()]).unwrap();
+    let gpus = StandIn::new([FakeGpu::default()]).unwrap();
     gpus.change(|gpus| gpus.init = 9).unwrap();
     let variables = vec![("STOKE_NVML_LIBRARY", gpus.library().to_string_lossy().into_owned())];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
-use stokehold_nvml::{Card, StandIn};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_protocol::JobId;
 use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::LeaseRef;
@@ -30,7 +30,7 @@ fn are_over(seen: &Seen, jobs: &[LeaseRef]) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_runs_grows_crashes_and_is_cancelled_no_gpu_is_over_committed_and_nothing_is_left() {
-    let gpus = StandIn::new(GPUS_MIB.map(Card::of_mib)).unwrap();
+    let gpus = StandIn::new(GPUS_MIB.map(FakeGpu::of_mib)).unwrap();
     let library = gpus.library().to_string_lossy().into_owned();
     let variables = vec![("STOKE_SLOTS", "4".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;

@@ -5,7 +5,7 @@ use stokehold_queue::WorkerRecord;
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted};
 use stokehold_queue::costs::Cost;
 use stokehold_queue::flow::{Flow, LaneFlow};
-use stokehold_queue::gateway::{GpuHealth, GpuReading, HostStatus, ModelOnCard, ModelState, ModelStatus};
+use stokehold_queue::gateway::{GpuHealth, GpuReading, HostStatus, ModelOnGpu, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::queue::LimitScope;
 use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice};
@@ -62,7 +62,7 @@ fn desk() -> WorkerRecord {
         tenant: "acme".to_owned(),
         name: "draw@3".to_owned(),
         state: ModelState::Busy,
-        cards: vec![ModelOnCard { index: 0, held_mib: 2_048, seen_mib: None }],
+        cards: vec![ModelOnGpu { index: 0, held_mib: 2_048, seen_mib: None }],
         succeeded_ms: None,
         mean_ms: None,
         p95_ms: None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use moka::sync::Cache;
 use stokehold_queue::capability::{Capability, class_of, parts_of};
-use stokehold_queue::gateway::{Gpu, GpuCapability, GpuHealth, HoldCard, ModelRef, WorkerStatus};
+use stokehold_queue::gateway::{Gpu, GpuCapability, GpuHealth, ModelRef, ReserveGpus, WorkerStatus};
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{Queue, WorkerRecord};
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ const ADVISED_FOR: Duration = Duration::from_secs(3600);
 /// The advice to a worker.
 #[derive(Default)]
 pub(super) struct Advice {
-    pub(super) hold: Option<HoldCard>,
+    pub(super) hold: Option<ReserveGpus>,
     /// `None`: not known now.
     pub(super) keep: Option<Vec<ModelRef>>,
     pub(super) next: Vec<ModelRef>,
@@ -168,7 +168,7 @@ impl Advisor {
         status: &WorkerStatus,
         demands: &RequirementSets,
         could: &Capability,
-    ) -> Result<Option<HoldCard>, Error> {
+    ) -> Result<Option<ReserveGpus>, Error> {
         let now = reach(worker, demands, cards);
         if cards.is_empty() || now == *could {
             return Ok(None);
@@ -181,7 +181,7 @@ impl Advisor {
             let (number, gib) = parts_of(class);
             let demands = demands.get(&number)?;
             let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && sold_gib(gpu.vram_mib) >= gib);
-            Some(HoldCard { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
+            Some(ReserveGpus { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
         }))
     }
 

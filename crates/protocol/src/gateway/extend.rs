@@ -36,7 +36,7 @@ pub struct ExtendReply {
     pub token: Option<String>,
     /// A job without room that has waited too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold: Option<HoldCard>,
+    pub hold: Option<ReserveGpus>,
     /// The models to keep loaded without jobs, and no others; absent if that is not known now, in which case the
     /// previous ones stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct ForgottenNeeds {
 /// A request to reserve one or several GPUs: take nothing more on them until there is room for a large job, then lease
 /// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HoldCard {
+pub struct ReserveGpus {
     /// The job's class, for [`LeaseRequest::only`](super::LeaseRequest::only).
     pub class: u32,
     /// The memory that it needs on a GPU, GiB.

@@ -17,7 +17,7 @@ pub struct LeaseRequest {
     /// The worker's capability.
     #[serde(flatten)]
     pub offer: Offer,
-    /// The class that the worker has reserved room for (see [`HoldCard`](super::HoldCard)): only its jobs are leased.
+    /// The class that the worker has reserved room for (see [`ReserveGpus`](super::HoldCard)): only its jobs are leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
     /// Maximum wait for the first lease, milliseconds; the gateway waits at most half a lease.

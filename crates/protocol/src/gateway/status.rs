@@ -40,7 +40,7 @@ pub struct ModelStatus {
     pub state: ModelState,
     /// Its GPUs; empty on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<ModelOnCard>,
+    pub cards: Vec<ModelOnGpu>,
     /// When a run of it last succeeded, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_ms: Option<u64>,
@@ -54,7 +54,7 @@ pub struct ModelStatus {
 
 /// The memory of a model on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelOnCard {
+pub struct ModelOnGpu {
     /// The NVML index.
     pub index: u32,
     /// Reserved memory, MiB.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{CardRuns, Flow, LaneFlow};
+use super::{Flow, GpuRuns, LaneFlow};
 use crate::gateway::{FinishOutcome, FinishReport};
 use crate::keys::parse_lane;
 use crate::limit_scope::LimitScope;
@@ -132,7 +132,7 @@ pub struct Seen {
 #[must_use]
 pub fn assemble(seen: Seen) -> Vec<Flow> {
     let mut lanes: BTreeMap<(String, String, u8, u32), LaneFlow> = BTreeMap::new();
-    let mut runs: BTreeMap<(String, String, String), CardRuns> = BTreeMap::new();
+    let mut runs: BTreeMap<(String, String, String), GpuRuns> = BTreeMap::new();
     let mut of_lane = |lane: &str, set: &dyn Fn(&mut LaneFlow)| {
         let Some((priority, class, tenant, endpoint)) = parse_lane(lane) else { return };
         let new = LaneFlow { priority, class, arrived: 0, started: 0, late: 0, waiting: 0, oldest_ms: 0 };
@@ -181,7 +181,7 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
         of(tenant, endpoint, &mut |flow| flow.lanes.push(lane.clone()));
     }
     for ((tenant, endpoint, kind), run) in runs {
-        of(tenant, endpoint, &mut |flow| flow.runs.push(CardRuns { kind: kind.clone(), ..run.clone() }));
+        of(tenant, endpoint, &mut |flow| flow.runs.push(GpuRuns { kind: kind.clone(), ..run.clone() }));
     }
     for ((tenant, endpoint), [ended, failed]) in ends {
         of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use stokehold_queue::WorkerRecord;
-use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
+use stokehold_queue::flow::{Flow, GpuRuns, LaneFlow};
 
 use super::{Fleet, Machine, Parts, RUN_MS};
 
@@ -33,11 +33,11 @@ impl Parts {
             waiting: lane.waiting.len() as u64,
             oldest_ms,
         };
-        let runs = CardRuns {
+        let runs = GpuRuns {
             kind: "RTX 4090".to_owned(),
             ended: lane.ended,
             run_ms: lane.ended * RUN_MS,
-            ..CardRuns::default()
+            ..GpuRuns::default()
         };
         Flow {
             tenant: "acme".to_owned(),
