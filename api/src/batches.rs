@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use stokehold_objects::Error as ObjectsError;
-use stokehold_queue::batches::{Batch, BatchState, Batches, Stop};
+use stokehold_queue::batches::{Batch, BatchState, Batches, StopReason};
 use stokehold_queue::budgets::Running;
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error as QueueError, RedisQueue, now_ms};
@@ -210,7 +210,7 @@ impl Runner {
     async fn step(&self, batch: &Batch) -> Result<bool, Error> {
         let now = now_ms();
         if batch.stop.is_none() && batch.spec.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now) {
-            self.batches.stop(&batch.spec.tenant, &batch.id, Stop::Expired).await?;
+            self.batches.stop(&batch.spec.tenant, &batch.id, StopReason::Expired).await?;
             return Ok(true);
         }
         if let (Some(why), None) = (batch.stop, batch.handed) {
@@ -233,7 +233,7 @@ impl Runner {
         if batch.open() == 0 {
             return Ok(self.batches.finalize(&batch.id).await? || collected);
         }
-        if batch.stop == Some(Stop::Cancelled) {
+        if batch.stop == Some(StopReason::Cancelled) {
             self.holding(batch, Box::pin(self.cancel(batch))).await?;
         }
         Ok(fed || collected)

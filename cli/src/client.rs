@@ -2,7 +2,9 @@
 //! advice.
 
 use anyhow::{Result, bail};
-pub(crate) use stokehold_client::{Call, Client, Failure, Problem, decode, may_pass, pages, query, retry, segment};
+pub(crate) use stokehold_client::{
+    Call, Client, Problem, RequestError, decode, may_pass, pages, query, retry, segment,
+};
 use stokehold_client::{Hints, Settings};
 
 use crate::Global;

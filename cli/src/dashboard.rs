@@ -10,7 +10,7 @@ use stokehold_queue::{Registry, TokenKind};
 
 use crate::credentials::Credentials;
 use crate::dev::secrets::TENANT;
-use crate::token::Place;
+use crate::token::RedisSource;
 use crate::{Global, client, output};
 
 /// Lifetime of the link. It is short because terminals keep what they print.
@@ -22,7 +22,7 @@ const LINK_TTL: Duration = Duration::from_secs(10 * 60);
 #[derive(Args)]
 pub(crate) struct DashboardArgs {
     #[command(flatten)]
-    place: Place,
+    place: RedisSource,
     /// Tenant whose jobs, endpoints and files the dashboard shows
     #[arg(long, default_value = TENANT)]
     tenant: String,

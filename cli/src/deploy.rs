@@ -16,7 +16,7 @@ use stokehold_worker::uv::{Uv, ensure_uv};
 
 use crate::client::Client;
 use crate::describe::describe;
-use crate::upload::{self, Place};
+use crate::upload::{self, UploadUrl};
 use crate::{Global, kind, output, paths, progress, schema, weights};
 
 /// Deploy a folder or a .py file as the next version of its endpoint
@@ -195,7 +195,7 @@ impl Builder {
         let wanted = json!({"sha256": archive.sha256, "size_bytes": archive.size_bytes});
         let (_, place) = client.post("/v1/packages", Some(&wanted)).await?;
         if place["exists"] != true {
-            let place: Place =
+            let place: UploadUrl =
                 serde_json::from_value(place).context("the API's response has no upload URL for the package")?;
             upload::put(client, &shown, &path, archive.size_bytes, &place).await?;
         }

@@ -36,13 +36,13 @@ const OVERLAP: &str = "24h";
   stoke token create --name ann --role admin --tenant acme --redis redis://10.0.0.1:6379")]
 pub(crate) struct TokenArgs {
     #[command(flatten)]
-    place: Place,
+    place: RedisSource,
     #[command(subcommand)]
     verb: Verb,
 }
 
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct RedisSource {
     /// URL of the API's Redis; set STOKE_TOKEN_KEY to the API's token key [default: the Redis of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
@@ -156,7 +156,7 @@ enum Way {
 }
 
 impl Way {
-    async fn new(global: &Global, place: Place) -> Result<Self> {
+    async fn new(global: &Global, place: RedisSource) -> Result<Self> {
         let is_redis = place.redis.is_some() || place.data.is_some();
         if !is_redis && (global.url.is_some() || global.token.is_some()) {
             return Ok(Self::Api(Api(Client::connect(global)?)));

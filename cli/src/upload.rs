@@ -24,7 +24,7 @@ const BYTES_PER_S_MIN: u64 = 100 << 10;
 
 /// A presigned URL for an upload.
 #[derive(Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct UploadUrl {
     pub(crate) upload_url: String,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
@@ -66,12 +66,12 @@ pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
     };
     let (_, answer) = client.post("/v1/files", Some(&serde_json::to_value(request)?)).await?;
     let FileUpload { id, .. } = decode(&answer)?;
-    put(client, &name, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
+    put(client, &name, path, measured.size_bytes, &UploadUrl::deserialize(&answer)?).await?;
     Ok(id)
 }
 
 /// Uploads a file, named `name` in messages, with retries. Retries are safe, because the URL accepts only these bytes.
-pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
+pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u64, place: &UploadUrl) -> Result<()> {
     let timeout = UPLOAD_TIMEOUT_MIN + Duration::from_secs(size_bytes / BYTES_PER_S_MIN);
     for tried in 1.. {
         let bar = progress::transfer(format!("uploading {name}"), size_bytes);

@@ -14,7 +14,7 @@ use stokehold_package::{BoxError, Error, Host, Method, Overlay, Package, Pinned,
 use tokio::runtime::Handle;
 
 use crate::client::{Client, decode, query};
-use crate::upload::{self, Place};
+use crate::upload::{self, UploadUrl};
 use crate::{Global, output, progress};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -173,7 +173,7 @@ pub(crate) async fn upload(client: &Client, pinned: &[Pinned]) -> Result<()> {
         let wanted = WeightsRequest { sha256: one.sha256.clone(), size_bytes: one.size_bytes };
         let (_, place) = client.post("/v1/weights", Some(&serde_json::to_value(wanted)?)).await?;
         if !decode::<WeightsReply>(&place)?.exists {
-            let place: Place =
+            let place: UploadUrl =
                 serde_json::from_value(place).context("the API's response has no upload URL for the weights")?;
             upload::put(client, &one.path, file, one.size_bytes, &place).await?;
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
-use stokehold_protocol::job::{ErrorCode, Fault, JobError};
+use stokehold_protocol::job::{ErrorCode, JobError, Responsible};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -74,7 +74,7 @@ fn has_room(folder: &Path) -> bool {
 pub(crate) fn attribute_to_disk(error: JobError) -> JobError {
     /// The standard messages of ENOSPC and EDQUOT.
     const SIGNS: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
-    if error.code.fault() != Fault::Model || !SIGNS.iter().any(|sign| error.message.contains(sign)) {
+    if error.code.fault() != Responsible::Model || !SIGNS.iter().any(|sign| error.message.contains(sign)) {
         return error;
     }
     JobError { code: ErrorCode::Infra, message: format!("this worker's disk is full: {}", error.message), ..error }

@@ -1,6 +1,6 @@
 //! Feeding: the good lines of a batch become jobs, few enough at a time that the queue's memory never holds the whole batch.
 
-use stokehold_queue::batches::{Batch, Place};
+use stokehold_queue::batches::{Batch, FeedPosition};
 use stokehold_queue::job::{BatchLine, JobSpec, NewJob};
 use stokehold_queue::queue::{BatchGuard, Submitted};
 use stokehold_queue::{Error as QueueError, JobId};
@@ -83,14 +83,19 @@ impl Runner {
             }
             Err(error) => return Err(error.into()),
         }
-        self.batches.note_place(&batch.id, Place { jobs: to_line, ..place }).await?;
+        self.batches.note_place(&batch.id, FeedPosition { jobs: to_line, ..place }).await?;
         Ok(true)
     }
 
     /// A reader of the batch's lines from behind the first `jobs` good ones on, and that place.
-    pub(super) async fn reader(&self, batch: &Batch, wrong: &Lines, jobs: u64) -> Result<(Reader, Place), Error> {
+    pub(super) async fn reader(
+        &self,
+        batch: &Batch,
+        wrong: &Lines,
+        jobs: u64,
+    ) -> Result<(Reader, FeedPosition), Error> {
         let key = batch.input.as_ref().ok_or_else(|| Error::Broken("a running batch has no input".to_owned()))?;
-        let mut place = if batch.place.jobs <= jobs { batch.place } else { Place::default() };
+        let mut place = if batch.place.jobs <= jobs { batch.place } else { FeedPosition::default() };
         let mut reader = Reader::new(&self.app.objects, key, place.lines, place.bytes).with_piece(PIECE);
         while place.jobs < jobs {
             let Some(line) = reader.next().await? else { break };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::Stream;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use stokehold_queue::batches::{Batch, EndedLine, Stop};
+use stokehold_queue::batches::{Batch, EndedLine, StopReason};
 use stokehold_queue::job::{JobResult, JobState};
 use stokehold_queue::{Error as QueueError, JobId, Queue};
 
@@ -107,7 +107,7 @@ impl<'a> ErrorLine<'a> {
 
     /// Of a line that was called off before it became a job.
     pub(super) fn unfed(line: u64, custom_id: Option<&'a str>, batch: &Batch) -> Self {
-        let state = batch.stop.unwrap_or(Stop::Cancelled).state();
+        let state = batch.stop.unwrap_or(StopReason::Cancelled).state();
         let error = match state {
             _ if batch.is_over_budget => {
                 Told { code: BUDGET_REACHED, message: "the batch reached its budget before this line started" }

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
 use serde::Serialize;
-use stokehold_queue::batches::{Batch, BatchSpec, BatchState, Created, NewBatch, Source, Stop, Stopped};
+use stokehold_queue::batches::{Batch, BatchSpec, BatchState, Created, NewBatch, Source, StopReason, Stopped};
 use stokehold_queue::job::Idempotency;
 use stokehold_queue::now_ms;
 use tokio::time::{Instant, sleep_until};
@@ -130,12 +130,12 @@ pub(crate) async fn cancel(
 ) -> Result<Json<BatchView>, Problem> {
     let id = parse_id(&id)?;
     let batches = db.home(&caller.tenant).await?.batches();
-    let stopped = db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
+    let stopped = db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, StopReason::Cancelled)).await?;
     if stopped == Stopped::NotFound {
         return Err(Problem::not_found("batch"));
     }
     let batch = own(&db, &caller.tenant, id).await?;
-    if stopped == Stopped::Ended && batch.stop != Some(Stop::Cancelled) {
+    if stopped == Stopped::Ended && batch.stop != Some(StopReason::Cancelled) {
         let state = batch.state.as_str();
         return Err(Problem::new(
             Code::AlreadyEnded,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::gateway::{JobMessage, LogStream};
 use stokehold_queue::job::{Job, JobState};
-use stokehold_queue::queue::{KeptEvent, KeptOutputs, OutputsPlace};
+use stokehold_queue::queue::{KeptEvent, KeptOutputs, OutputsPosition};
 use stokehold_queue::{Fence, JobId, Queue};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -191,7 +191,7 @@ pub(crate) struct Seen {
     rank: u64,
     /// The outputs that were sent or reported missing. Absent in an id of the previous release, whose events included
     /// outputs.
-    outputs: Option<OutputsPlace>,
+    outputs: Option<OutputsPosition>,
 }
 
 /// The number in an id holds, from its lowest bit: the rank, the attempt whose outputs were sent, and one more than
@@ -207,7 +207,7 @@ const fn most(bits: u32) -> u64 {
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { entry: String::new(), rank: 0, outputs: Some(OutputsPlace::default()) }
+        Self { entry: String::new(), rank: 0, outputs: Some(OutputsPosition::default()) }
     }
 }
 
@@ -221,7 +221,7 @@ impl Seen {
             0 => (number, None),
             next => {
                 let attempt = u32::try_from(number >> RANK_BITS & most(ATTEMPT_BITS)).ok()?;
-                (number & most(RANK_BITS), Some(OutputsPlace { attempt, next: next - 1 }))
+                (number & most(RANK_BITS), Some(OutputsPosition { attempt, next: next - 1 }))
             }
         };
         let seen = Self { entry: entry.to_owned(), rank, outputs };
@@ -230,7 +230,7 @@ impl Seen {
     }
 
     fn number(&self) -> u64 {
-        let Some(OutputsPlace { attempt, next }) = self.outputs else { return self.rank };
+        let Some(OutputsPosition { attempt, next }) = self.outputs else { return self.rank };
         // A place beyond what fits is told again from there: 4,095 attempts, 268 million outputs.
         let next = next.min(most(NEXT_BITS) - 2) + 1;
         let attempt = u64::from(attempt).min(most(ATTEMPT_BITS));
@@ -246,7 +246,7 @@ impl Seen {
             let since_ms = at_ms(&self.entry);
             let old = outputs.iter().take_while(|outputs| outputs.at_ms <= since_ms).count();
             for KeptOutputs { attempt, index, values, .. } in outputs.drain(..old) {
-                self.outputs = Some(OutputsPlace { attempt, next: index + values.len() as u64 });
+                self.outputs = Some(OutputsPosition { attempt, next: index + values.len() as u64 });
             }
         }
         let (mut kept, mut outputs) = (kept.into_iter().peekable(), outputs.into_iter().peekable());
@@ -281,12 +281,12 @@ impl Seen {
 
     /// Once, whatever holds it: a replica of the release before keeps outputs among the other events.
     fn output(&mut self, attempt: u32, index: u64, value: &RawValue, told: &mut Vec<Event>) {
-        let place = OutputsPlace { attempt, next: index };
+        let place = OutputsPosition { attempt, next: index };
         if self.outputs.is_some_and(|seen| place < seen) {
             return;
         }
         told.extend(self.gap(attempt, index));
-        self.outputs = Some(OutputsPlace { next: index + 1, ..place });
+        self.outputs = Some(OutputsPosition { next: index + 1, ..place });
         told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
     }
 
@@ -302,7 +302,7 @@ impl Seen {
         if from >= to {
             return None;
         }
-        self.outputs = Some(OutputsPlace { attempt, next: to });
+        self.outputs = Some(OutputsPosition { attempt, next: to });
         Some(event("gap", &GapData { attempt, from, to }).id(self.to_string()))
     }
 }
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn an_events_id_survives_its_text() {
-        let outputs = Some(OutputsPlace { attempt: 3, next: 1_162 });
+        let outputs = Some(OutputsPosition { attempt: 3, next: 1_162 });
         for seen in [
             Seen { entry: String::new(), rank: 3, outputs: None },
             Seen { entry: "1700000000000-7".to_owned(), rank: 12, outputs: None },
@@ -373,7 +373,7 @@ mod tests {
         }
         let most = Seen {
             rank: u64::MAX,
-            outputs: Some(OutputsPlace { attempt: u32::MAX, next: u64::MAX }),
+            outputs: Some(OutputsPosition { attempt: u32::MAX, next: u64::MAX }),
             ..Seen::default()
         };
         assert!(Seen::parse(&most.to_string()).is_some(), "also to the release before: {most}");
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(told(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
         // A retry begins again.
         assert_eq!(told(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
-        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 2, next: 2 }));
+        assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 2, next: 2 }));
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
         let mut seen = Seen::parse("900-0.12").unwrap();
         let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
         assert_eq!(told(&mut seen, vec![log(1_000)], page), (vec![], false));
-        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 1, next: 50 }), "the next page follows");
+        assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 1, next: 50 }), "the next page follows");
         assert_eq!(told(&mut Seen::default(), vec![single(10, 0), single(20, 1)], vec![]).0, ["output 0", "output 1"]);
     }
 

@@ -7,7 +7,7 @@
 use stokehold_queue::JobId;
 use stokehold_queue::job::{Attempt, AttemptOutcome, ErrorCode, Timing};
 
-use super::span::{Failure, Kind, Scope, Span};
+use super::span::{Kind, Scope, Span, SpanError};
 
 /// A part of an attempt, in the order in which they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub(super) fn run_of(attempt: u32) -> String {
 pub(super) fn spans(job: JobId, attempt: &Attempt, root: &Span, until_ms: u64) -> Vec<Span> {
     let number = attempt.attempt;
     let error = attempt.error.as_ref();
-    let failure = error.map(|error| Failure { code: error.code.as_str(), class: error.class.clone() });
+    let failure = error.map(|error| SpanError { code: error.code.as_str(), class: error.class.clone() });
     let (is_failed, timing) = (is_failed(attempt.outcome), &attempt.timing);
     let times = (attempt.leased_ms, attempt.ended_ms.unwrap_or(until_ms));
     let whole = Span::new(job, &named(number, "attempt"), Scope::Worker, "worker.attempt", times)
@@ -130,7 +130,8 @@ pub(super) fn spans(job: JobId, attempt: &Attempt, root: &Span, until_ms: u64) -
         .with("stokehold.attempt.outcome", outcome(attempt.outcome))
         .with("stokehold.worker.id", attempt.worker_id.as_str())
         .maybe("stokehold.attempt.cost_usd_micros", attempt.cost_usd_micros);
-    let whole_failure = || failure.clone().unwrap_or(Failure { code: outcome(attempt.outcome), class: String::new() });
+    let whole_failure =
+        || failure.clone().unwrap_or(SpanError { code: outcome(attempt.outcome), class: String::new() });
     let whole = Span { failure: is_failed.then(whole_failure), ..whole };
     // Only what was reported is known; of the others, not even how far they came.
     if !matches!(attempt.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Failed) {

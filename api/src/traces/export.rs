@@ -15,7 +15,7 @@ use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
 
 use super::collector::{Collector, Error};
-use super::story::{Story, tell};
+use super::story::{JobTrace, tell};
 use super::{deliveries, otlp};
 use crate::config::traces::Exporter;
 use crate::database;
@@ -75,7 +75,7 @@ pub(crate) struct Sender {
 /// What becomes of a claimed trace.
 enum Fate {
     /// It is sent.
-    Send(Story),
+    Send(JobTrace),
     /// Its webhooks are not delivered yet.
     Wait,
     /// It is not to be recorded, or there is no such job.
@@ -135,7 +135,7 @@ impl Sender {
         Ok(summary)
     }
 
-    async fn send(&self, stories: &[Story], jobs: &[JobId], summary: &mut Summary, over: &mut Vec<JobId>) {
+    async fn send(&self, stories: &[JobTrace], jobs: &[JobId], summary: &mut Summary, over: &mut Vec<JobId>) {
         if stories.is_empty() {
             return;
         }

@@ -10,13 +10,13 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan, Status};
 
-use super::span::{Attribute, Failure, Kind, Scope, Span, Value};
-use super::story::Story;
+use super::span::{Attribute, Kind, Scope, Span, SpanError, Value};
+use super::story::JobTrace;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
 /// What a collector is sent, and `GET /v1/jobs/{id}/trace` answers: one resource, its spans by whose work they are.
-pub(crate) fn request(service: &str, stories: &[Story]) -> ExportTraceServiceRequest {
+pub(crate) fn request(service: &str, stories: &[JobTrace]) -> ExportTraceServiceRequest {
     let mut by_scope: BTreeMap<Scope, Vec<ProtoSpan>> = BTreeMap::new();
     for story in stories {
         for (number, span) in story.spans.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(crate) fn request(service: &str, stories: &[Story]) -> ExportTraceServiceReq
     ExportTraceServiceRequest { resource_spans: vec![spans] }
 }
 
-fn proto_span(story: &Story, span: &Span, is_root: bool) -> ProtoSpan {
+fn proto_span(story: &JobTrace, span: &Span, is_root: bool) -> ProtoSpan {
     let parent = if is_root { story.caller } else { span.parent };
     let links = story.links.iter().filter(|_| is_root).map(|job| Link {
         trace_id: story.trace_id.bytes().to_vec(),
@@ -69,14 +69,14 @@ fn kind(kind: Kind) -> SpanKind {
     }
 }
 
-fn status(failure: Option<&Failure>) -> Status {
+fn status(failure: Option<&SpanError>) -> Status {
     match failure {
         Some(failure) => Status { message: failure.code.to_owned(), code: StatusCode::Error.into() },
         None => Status::default(),
     }
 }
 
-fn exception(failure: &Failure, at_ms: u64) -> Event {
+fn exception(failure: &SpanError, at_ms: u64) -> Event {
     let class = if failure.class.is_empty() { failure.code } else { failure.class.as_str() };
     let facts = [("exception.type", Value::from(class)), ("error.type", Value::from(failure.code))];
     Event {

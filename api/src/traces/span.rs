@@ -87,7 +87,7 @@ pub(crate) type Attribute = (&'static str, Value);
 
 /// Why a span failed, without the message, which may contain a job's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct SpanError {
     /// A stable word, as an error's code.
     pub(crate) code: &'static str,
     /// The exception's class, where there was one.
@@ -108,7 +108,7 @@ pub(crate) struct Span {
     /// Unix milliseconds, not before the start; of what goes on, the time of asking.
     pub(crate) end_ms: u64,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<SpanError>,
 }
 
 impl Span {

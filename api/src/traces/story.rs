@@ -6,14 +6,14 @@ use stokehold_queue::outbox::{Delivery, DeliveryState, Try};
 use url::Url;
 
 use super::attempt;
-use super::span::{Attribute, Failure, Kind, Scope, Span, Value};
+use super::span::{Attribute, Kind, Scope, Span, SpanError, Value};
 
 /// Between a job's creation and its place in the queue is one script. What took longer was a wait.
 const SUBMIT_MAX_MS: u64 = 3_000;
 
 /// A job's trace, as far as it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Story {
+pub(crate) struct JobTrace {
     pub(crate) trace_id: TraceId,
     /// The caller's span, which the job is a part of.
     pub(crate) caller: Option<SpanId>,
@@ -31,7 +31,7 @@ pub(crate) fn root_of(job: JobId) -> SpanId {
 const ROOT: &str = "job";
 
 /// Builds the spans as of `now_ms`.
-pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Story {
+pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> JobTrace {
     let root = root(job, deliveries, now_ms);
     let until_ms = job.ended_ms.unwrap_or(now_ms);
     let mut parts = waits(job, &root, until_ms);
@@ -40,7 +40,7 @@ pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Story {
     // A part of a part stands behind it where both begin at once.
     parts.sort_by_key(|part| part.start_ms);
     let steps = job.steps.iter().map(|step| root_of(step.job));
-    Story {
+    JobTrace {
         trace_id: job.trace_id(),
         caller: job.spec.trace.map(|caller| caller.span_id),
         links: steps.chain(job.spec.retry_of.map(root_of)).collect(),
@@ -82,7 +82,7 @@ fn root(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Span {
     Span {
         id: root_of(job.id),
         attributes,
-        failure: failure.map(|error| Failure { code: error.code.as_str(), class: error.class.clone() }),
+        failure: failure.map(|error| SpanError { code: error.code.as_str(), class: error.class.clone() }),
         ..Span::new(job.id, ROOT, Scope::Job, "job", (start_ms, end_ms))
     }
 }
@@ -171,7 +171,7 @@ fn webhook(job: JobId, delivery: &Delivery, root: &Span) -> Vec<Span> {
     };
     let has_failed = matches!(delivery.state, DeliveryState::Exhausted | DeliveryState::Disabled);
     let whole = Span {
-        failure: has_failed.then(|| Failure { code: delivery.state.as_str(), class: String::new() }),
+        failure: has_failed.then(|| SpanError { code: delivery.state.as_str(), class: String::new() }),
         ..Span::new(job, &delivery.id, Scope::Webhook, "webhook.deliver", (delivery.created_ms.min(first_ms), end_ms))
     };
     let whole = whole
@@ -184,7 +184,7 @@ fn webhook(job: JobId, delivery: &Delivery, root: &Span) -> Vec<Span> {
         let part = format!("{}/{}", delivery.id, tried.at_ms);
         let failed = tried.error.is_some() || tried.status.is_none_or(|status| !(200..300).contains(&status));
         let span = Span::new(job, &part, Scope::Webhook, "webhook.try", (tried.at_ms, end_of(tried)));
-        let span = Span { failure: failed.then(|| Failure { code: "no_2xx", class: String::new() }), ..span };
+        let span = Span { failure: failed.then(|| SpanError { code: "no_2xx", class: String::new() }), ..span };
         span.inside(&whole)
             .kind(Kind::Client)
             .maybe("http.response.status_code", tried.status.map(u32::from))

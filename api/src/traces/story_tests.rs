@@ -7,7 +7,7 @@ use stokehold_queue::outbox::{Delivery, DeliveryState, Try};
 use stokehold_queue::{Fence, JobId};
 
 use super::span::Span;
-use super::story::{Story, root_of, tell};
+use super::story::{JobTrace, root_of, tell};
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -58,7 +58,7 @@ fn error(code: ErrorCode) -> JobError {
 }
 
 /// Each span: its name, when it began and ended after the job's creation, and why it failed.
-fn told(story: &Story, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static str)> {
+fn told(story: &JobTrace, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static str)> {
     let after = |ms: u64| i64::try_from(ms).unwrap() - i64::try_from(from_ms).unwrap();
     let row = |span: &Span| {
         (span.name, after(span.start_ms), after(span.end_ms), span.failure.as_ref().map_or("", |failure| failure.code))
@@ -66,12 +66,12 @@ fn told(story: &Story, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static st
     story.spans.iter().map(row).collect()
 }
 
-fn is_warm(story: &Story, name: &str) -> bool {
+fn is_warm(story: &JobTrace, name: &str) -> bool {
     story.spans.iter().any(|span| span.name == name && span.attributes.contains(&("stokehold.warm", true.into())))
 }
 
 /// What every story owes: one root, each other span inside a parent that is there, and no span twice.
-fn assert_is_sound(story: &Story) {
+fn assert_is_sound(story: &JobTrace) {
     let find = |id: SpanId| story.spans.iter().find(|span| span.id == id).unwrap();
     for (number, span) in story.spans.iter().enumerate() {
         assert_eq!(span.parent.is_none(), number == 0, "{span:?}");

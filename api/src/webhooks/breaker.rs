@@ -22,7 +22,7 @@ const RECEIVERS_MAX: usize = 10_000;
 
 /// Whether a try may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum Admission {
     /// Yes.
     Go,
     /// Not before this time, unix milliseconds.
@@ -45,19 +45,19 @@ pub(crate) struct Breakers(HashMap<String, (State, u64)>);
 
 impl Breakers {
     /// Asks before a try. Once an open time is over, the first that asks is the probe and the rest wait for what it finds.
-    pub(crate) fn ask(&mut self, receiver: &str, now_ms: u64) -> Gate {
-        let Some((state, seen_ms)) = self.0.get_mut(receiver) else { return Gate::Go };
+    pub(crate) fn ask(&mut self, receiver: &str, now_ms: u64) -> Admission {
+        let Some((state, seen_ms)) = self.0.get_mut(receiver) else { return Admission::Go };
         *seen_ms = now_ms;
         let open_ms = match *state {
-            State::Closed { .. } => return Gate::Go,
-            State::Open { until_ms, .. } if now_ms < until_ms => return Gate::Until(until_ms),
+            State::Closed { .. } => return Admission::Go,
+            State::Open { until_ms, .. } if now_ms < until_ms => return Admission::Until(until_ms),
             State::HalfOpen { since_ms, .. } if now_ms < since_ms + PROBE_MS => {
-                return Gate::Until(now_ms + PROBE_PAUSE_MS);
+                return Admission::Until(now_ms + PROBE_PAUSE_MS);
             }
             State::Open { open_ms, .. } | State::HalfOpen { open_ms, .. } => open_ms,
         };
         *state = State::HalfOpen { since_ms: now_ms, open_ms };
-        Gate::Go
+        Admission::Go
     }
 
     /// Records the outcome of a delivery attempt. `failed` means that the receiver is failing, not that it rejected
@@ -94,7 +94,7 @@ mod tests {
     fn opened(now_ms: u64) -> Breakers {
         let mut breakers = Breakers::default();
         for _ in 0..OPENS_AFTER {
-            assert_eq!(breakers.ask(A, now_ms), Gate::Go);
+            assert_eq!(breakers.ask(A, now_ms), Admission::Go);
             breakers.tell(A, true, now_ms);
         }
         breakers
@@ -103,24 +103,24 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_open_it_and_no_other() {
         let mut breakers = opened(1_000);
-        assert_eq!(breakers.ask(A, 1_000), Gate::Until(31_000));
-        assert_eq!(breakers.ask("https://b.test:443", 1_000), Gate::Go);
+        assert_eq!(breakers.ask(A, 1_000), Admission::Until(31_000));
+        assert_eq!(breakers.ask("https://b.test:443", 1_000), Admission::Go);
         let mut breakers = Breakers::default();
         for _ in 0..3 {
             (0..4).for_each(|_| breakers.tell(A, true, 0));
             breakers.tell(A, false, 0);
         }
-        assert_eq!(breakers.ask(A, 0), Gate::Go);
+        assert_eq!(breakers.ask(A, 0), Admission::Go);
     }
 
     #[test]
     fn one_probe_at_a_time_finds_out() {
         let mut breakers = opened(0);
-        assert_eq!(breakers.ask(A, 29_999), Gate::Until(30_000));
-        assert_eq!(breakers.ask(A, 30_000), Gate::Go);
-        assert_eq!(breakers.ask(A, 30_001), Gate::Until(35_001));
+        assert_eq!(breakers.ask(A, 29_999), Admission::Until(30_000));
+        assert_eq!(breakers.ask(A, 30_000), Admission::Go);
+        assert_eq!(breakers.ask(A, 30_001), Admission::Until(35_001));
         breakers.tell(A, false, 30_500);
-        assert_eq!((breakers.ask(A, 30_500), breakers.ask(A, 30_500)), (Gate::Go, Gate::Go));
+        assert_eq!((breakers.ask(A, 30_500), breakers.ask(A, 30_500)), (Admission::Go, Admission::Go));
         assert!(breakers.0.is_empty(), "a receiver that works is forgotten");
     }
 
@@ -128,10 +128,10 @@ mod tests {
     fn each_failed_probe_doubles_the_wait_up_to_ten_minutes() {
         let (mut breakers, mut now_ms, mut waits) = (opened(0), 0, Vec::new());
         for _ in 0..7 {
-            let Gate::Until(until_ms) = breakers.ask(A, now_ms) else { panic!("it is open") };
+            let Admission::Until(until_ms) = breakers.ask(A, now_ms) else { panic!("it is open") };
             waits.push((until_ms - now_ms) / 1_000);
             now_ms = until_ms;
-            assert_eq!(breakers.ask(A, now_ms), Gate::Go);
+            assert_eq!(breakers.ask(A, now_ms), Admission::Go);
             breakers.tell(A, true, now_ms);
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
@@ -141,14 +141,14 @@ mod tests {
     fn what_was_under_way_when_it_opened_does_not_make_it_longer() {
         let mut breakers = opened(0);
         breakers.tell(A, true, 15_000);
-        assert_eq!(breakers.ask(A, 15_000), Gate::Until(30_000));
+        assert_eq!(breakers.ask(A, 15_000), Admission::Until(30_000));
     }
 
     #[test]
     fn a_lost_probe_is_replaced() {
         let mut breakers = opened(0);
-        assert_eq!(breakers.ask(A, 30_000), Gate::Go);
-        assert_eq!(breakers.ask(A, 90_000), Gate::Go);
+        assert_eq!(breakers.ask(A, 30_000), Admission::Go);
+        assert_eq!(breakers.ask(A, 90_000), Admission::Go);
     }
 
     #[test]

@@ -42,12 +42,12 @@ pub(crate) enum Answer {
     /// It was not sent.
     Refused(Refused),
     /// There is no answer.
-    Failed(Failure),
+    Failed(SendError),
 }
 
 /// Why there is no answer. The text is shown to the tenant, so it must not reveal anything about this network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum SendError {
     #[error("the host name could not be resolved")]
     Resolve,
     #[error("could not connect, or the TLS handshake failed")]
@@ -125,16 +125,16 @@ fn why(error: &reqwest::Error) -> Answer {
         if let Some(unresolved) = cause.downcast_ref::<Unresolved>() {
             return match unresolved {
                 Unresolved::Refused(refused) => Answer::Refused(*refused),
-                Unresolved::Unknown => Answer::Failed(Failure::Resolve),
+                Unresolved::Unknown => Answer::Failed(SendError::Resolve),
             };
         }
         source = cause.source();
     }
     Answer::Failed(match (error.is_connect(), error.is_timeout()) {
-        (true, true) => Failure::ConnectTimeout,
-        (true, false) => Failure::Connect,
-        (false, true) => Failure::Timeout,
-        (false, false) => Failure::Broken,
+        (true, true) => SendError::ConnectTimeout,
+        (true, false) => SendError::Connect,
+        (false, true) => SendError::Timeout,
+        (false, false) => SendError::Broken,
     })
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let (body, head) = tokio::time::timeout(TRY_MAX * 4, both).await.expect("both are cut off");
         // Its word was given before it dripped; the other's never was.
         assert_eq!(body, Answer::Status { status: 200, retry_after: None });
-        assert_eq!(head, Answer::Failed(Failure::Timeout));
+        assert_eq!(head, Answer::Failed(SendError::Timeout));
     }
 
     #[tokio::test]
@@ -335,12 +335,12 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let client = Client::with_lookup(&dev(closed), answers(&[&["127.0.0.1"]])).unwrap();
         let answer = post(&client, &format!("http://hooks.test:{closed}/")).await;
-        assert_eq!(answer, Answer::Failed(Failure::Connect));
+        assert_eq!(answer, Answer::Failed(SendError::Connect));
 
         let unknown: Lookup = Arc::new(|_| Err(io::Error::other("no such name")));
         let client = Client::with_lookup(&dev(closed), unknown).unwrap();
         let answer = post(&client, &format!("http://hooks.test:{closed}/")).await;
-        assert_eq!(answer, Answer::Failed(Failure::Resolve));
+        assert_eq!(answer, Answer::Failed(SendError::Resolve));
 
         // A receiver that hangs up without an answer.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -348,7 +348,7 @@ mod tests {
         tokio::spawn(async move { while silent.accept().await.is_ok() {} });
         let client = Client::with_lookup(&dev(port), answers(&[&["127.0.0.1"]])).unwrap();
         let answer = post(&client, &format!("http://hooks.test:{port}/")).await;
-        assert_eq!(answer, Answer::Failed(Failure::Broken));
+        assert_eq!(answer, Answer::Failed(SendError::Broken));
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-use super::breaker::{Breakers, Gate};
+use super::breaker::{Admission, Breakers};
 use super::client::{Answer, Client, TRY_MAX};
 use super::lanes::{Lanes, Slot};
 use super::sign::Secrets;
@@ -165,8 +165,10 @@ impl Shared {
         let now_ms = self.now_ms();
         let gate = self.breakers.lock().unwrap_or_else(PoisonError::into_inner).ask(&receiver, now_ms);
         match gate {
-            Gate::Until(until_ms) if delivery.held_ms < HELD_MAX_MS => Err(until_ms.saturating_sub(now_ms) + spread_ms),
-            Gate::Go | Gate::Until(_) => Ok(place),
+            Admission::Until(until_ms) if delivery.held_ms < HELD_MAX_MS => {
+                Err(until_ms.saturating_sub(now_ms) + spread_ms)
+            }
+            Admission::Go | Admission::Until(_) => Ok(place),
         }
     }
 
@@ -293,7 +295,7 @@ fn told(answer: &Answer) -> (Option<u16>, Option<Duration>, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhooks::client::Failure;
+    use crate::webhooks::client::SendError;
     use crate::webhooks::guard::Refused;
 
     #[test]
@@ -302,7 +304,8 @@ mod tests {
         for answer in [200, 307, 400, 404, 410].map(status) {
             assert!(!is_failure(&answer), "{answer:?}");
         }
-        for answer in [status(429), status(500), Answer::Failed(Failure::Timeout), Answer::Refused(Refused::Address)] {
+        for answer in [status(429), status(500), Answer::Failed(SendError::Timeout), Answer::Refused(Refused::Address)]
+        {
             assert!(is_failure(&answer), "{answer:?}");
         }
     }
@@ -311,7 +314,7 @@ mod tests {
     fn the_log_says_why_without_saying_where() {
         let error = |answer: Answer| told(&answer).2.unwrap_or_default();
         assert_eq!(error(Answer::Refused(Refused::Address)), "not sent: the URL must resolve to a public address");
-        assert_eq!(error(Answer::Failed(Failure::Timeout)), "no answer within 15 s");
+        assert_eq!(error(Answer::Failed(SendError::Timeout)), "no answer within 15 s");
         assert_eq!(error(Answer::Status { status: 302, retry_after: None }), "redirects are not followed");
         assert_eq!(error(Answer::Status { status: 500, retry_after: None }), "");
     }

@@ -94,7 +94,7 @@ impl Observer {
         for (place, memory) in self.groups.iter_mut().enumerate() {
             let group = &mut self.learned.groups[place];
             let pace = Pace::of(seen, group, &self.learned.kinds, &self.policy);
-            let look = Look {
+            let look = Reading {
                 seen,
                 policy: &self.policy,
                 endpoints: &self.endpoints,
@@ -250,7 +250,7 @@ impl Pace {
 }
 
 /// Evaluation of the endpoints of one group.
-struct Look<'a> {
+struct Reading<'a> {
     seen: &'a Observation,
     policy: &'a Policy,
     endpoints: &'a [Memory],
@@ -261,7 +261,7 @@ struct Look<'a> {
     margin_s: f64,
 }
 
-impl Look<'_> {
+impl Reading<'_> {
     fn work(&self, new: &[New], group: &mut Group) -> Work {
         let now_s = self.seen.at_s;
         group.working_set = Mib::ZERO;

@@ -15,7 +15,7 @@ use super::arrivals::{Arrivals, Plan};
 use super::report::{self, Report};
 use super::requests::Requests;
 use super::tally::Tally;
-use crate::client::{Call, Client, Failure, retry, segment};
+use crate::client::{Call, Client, RequestError, retry, segment};
 use crate::signals::StopSignals;
 use crate::{Global, output};
 
@@ -226,7 +226,7 @@ async fn submit(shared: &Shared, number: u64, due: Instant) -> Option<String> {
                 return Some(job["id"].as_str()?.to_owned());
             }
             Ok(Err(failure)) => failure,
-            Err(elapsed) => Failure::silence(elapsed),
+            Err(elapsed) => RequestError::silence(elapsed),
         };
         let refused = failure.status.is_some_and(|status| status.as_u16() == 429);
         let pause = retry::pause(tried, failure.asked);

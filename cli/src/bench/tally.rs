@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tokio::time::error::Elapsed;
 
-use crate::client::{Failure, Problem};
+use crate::client::{Problem, RequestError};
 
 /// Significant digits of each latency.
 const DIGITS: u8 = 3;
@@ -83,14 +83,14 @@ impl Tally {
 
     /// Counts a failed submit. A refused one is left out of the histogram, because fast refusals would improve the
     /// figures. One without a response is included, because leaving it out would improve them too.
-    pub(super) fn failed(&mut self, failure: &Failure, after: Duration) {
+    pub(super) fn failed(&mut self, failure: &RequestError, after: Duration) {
         self.failed_to_wait(failure);
         if failure.status.is_none() {
             note(&mut self.submit_us, after);
         }
     }
 
-    pub(super) fn failed_to_wait(&mut self, failure: &Failure) {
+    pub(super) fn failed_to_wait(&mut self, failure: &RequestError) {
         *self.errors.entry(name(failure)).or_default() += 1;
     }
 
@@ -107,7 +107,7 @@ impl Tally {
 }
 
 /// The name under which a failure is counted: the API's status and code, if it responded.
-fn name(failure: &Failure) -> String {
+fn name(failure: &RequestError) -> String {
     if let Some(status) = failure.status {
         let code = failure.error.downcast_ref::<Problem>().map_or("", |problem| &problem.code);
         return format!("{} {code}", status.as_u16()).trim_end().to_owned();

@@ -10,18 +10,18 @@ use stokehold_queue::registry::{Actor, Change, ChangeEnd, Eviction};
 use stokehold_queue::requirements::Trust;
 use stokehold_queue::{RedisConfig, RedisQueue, Registry, Shards, TokenKind, TokenRecord, nonce, now_ms};
 
-use super::{CreateArgs, Place, RotateArgs};
+use super::{CreateArgs, RedisSource, RotateArgs};
 use crate::credentials::Credentials;
 use crate::dev::secrets::{Secrets, TENANT};
 use crate::dev::state::State;
 
 pub(super) struct Redis {
     registry: Registry,
-    place: Place,
+    place: RedisSource,
 }
 
 impl Redis {
-    pub(super) async fn open(place: Place) -> Result<Self> {
+    pub(super) async fn open(place: RedisSource) -> Result<Self> {
         Ok(Self { registry: place.registry().await?, place })
     }
 
@@ -143,7 +143,7 @@ fn view(record: &TokenRecord, used_ms: Option<u64>) -> Value {
     })
 }
 
-impl Place {
+impl RedisSource {
     pub(crate) async fn registry(&self) -> Result<Registry> {
         let queue = RedisQueue::connect(self.queue()?).await;
         Ok(queue.context("cannot reach Redis; check that the API or `stoke dev` is running")?.registry())

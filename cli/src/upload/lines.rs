@@ -14,7 +14,7 @@ use tokio::io::AsyncRead;
 use tokio::sync::Notify;
 use tokio_util::io::ReaderStream;
 
-use crate::client::{Client, Failure, retry};
+use crate::client::{Client, RequestError, retry};
 use crate::progress;
 
 const PIECE_BYTES: usize = 128 << 10;
@@ -103,7 +103,7 @@ pub(crate) async fn send(client: &Client, path: &str, key: &str, lines: &Lines) 
     bail!("not sent")
 }
 
-async fn once(client: &Client, path: &str, key: &str, lines: &Lines) -> Result<Result<Value, Failure>> {
+async fn once(client: &Client, path: &str, key: &str, lines: &Lines) -> Result<Result<Value, RequestError>> {
     let message = format!("uploading {}", lines.name());
     let bar = match lines {
         Lines::File { size_bytes, .. } => progress::transfer(message, *size_bytes),

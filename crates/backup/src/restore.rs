@@ -87,12 +87,12 @@ pub async fn restore(restoration: Restoration<'_>) -> Result<Outcome, Error> {
     }
     target.begin(&manifest.id).await?;
     let mut pouring =
-        Pouring { store, target: &target, results, read: Census::default(), expired: 0, looked: Looked::default() };
+        Pouring { store, target: &target, results, read: Census::default(), expired: 0, looked: Found::default() };
     pouring.pour(&manifest, &key, progress).await?;
     let Pouring { expired, looked, .. } = pouring;
     let restored = target.end(&manifest.moments).await?;
     let differences = manifest.census.differences(&restored.census);
-    let Looked { results, missing_results, missing } = looked;
+    let Found { results, missing_results, missing } = looked;
     Ok(Outcome { manifest, restored, expired, differences, results, missing_results, missing })
 }
 
@@ -103,7 +103,7 @@ struct Pouring<'a> {
     results: Option<&'a Objects>,
     read: Census,
     expired: u64,
-    looked: Looked,
+    looked: Found,
 }
 
 impl Pouring<'_> {
@@ -144,13 +144,13 @@ impl Pouring<'_> {
 
 /// Results that were checked.
 #[derive(Default)]
-struct Looked {
+struct Found {
     results: u64,
     missing_results: u64,
     missing: Vec<String>,
 }
 
-impl Looked {
+impl Found {
     async fn look(&mut self, objects: &Objects, entries: &[Entry]) -> Result<(), Error> {
         // The final count reports records that cannot be read.
         let keys = entries.iter().filter_map(|entry| match job(entry).ok()??.result? {

@@ -64,7 +64,7 @@ pub struct Call<'a> {
 }
 
 /// Why a request failed, and whether it can be retried.
-pub struct Failure {
+pub struct RequestError {
     /// The error, with its causes.
     pub error: anyhow::Error,
     /// Whether the failure is transient.
@@ -77,7 +77,7 @@ pub struct Failure {
     pub status: Option<StatusCode>,
 }
 
-impl Failure {
+impl RequestError {
     /// A request without a response within its timeout.
     #[must_use]
     pub fn silence(elapsed: tokio::time::error::Elapsed) -> Self {
@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// Sends a call once.
-    pub async fn attempt(&self, call: &Call<'_>) -> Result<(StatusCode, Value), Failure> {
+    pub async fn attempt(&self, call: &Call<'_>) -> Result<(StatusCode, Value), RequestError> {
         let mut request = self.request(call.method.clone(), call.path).timeout(ANSWER_TIMEOUT + call.hold);
         if let Some(body) = call.body {
             request = request.json(body);
@@ -194,7 +194,7 @@ impl Client {
         }
         let answer = self.answer(request.send().await).await?;
         let broken =
-            |error: anyhow::Error, passing| Failure { error, passing, refused: false, asked: None, status: None };
+            |error: anyhow::Error, passing| RequestError { error, passing, refused: false, asked: None, status: None };
         let status = answer.status();
         let body = answer.bytes().await.map_err(|error| {
             broken(
@@ -215,8 +215,8 @@ impl Client {
         self.uploads.post(format!("{}{path}", self.url)).bearer_auth(&self.token).header(ACCEPT, "application/json")
     }
 
-    /// Turns a response or transport error into a response or a [`Failure`].
-    pub async fn answer(&self, sent: reqwest::Result<Response>) -> Result<Response, Failure> {
+    /// Turns a response or transport error into a response or a [`RequestError`].
+    pub async fn answer(&self, sent: reqwest::Result<Response>) -> Result<Response, RequestError> {
         match sent {
             Ok(answer) if answer.status().is_success() => Ok(answer),
             Ok(answer) => {
@@ -224,11 +224,11 @@ impl Client {
                 let refused = status == StatusCode::TOO_MANY_REQUESTS;
                 let passing = is_passing(status);
                 let error = problem::read(answer, self.hints.problem.unwrap_or(|_| None)).await;
-                Err(Failure { error, passing, refused, asked, status: Some(status) })
+                Err(RequestError { error, passing, refused, asked, status: Some(status) })
             }
             Err(error) => {
                 let refused = error.is_connect();
-                Err(Failure { error: self.unreachable(error), passing: true, refused, asked: None, status: None })
+                Err(RequestError { error: self.unreachable(error), passing: true, refused, asked: None, status: None })
             }
         }
     }

@@ -13,7 +13,7 @@ pub mod retry;
 mod stub;
 mod word;
 
-pub use client::{Call, Client, Failure, Hints, Settings, query, segment};
+pub use client::{Call, Client, Hints, RequestError, Settings, query, segment};
 pub use decode::{Response, decode};
 pub use problem::{Problem, may_pass};
 pub use word::Word;

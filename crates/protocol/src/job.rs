@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::attempt::{Attempt, AttemptOutcome, LOADED_AHEAD_MAX_MS, Timing};
-pub use self::error::{ErrorCode, Fault, JobError};
+pub use self::error::{ErrorCode, JobError, Responsible};
 pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};
 pub use self::spec::{

@@ -9,7 +9,7 @@ use stokehold_queue::implementation;
 
 use super::limit_scopes::{endpoint_scope, key_scope};
 use super::ranked::Ranked;
-use super::{Inner, Place};
+use super::{Inner, Position};
 
 /// The expected run of an endpoint that has never run, milliseconds.
 const EXPECTED_MS: f64 = 1_000.0;
@@ -140,7 +140,7 @@ impl Inner {
         let now = self.now;
         let record = self.record(id);
         record.ready_ms = now;
-        record.place = if at_front { Place::Front } else { Place::Lane };
+        record.place = if at_front { Position::Front } else { Position::Lane };
         record.job.run_after_ms = None;
         let name = implementation::lane(&record.job.spec);
         let lane = self.lanes.entry(name.clone()).or_default();
@@ -229,7 +229,7 @@ impl Inner {
 
     /// Sets a job aside whose turn it is not. It keeps its place in the key queue.
     pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str) {
-        self.record(id).place = Place::Key;
+        self.record(id).place = Position::Key;
         self.line_up(id, lane);
     }
 
@@ -270,7 +270,7 @@ impl Inner {
             let record = self.record(id);
             let (place, most) = (record.place, key_scope(&record.job.spec).map_or(0, |(_, most)| most));
             let before = in_lane.entry(lane.clone()).or_default();
-            if place != Place::Key {
+            if place != Position::Key {
                 *before += 1;
             } else if running + *before < most {
                 *before += 1;

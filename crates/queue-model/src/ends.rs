@@ -3,18 +3,18 @@
 use stokehold_protocol::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use stokehold_protocol::id::JobId;
 use stokehold_protocol::job::{
-    AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing,
+    AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Responsible, Stage, Timing,
 };
 use stokehold_protocol::retry::{
     MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, backoff_ms, jitter,
 };
 use stokehold_protocol::state::JobEvent;
-use stokehold_queue::implementation::{self, RunCount, Took};
+use stokehold_queue::implementation::{self, AttemptUse, RunCount};
 use stokehold_queue::queue::{CancelAnswer, Swept, Work};
 
 use super::class_queues::ClassQueueName;
 use super::limit_scopes::{key_scope, scopes_of};
-use super::{Inner, Lanes, Place, SWEEP_MAX};
+use super::{Inner, Lanes, Position, SWEEP_MAX};
 
 fn shelf_of(spec: &JobSpec) -> ClassQueueName {
     (spec.priority.digit(), spec.class())
@@ -86,7 +86,7 @@ impl Inner {
                 if let Some((scope, _)) = &key {
                     self.leave_line(id, &lane, scope);
                 }
-                if place == Place::Key {
+                if place == Position::Key {
                     return;
                 }
                 if let Some(lane) = self.lanes.get_mut(&lane) {
@@ -114,7 +114,7 @@ impl Inner {
     }
 
     /// Ends a job that has left its place.
-    pub(super) fn bury(&mut self, id: JobId, event: JobEvent, error: Option<JobError>) {
+    pub(super) fn end_job(&mut self, id: JobId, event: JobEvent, error: Option<JobError>) {
         self.step(id, event);
         let record = self.record(id);
         record.job.run_after_ms = None;
@@ -151,24 +151,26 @@ impl Inner {
 
     fn fail(&mut self, report: &FinishReport, error: &JobError) {
         let (id, fault) = (report.job_id, error.code.fault());
-        if fault == Fault::Crash && self.is_poison(id) {
-            return self.bury(id, JobEvent::Fail, Some(JobError::poison()));
+        if fault == Responsible::Crash && self.is_poison(id) {
+            return self.end_job(id, JobEvent::Fail, Some(JobError::poison()));
         }
         let now = self.now;
         let record = self.record(id);
         let policy = &record.job.spec.retry;
         let tried_again = policy.on.is_empty() || policy.on.contains(&error.code);
         let (budget, most) = match fault {
-            Fault::Infra => (&mut record.lost, MAX_INFRA_ATTEMPTS),
-            Fault::Oom if report.outgrown == Some(Outgrown::All) => (&mut record.oom, 1),
-            Fault::Oom => (&mut record.oom, MAX_OOM_ATTEMPTS),
-            Fault::Model | Fault::Crash if tried_again => (&mut record.failures, record.job.spec.max_attempts),
-            Fault::Model | Fault::Crash | Fault::Final => (&mut record.failures, 1),
+            Responsible::Infra => (&mut record.lost, MAX_INFRA_ATTEMPTS),
+            Responsible::Oom if report.outgrown == Some(Outgrown::All) => (&mut record.oom, 1),
+            Responsible::Oom => (&mut record.oom, MAX_OOM_ATTEMPTS),
+            Responsible::Model | Responsible::Crash if tried_again => {
+                (&mut record.failures, record.job.spec.max_attempts)
+            }
+            Responsible::Model | Responsible::Crash | Responsible::Final => (&mut record.failures, 1),
         };
         *budget += 1;
         let used = *budget;
         if used >= most {
-            return self.bury(id, JobEvent::Fail, Some(error.clone()));
+            return self.end_job(id, JobEvent::Fail, Some(error.clone()));
         }
         let due = now + backoff_ms(policy, used, jitter(id, &report.fence));
         record.bump_fence();
@@ -223,7 +225,7 @@ impl Inner {
         self.count_spent(id, report);
         self.stop(id, &report.timing);
         if let Err(error) = &result {
-            self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
+            self.record(id).job.oom_events += u32::from(error.code.fault() == Responsible::Oom);
         }
         match (result, report.outgrown) {
             (Err(_), Some(Outgrown::To(class_gib))) if class_gib > spec.vram_class_gib => {
@@ -245,7 +247,7 @@ impl Inner {
             }
             (Ok(result), _) => {
                 self.record(id).result = Some(result);
-                self.bury(id, JobEvent::Succeed, None);
+                self.end_job(id, JobEvent::Succeed, None);
             }
         }
         FinishAnswer::Ok
@@ -261,7 +263,7 @@ impl Inner {
     /// Counts the use of an attempt, like `count_spent` of lib/spent.lua.
     fn count_spent(&mut self, id: JobId, report: &FinishReport) {
         let now = self.now;
-        let (took, record) = (Took::of(report), self.record(id));
+        let (took, record) = (AttemptUse::of(report), self.record(id));
         let since = record.job.attempts.last().map_or(now, |attempt| attempt.leased_ms);
         let field = took.field(&record.job.spec);
         for (day, part) in took.by_day(since, now) {
@@ -294,7 +296,7 @@ impl Inner {
         }
         self.depart(id);
         self.record(id).bump_fence();
-        self.bury(id, event, error);
+        self.end_job(id, event, error);
     }
 
     pub(super) fn cancel(&mut self, tenant: &str, id: JobId) -> CancelAnswer {
@@ -336,7 +338,7 @@ impl Inner {
             record.lost += 1;
             if record.lost >= MAX_INFRA_ATTEMPTS {
                 record.bump_fence();
-                self.bury(*id, JobEvent::Fail, Some(JobError::worker_lost()));
+                self.end_job(*id, JobEvent::Fail, Some(JobError::worker_lost()));
             } else {
                 lanes.extend([self.requeue(*id, JobEvent::Reap)]);
             }

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use class_queues::{ClassQueue, ClassQueueName, Lane};
 use limit_scopes::Counts;
 use ranked::Ranked;
-use record::{Place, Record};
+use record::{Position, Record};
 
 const EVENTS_KEPT: usize = 1_000;
 const SWEEP_MAX: usize = 100;

@@ -12,7 +12,7 @@ use stokehold_queue::queue::{HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQue
 
 use super::class_queues::{ClassQueueName, parts_of};
 use super::limit_scopes::{endpoint_scope, tenant_scope};
-use super::{Inner, Parked, Place, Record};
+use super::{Inner, Parked, Position, Record};
 
 const PASSED_MAX: u32 = 19;
 const PASSED_KEPT: u32 = 1_000;
@@ -154,7 +154,7 @@ impl Inner {
             let (had, priority) = (pull.leases.len(), usize::from(choice.class_queue.0));
             self.serve(pull, &choice);
             for (id, lane) in std::mem::take(&mut pull.to_front) {
-                if self.record(id).place == Place::Key {
+                if self.record(id).place == Position::Key {
                     self.call_forward(id, &lane);
                 }
             }

@@ -13,7 +13,7 @@ use super::EVENTS_KEPT;
 
 /// The place of a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Position {
     Front,
     Lane,
     /// In the queue of its concurrency key.
@@ -27,7 +27,7 @@ pub(super) struct Record {
     pub(super) attempt: u32,
     pub(super) fence: Option<Fence>,
     pub(super) settled: u64,
-    pub(super) place: Place,
+    pub(super) place: Position,
     /// Orders jobs by their submit.
     pub(super) arrival: f64,
     pub(super) start_by_ms: Option<u64>,
@@ -73,7 +73,7 @@ impl Record {
             attempt: 0,
             fence: None,
             settled: 0,
-            place: Place::Nowhere,
+            place: Position::Nowhere,
             arrival: 0.0,
             ready_ms: 0,
             charged: 0.0,

@@ -237,11 +237,11 @@ impl Inner {
                 if let Some(result) = result {
                     record.result = Some(JobResult::Inline(result.clone()));
                 }
-                self.bury(id, JobEvent::Allow, None);
+                self.end_job(id, JobEvent::Allow, None);
             }
             Verdict::Fail { error } => {
                 record.result = None;
-                self.bury(id, JobEvent::Fail, Some(error.clone()));
+                self.end_job(id, JobEvent::Fail, Some(error.clone()));
             }
         }
         true

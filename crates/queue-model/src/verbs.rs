@@ -13,7 +13,7 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::implementation::{self, Seen, Waiting};
 use stokehold_queue::queue::{
     CancelAnswer, Due, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, LimitScope, Limits,
-    ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    ListFilter, OutputsPosition, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use tokio::sync::mpsc;
 
@@ -227,7 +227,7 @@ impl Queue for MemoryQueue {
         Ok(record.events.iter().filter(|event| event.id.as_str() > after).take(limit as usize).cloned().collect())
     }
 
-    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+    async fn read_outputs(&self, id: JobId, after: OutputsPosition, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
         let inner = self.lock();
         let Some(record) = inner.jobs.get(&id) else { return Ok(Vec::new()) };
         let end = |kept: &&KeptOutputs| (kept.attempt, kept.index + (kept.values.len() as u64).max(1));

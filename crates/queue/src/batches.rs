@@ -23,8 +23,8 @@ use crate::keys::Keys;
 
 pub use calls::{Created, Stopped, Verdict};
 pub use model::{
-    Batch, BatchBudget, BatchPage, BatchSpec, BatchState, EndedLine, LineError, LineFormat, NewBatch, OnInvalid, Place,
-    Source, Stop,
+    Batch, BatchBudget, BatchPage, BatchSpec, BatchState, EndedLine, FeedPosition, LineError, LineFormat, NewBatch,
+    OnInvalid, Source, StopReason,
 };
 
 /// Number of invalid lines that a batch lists; its file of errors has all of them.
@@ -224,7 +224,7 @@ impl Batches {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn note_place(&self, id: &str, place: Place) -> Result<(), Error> {
+    pub async fn note_place(&self, id: &str, place: FeedPosition) -> Result<(), Error> {
         self.note(id, "place", format!("{} {} {}", place.jobs, place.lines, place.bytes)).await
     }
 

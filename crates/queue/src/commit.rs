@@ -13,7 +13,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerError
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
 
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::id::nonce;
 use crate::scripts::{MARK, Script};
@@ -36,7 +36,7 @@ const STEP: &str = "wait for the replicas' acknowledgement";
 /// Calls that wait for replicas. Clones share the connections, which are opened with the first call.
 #[derive(Clone)]
 pub(crate) struct Commits {
-    place: Place,
+    place: Location,
     root: String,
     replicas: Arc<AtomicU32>,
     calls: Arc<OnceCell<mpsc::Sender<Call>>>,
@@ -49,7 +49,7 @@ struct Call {
 }
 
 impl Commits {
-    pub(crate) fn new(place: Place, root: String) -> Self {
+    pub(crate) fn new(place: Location, root: String) -> Self {
         Self { place, root, replicas: Arc::default(), calls: Arc::default() }
     }
 

@@ -6,7 +6,7 @@
 //! that followed it would see half of the data. Such a call waits until the slot has moved.
 
 mod locate;
-mod place;
+mod location;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::commit::Commits;
 use crate::error::{Error, WRONG_TYPE};
 use crate::scripts::{self, Script};
 use locate::{Found, Locator, refused};
-pub(crate) use place::Place;
+pub(crate) use location::Location;
 
 /// Timeout of a reply. Redis's default of 500 ms has taken down worker pools elsewhere; a slow fsync alone can take
 /// longer.
@@ -73,7 +73,7 @@ struct Link {
 
 impl Connection {
     /// Connects to the primary of `root`.
-    pub(crate) async fn open(place: &Place, root: &str) -> Result<Self, Error> {
+    pub(crate) async fn open(place: &Location, root: &str) -> Result<Self, Error> {
         let mut locator = Locator::new(place.clone(), root.to_owned());
         let deadline = Instant::now() + OPEN_MAX;
         let mut wait = RECONNECT_MIN;

@@ -46,7 +46,7 @@ pub use error::Error;
 pub use outbox::Outbox;
 pub use queue::{BATCH_MAX, Queue, SUBMIT_MAX};
 pub use redis_checks::{Durability, RedisChecks};
-pub use redis_health::{RedisHealth, Refusal};
+pub use redis_health::{NoAdmission, RedisHealth};
 pub use redis_queue::{Health, Holding, RedisConfig, RedisQueue};
 pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 pub use schedules::Schedules;

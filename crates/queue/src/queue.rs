@@ -21,7 +21,7 @@ use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob};
 pub use crate::limit_scope::LimitScope;
 pub use crate::limits::{HeldBy, Limits, Usage};
-pub use events::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS, OutputsPlace};
+pub use events::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS, OutputsPosition};
 pub use lease::{
     AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, LEASE_BYTES, LEASES_MAX, Lease, LeaseQuery, Waiter, WarmLane, patience_ms,
 };
@@ -197,7 +197,7 @@ pub trait Queue: Send + Sync + 'static {
     fn read_outputs(
         &self,
         id: JobId,
-        after: OutputsPlace,
+        after: OutputsPosition,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<KeptOutputs>, Error>> + Send;
 

@@ -73,7 +73,7 @@ pub(crate) fn replicas_of(info: &str) -> u32 {
 
 /// Why no new work is admitted at present. Accepted work continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NoAdmission {
     /// Memory is nearly used up.
     Memory {
         /// Memory in use, bytes.
@@ -92,7 +92,7 @@ pub enum Refusal {
     Disk,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NoAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { used_bytes, max_bytes } => {
@@ -107,14 +107,14 @@ impl fmt::Display for Refusal {
 
 /// Whether new work may be admitted. `closed` is the previous verdict: once closed for memory, admission opens only
 /// below [`OPEN_PERCENT`].
-fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<Refusal>) -> Option<Refusal> {
-    let most = if matches!(closed, Some(Refusal::Memory { .. })) { OPEN_PERCENT } else { CLOSE_PERCENT };
+fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<NoAdmission>) -> Option<NoAdmission> {
+    let most = if matches!(closed, Some(NoAdmission::Memory { .. })) { OPEN_PERCENT } else { CLOSE_PERCENT };
     if vitals.writes_fail {
-        Some(Refusal::Disk)
+        Some(NoAdmission::Disk)
     } else if vitals.replicas < wanted {
-        Some(Refusal::Replicas { there: vitals.replicas, wanted })
+        Some(NoAdmission::Replicas { there: vitals.replicas, wanted })
     } else if vitals.is_above(most) {
-        Some(Refusal::Memory { used_bytes: vitals.used_bytes, max_bytes: vitals.max_bytes })
+        Some(NoAdmission::Memory { used_bytes: vitals.used_bytes, max_bytes: vitals.max_bytes })
     } else {
         None
     }
@@ -127,7 +127,7 @@ pub(crate) struct Pulse(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     vitals: RedisHealth,
-    refusal: Option<Refusal>,
+    refusal: Option<NoAdmission>,
     /// When the server was replaced or restarted, or answered again after a pause; also when this process first
     /// inspected it.
     changed_at: Option<Instant>,
@@ -159,7 +159,7 @@ impl Pulse {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).vitals.clone()
     }
 
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<NoAdmission> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal
     }
 
@@ -202,9 +202,9 @@ mod tests {
     #[test]
     fn a_missing_replica_and_a_full_disk_close_it_too() {
         let lonely = RedisHealth { replicas: 0, ..vitals(0) };
-        assert_eq!(judge(&lonely, 1, None), Some(Refusal::Replicas { there: 0, wanted: 1 }));
+        assert_eq!(judge(&lonely, 1, None), Some(NoAdmission::Replicas { there: 0, wanted: 1 }));
         assert_eq!(judge(&lonely, 0, None), None);
-        assert_eq!(judge(&RedisHealth { writes_fail: true, ..vitals(0) }, 0, None), Some(Refusal::Disk));
+        assert_eq!(judge(&RedisHealth { writes_fail: true, ..vitals(0) }, 0, None), Some(NoAdmission::Disk));
         assert_eq!(judge(&RedisHealth { max_bytes: 0, ..vitals(u64::MAX) }, 0, None), None);
     }
 

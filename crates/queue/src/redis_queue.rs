@@ -16,7 +16,7 @@ use redis::AsyncCommands;
 
 use crate::batches::Batches;
 use crate::clock::Clock;
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::history::History;
@@ -55,14 +55,14 @@ impl RedisQueue {
     /// # Errors
     /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
-        let place = Place::parse(&config.url)?;
+        let place = Location::parse(&config.url)?;
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
         Self::shard(&place, &registry, config, 0).await
     }
 
     /// Connects to one shard. If all roots have one primary, it shares the registry's connection.
     pub(crate) async fn shard(
-        place: &Place,
+        place: &Location,
         registry: &Connection,
         config: RedisConfig,
         shard: u8,

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 
 use futures::future::{join_all, try_join_all};
 
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::gateway::{LeaseRef, ModelRef};
@@ -53,7 +53,7 @@ impl Shards {
         if !(1..=SHARDS_MAX).contains(&config.shards) {
             return Err(Error::Unfit(format!("shards must be 1 to {SHARDS_MAX}")));
         }
-        let place = Place::parse(&config.url)?;
+        let place = Location::parse(&config.url)?;
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
         let open = |shard| RedisQueue::shard(&place, &registry, config.clone(), shard);
         let shards = try_join_all((0..config.shards).map(open)).await?;

@@ -30,7 +30,7 @@ pub(super) struct GpuAccount {
     foreign_mib: u64,
     /// The part of it that belongs to no visible process.
     unclaimed_mib: u64,
-    held: BTreeMap<Ticket, Hold>,
+    held: BTreeMap<Ticket, Reservation>,
     leaving: Option<Leaving>,
 }
 
@@ -44,7 +44,7 @@ struct Leaving {
 }
 
 #[derive(Debug)]
-struct Hold {
+struct Reservation {
     mib: u64,
     /// Whether no other model shares the GPU.
     is_whole: bool,
@@ -157,7 +157,7 @@ impl GpuAccount {
 
     pub(super) fn hold(&mut self, ticket: Ticket, need: &Need) {
         let (mib, is_whole) = (self.asked_mib(need), need.is_whole());
-        self.held.insert(ticket, Hold { mib, is_whole, group: None, seen_mib: None, peak_mib: None });
+        self.held.insert(ticket, Reservation { mib, is_whole, group: None, seen_mib: None, peak_mib: None });
     }
 
     pub(super) fn release(&mut self, ticket: Ticket) {

@@ -194,16 +194,16 @@ impl Disk {
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, bucket: &str, key: &str) -> Place {
+    fn place(&self, bucket: &str, key: &str) -> Paths {
         let hash = Sha256::digest(key);
         let name = hex::encode(hash);
         let (shard, rest) = name.split_at(2);
         let dir = self.root.join("buckets").join(bucket).join(shard);
-        Place { path: dir.join(rest), dir, shard: hash[0] }
+        Paths { path: dir.join(rest), dir, shard: hash[0] }
     }
 }
 
-struct Place {
+struct Paths {
     shard: u8,
     dir: PathBuf,
     path: PathBuf,

@@ -20,13 +20,13 @@ const LEFT_OUT: [&str; 2] = [".gitattributes", ".gitignore"];
 
 /// Repository `org/model`, revision, and file (`None` for all files).
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
+struct ModelPath<'a> {
     repository: String,
     revision: &'a str,
     file: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ModelPath<'a> {
     fn parse(rest: &'a str) -> Result<Self, Error> {
         let mut parts = rest.splitn(3, '/');
         let (owner, model, file) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -73,7 +73,7 @@ struct Hub<'a> {
 
 /// Resolves `hf://<rest>` at the current commit of its revision.
 pub(super) fn look(host: &dyn Host, rest: &str, declared: &WeightSource) -> Result<Vec<Pinned>, Error> {
-    let place = Place::parse(rest)?;
+    let place = ModelPath::parse(rest)?;
     let hub = Hub::of(host, |name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     match place.file {
         Some(file) => Ok(vec![hub.file(&place, file, declared)?]),
@@ -101,7 +101,7 @@ impl<'a> Hub<'a> {
     }
 
     /// Resolves one file. The response has its commit and, for a large file, its hash and size.
-    fn file(&self, place: &Place<'_>, file: &str, declared: &WeightSource) -> Result<Pinned, Error> {
+    fn file(&self, place: &ModelPath<'_>, file: &str, declared: &WeightSource) -> Result<Pinned, Error> {
         let answer = self.send(Method::Head, file, &self.url(&place.repository, place.revision, file))?;
         let Some(commit) = answer.header("x-repo-commit") else {
             invalid!("{} did not return the commit of {file}", self.base)
@@ -114,7 +114,7 @@ impl<'a> Hub<'a> {
     }
 
     /// Resolves all files, except duplicates of safetensors in other formats.
-    fn all(&self, place: &Place<'_>, declared: &WeightSource) -> Result<Vec<Pinned>, Error> {
+    fn all(&self, place: &ModelPath<'_>, declared: &WeightSource) -> Result<Vec<Pinned>, Error> {
         let api = format!("{}/api/models/{}", self.base, place.repository);
         let Revision { sha: commit } = self.ask(&format!("{api}/revision/{}", segment(place.revision)))?.0;
         let (mut files, mut next) = (Vec::new(), Some(format!("{api}/tree/{commit}?recursive=true")));
@@ -147,7 +147,7 @@ impl<'a> Hub<'a> {
 
     fn pinned(
         &self,
-        place: &Place<'_>,
+        place: &ModelPath<'_>,
         commit: &str,
         file: &str,
         path: String,

@@ -160,7 +160,7 @@ impl ErrorCode {
     /// Who is responsible for the failure, which decides the retry budget that it is charged to and whether a retry
     /// makes sense.
     #[must_use]
-    pub fn fault(self) -> Fault {
+    pub fn fault(self) -> Responsible {
         match self {
             Self::Rejected
             | Self::BadOutput
@@ -169,28 +169,28 @@ impl ErrorCode {
             | Self::Poison
             | Self::DependencyFailed
             | Self::QueueTimeout
-            | Self::Deadline => Fault::Final,
+            | Self::Deadline => Responsible::Final,
             Self::HandlerError
             | Self::SetupFailed
             | Self::EnvironmentFailed
             | Self::WeightsFailed
             | Self::Timeout
-            | Self::Protocol => Fault::Model,
-            Self::RunnerExited | Self::RunnerCrashed => Fault::Crash,
-            Self::OomGpu | Self::OomHost => Fault::Oom,
-            Self::WorkerLost | Self::Infra => Fault::Infra,
+            | Self::Protocol => Responsible::Model,
+            Self::RunnerExited | Self::RunnerCrashed => Responsible::Crash,
+            Self::OomGpu | Self::OomHost => Responsible::Oom,
+            Self::WorkerLost | Self::Infra => Responsible::Infra,
         }
     }
 }
 
 /// The party responsible for the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum Responsible {
     /// The model, and a retry would fail again: the job fails now.
     Final,
     /// The model: retried within `max_attempts`.
     Model,
-    /// The model, which crashed its runner: like [`Fault::Model`], and also counted separately
+    /// The model, which crashed its runner: like [`Responsible::Model`], and also counted separately
     /// ([`crate::retry::POISON_CRASHES`]).
     Crash,
     /// The GPU's or the host's memory ran out: retried within a separate budget ([`crate::retry::MAX_OOM_ATTEMPTS`]).

@@ -8,7 +8,7 @@ use stokehold_queue::implementation;
 use stokehold_queue::queue::Lease;
 
 use super::{Choice, Inner, Pull};
-use crate::Place;
+use crate::Position;
 use crate::class_queues::parts_of;
 use crate::limit_scopes::{endpoint_scope, key_scope, tenant_scope};
 
@@ -147,7 +147,7 @@ impl Inner {
             if is_over(record.start_by_ms) || is_over(record.job.spec.deadline_ms) {
                 continue;
             }
-            if record.place == Place::Key {
+            if record.place == Position::Key {
                 pull.to_front.push((other, its_lane));
             }
             let until = (now + KEY_WAIT_MS) as f64;
@@ -163,7 +163,7 @@ impl Inner {
     fn take(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, charged: f64) -> bool {
         let now = self.now;
         let record = self.record(id);
-        record.place = Place::Nowhere;
+        record.place = Position::Nowhere;
         let key = key_scope(&record.job.spec);
         if record.start_by_ms.is_some_and(|due| due <= now) || record.job.spec.deadline_ms.is_some_and(|due| due <= now)
         {

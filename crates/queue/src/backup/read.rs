@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::entry::{Bytes, Content, Entry, Root};
 use super::family::{self, Fate};
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::keys::{Keys, RegistryKeys};
 use crate::redis_health::info_field;
@@ -54,7 +54,7 @@ impl Source {
     /// # Errors
     /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: &RedisConfig) -> Result<Self, Error> {
-        let place = Place::parse(&config.url)?;
+        let place = Location::parse(&config.url)?;
         let registry = RegistryKeys::new(&config.prefix);
         let to_registry = Connection::open(&place, registry.root()).await?;
         let mut roots = Vec::new();

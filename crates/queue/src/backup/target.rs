@@ -14,7 +14,7 @@ use super::entry::{Content, Entry, Root};
 use super::read::{Moment, Source, scan};
 use super::write;
 use crate::clock::{Clock, ManualClock, now_ms};
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::gateway::LeaseRef;
 use crate::id::{Fence, JobId};
@@ -36,7 +36,7 @@ const CORRUPT_NAMED_MAX: usize = 10;
 /// The queue to write a backup into.
 pub struct Target {
     config: RedisConfig,
-    place: Place,
+    place: Location,
     registry: Connection,
     shards: Vec<RedisQueue>,
 }
@@ -58,7 +58,7 @@ impl Target {
     /// # Errors
     /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
-        let place = Place::parse(&config.url)?;
+        let place = Location::parse(&config.url)?;
         let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
         let mut shards = Vec::new();
         for number in 0..config.shards {

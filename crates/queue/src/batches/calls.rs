@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use super::record::BUDGET;
 use super::{
-    Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, OPEN_OF_TENANT_MAX, OPEN_RESERVED, Stop,
+    Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, OPEN_OF_TENANT_MAX, OPEN_RESERVED, StopReason,
 };
 use crate::budgets::AtBudget;
 use crate::error::Error;
@@ -114,7 +114,7 @@ impl Batches {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn stop(&self, tenant: &str, id: &str, why: Stop) -> Result<Stopped, Error> {
+    pub async fn stop(&self, tenant: &str, id: &str, why: StopReason) -> Result<Stopped, Error> {
         self.stop_for(tenant, id, why, None).await
     }
 
@@ -124,10 +124,16 @@ impl Batches {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn stop_at_budget(&self, tenant: &str, id: &str, at: AtBudget) -> Result<Stopped, Error> {
-        self.stop_for(tenant, id, Stop::Cancelled, Some(at)).await
+        self.stop_for(tenant, id, StopReason::Cancelled, Some(at)).await
     }
 
-    async fn stop_for(&self, tenant: &str, id: &str, why: Stop, budget: Option<AtBudget>) -> Result<Stopped, Error> {
+    async fn stop_for(
+        &self,
+        tenant: &str,
+        id: &str,
+        why: StopReason,
+        budget: Option<AtBudget>,
+    ) -> Result<Stopped, Error> {
         let script = &scripts::BATCH_STOP;
         let mut call = self.call(script, id);
         call.arg(tenant).arg(why.state().as_str());

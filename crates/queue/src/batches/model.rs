@@ -168,14 +168,14 @@ impl BatchState {
 
 /// Why lines that were not fed will not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// The owner cancelled the batch.
     Cancelled,
     /// The deadline has passed.
     Expired,
 }
 
-impl Stop {
+impl StopReason {
     /// The state of those lines from then on.
     #[must_use]
     pub fn state(self) -> JobState {
@@ -198,7 +198,7 @@ pub struct LineError {
 /// A position in the input at which the feeder continues. After a crash it may be behind the actual position, never
 /// ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct FeedPosition {
     /// Jobs fed before this position.
     pub jobs: u64,
     /// Lines before this position.
@@ -239,7 +239,7 @@ pub struct Batch {
     /// Jobs that run now.
     pub running: u64,
     /// Why the batch stops, once it does.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
     /// Whether the batch stops because its budget is exhausted.
     pub is_over_budget: bool,
     /// Whether running lines may finish while the batch stops.
@@ -261,7 +261,7 @@ pub struct Batch {
     /// When the batch ended, Unix milliseconds.
     pub ended_ms: Option<u64>,
     /// The position at which the feeder continues.
-    pub place: Place,
+    pub place: FeedPosition,
     /// `(Unix ms, lines ended)`, oldest first: samples for the rate of the batch.
     pub samples: Vec<(u64, u64)>,
     /// Whether its parts have been deleted.

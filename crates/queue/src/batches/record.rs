@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{Batch, BatchState, EndedLine, Place, Stop};
+use super::{Batch, BatchState, EndedLine, FeedPosition, StopReason};
 use crate::error::Error;
 use crate::id::{Fence, JobId};
 use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
@@ -39,8 +39,8 @@ pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Optio
         expired: fields.number("expired")?.unwrap_or(0),
         running: fields.number("running")?.unwrap_or(0),
         stop: match fields.text("stop") {
-            Some("cancelled") => Some(Stop::Cancelled),
-            Some("expired") => Some(Stop::Expired),
+            Some("cancelled") => Some(StopReason::Cancelled),
+            Some("expired") => Some(StopReason::Expired),
             None => None,
             Some(other) => return Err(fields.corrupt("stop", other)),
         },
@@ -60,10 +60,10 @@ pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Optio
     }))
 }
 
-fn place(text: &str) -> Option<Place> {
+fn place(text: &str) -> Option<FeedPosition> {
     let mut parts = text.split(' ').map(str::parse);
     let mut next = || parts.next()?.ok();
-    Some(Place { jobs: next()?, lines: next()?, bytes: next()? })
+    Some(FeedPosition { jobs: next()?, lines: next()?, bytes: next()? })
 }
 
 fn sample(text: &str) -> Option<(u64, u64)> {

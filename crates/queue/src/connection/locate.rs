@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::time::timeout;
 
-use super::place::{Place, at};
+use super::location::{Location, at};
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 
 /// Timeout of a Sentinel or a node.
@@ -19,7 +19,7 @@ const NODES_MAX: usize = 256;
 /// The search for the primary of one root.
 pub(super) struct Locator {
     root: String,
-    place: Place,
+    place: Location,
     /// The Sentinels or the nodes, those named in the URL first.
     guides: Vec<Guide>,
     /// Index of the guide that answered last.
@@ -39,11 +39,11 @@ pub(super) struct Found {
 }
 
 impl Locator {
-    pub(super) fn new(place: Place, root: String) -> Self {
+    pub(super) fn new(place: Location, root: String) -> Self {
         let infos = match &place {
-            Place::Server(_) => Vec::new(),
-            Place::Sentinel { sentinels, .. } => sentinels.clone(),
-            Place::Cluster { nodes } => nodes.clone(),
+            Location::Server(_) => Vec::new(),
+            Location::Sentinel { sentinels, .. } => sentinels.clone(),
+            Location::Cluster { nodes } => nodes.clone(),
         };
         let guides = infos.into_iter().map(|info| Guide { info, connection: None, named: true }).collect();
         Self { root, place, guides, asked: 0 }
@@ -51,19 +51,19 @@ impl Locator {
 
     /// Whether the address of the primary can change.
     pub(super) fn moves(&self) -> bool {
-        !matches!(self.place, Place::Server(_))
+        !matches!(self.place, Location::Server(_))
     }
 
     /// The reported address of the primary.
     pub(super) async fn primary(&mut self) -> RedisResult<ConnectionInfo> {
         let (host, port) = match &self.place {
-            Place::Server(info) => return Ok(info.clone()),
-            Place::Sentinel { service, .. } => ask_sentinels(&mut self.guides, &service.clone()).await?,
-            Place::Cluster { .. } => self.ask_nodes().await?,
+            Location::Server(info) => return Ok(info.clone()),
+            Location::Sentinel { service, .. } => ask_sentinels(&mut self.guides, &service.clone()).await?,
+            Location::Cluster { .. } => self.ask_nodes().await?,
         };
         let pattern = match &self.place {
-            Place::Server(info) | Place::Sentinel { node: info, .. } => info,
-            Place::Cluster { nodes } => &nodes[0],
+            Location::Server(info) | Location::Sentinel { node: info, .. } => info,
+            Location::Cluster { nodes } => &nodes[0],
         };
         Ok(at(pattern, host, port))
     }

@@ -58,7 +58,7 @@ pub fn day_of(ms: u64) -> u32 {
 
 /// The use of one attempt.
 #[derive(Debug)]
-pub struct Took<'a> {
+pub struct AttemptUse<'a> {
     /// The machine that it ran on; `-` if unknown.
     pub machine: &'a str,
     /// How long it ran, milliseconds.
@@ -69,7 +69,7 @@ pub struct Took<'a> {
     pub load_usd_micros: u64,
 }
 
-impl<'a> Took<'a> {
+impl<'a> AttemptUse<'a> {
     /// What the attempt of this report took.
     #[must_use]
     pub fn of(report: &'a FinishReport) -> Self {
@@ -181,8 +181,8 @@ pub fn spent_of<'a>(found: impl Iterator<Item = (u32, &'a String, [u64; 4])>, te
 mod tests {
     use super::*;
 
-    fn took(run: u64, load: u64) -> Took<'static> {
-        Took { machine: "m", run_ms: run, run_usd_micros: run, load_usd_micros: load }
+    fn took(run: u64, load: u64) -> AttemptUse<'static> {
+        AttemptUse { machine: "m", run_ms: run, run_usd_micros: run, load_usd_micros: load }
     }
 
     #[test]

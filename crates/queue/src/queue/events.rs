@@ -39,7 +39,7 @@ pub struct KeptOutputs {
 
 /// A position in a job's outputs: after all earlier attempts and after the outputs of this attempt below `next`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OutputsPlace {
+pub struct OutputsPosition {
     /// The attempt; 0 is before all.
     pub attempt: u32,
     /// The index of the next output.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::RedisQueue;
 use crate::error::Error;
 use crate::id::JobId;
-use crate::queue::{KeptEvent, KeptOutputs, OutputsPlace};
+use crate::queue::{KeptEvent, KeptOutputs, OutputsPosition};
 
 impl RedisQueue {
     pub(super) async fn stored_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
@@ -29,7 +29,7 @@ impl RedisQueue {
     pub(super) async fn stored_outputs(
         &self,
         id: JobId,
-        after: OutputsPlace,
+        after: OutputsPosition,
         limit: u32,
     ) -> Result<Vec<KeptOutputs>, Error> {
         let start = format!("{}-{}", after.attempt, after.next.saturating_add(1));

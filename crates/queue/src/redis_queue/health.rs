@@ -4,7 +4,7 @@ use super::RedisQueue;
 use crate::error::Error;
 use crate::limit_scope::LimitScope;
 use crate::redis_checks::{self, Durability, RedisChecks};
-use crate::redis_health::{RedisHealth, Refusal, info_field};
+use crate::redis_health::{NoAdmission, RedisHealth, info_field};
 
 /// The health of the Redis behind a queue at the last inspection.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct Health {
     /// Number of replicas that acknowledge a write before the reply.
     pub replicas_to_wait: u32,
     /// Why no new work is admitted; `None` if it is.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<NoAdmission>,
 }
 
 impl RedisQueue {

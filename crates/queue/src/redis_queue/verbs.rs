@@ -20,7 +20,7 @@ use crate::limit_scope::LimitScope;
 use crate::limits::{HeldBy, Limits, Usage};
 use crate::queue::{
     BATCH_MAX, CancelAnswer, Due, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease,
-    LeaseQuery, ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, WATCH_MS, Waiter,
+    LeaseQuery, ListFilter, OutputsPosition, Queue, Settlement, Signal, Submitted, Swept, WATCH_MS, Waiter,
 };
 use crate::{failpoint, record, scripts, signals};
 
@@ -240,7 +240,7 @@ impl Queue for RedisQueue {
         self.stored_events(id, after, limit).await
     }
 
-    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+    async fn read_outputs(&self, id: JobId, after: OutputsPosition, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
         self.stored_outputs(id, after, limit).await
     }
 

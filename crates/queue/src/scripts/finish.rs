@@ -4,11 +4,11 @@ use super::packed::Packed;
 use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
-use crate::costs::spent::Took;
+use crate::costs::spent::AttemptUse;
 use crate::error::Error;
 use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};
-use crate::job::{Fault, JobError};
+use crate::job::{JobError, Responsible};
 use crate::keys::Keys;
 use crate::record;
 use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, jitter};
@@ -59,7 +59,7 @@ fn pack(report: &FinishReport) -> Result<Packed, Error> {
     if let Some(load) = run.load {
         packed.text("load", load.word()).number("load_ms", run.load_ms);
     }
-    let took = Took::of(report);
+    let took = AttemptUse::of(report);
     packed.text("machine", took.machine).number("slot_ms", took.run_ms);
     packed.number("run_usd_micros", took.run_usd_micros).number("load_usd_micros", took.load_usd_micros);
     Ok(packed)
@@ -68,11 +68,11 @@ fn pack(report: &FinishReport) -> Result<Packed, Error> {
 /// The retry budget that the failure is charged to.
 fn kind(error: &JobError) -> &'static str {
     match error.code.fault() {
-        Fault::Final => "final",
-        Fault::Model => "model",
-        Fault::Crash => "crash",
-        Fault::Oom => "oom",
-        Fault::Infra => "infra",
+        Responsible::Final => "final",
+        Responsible::Model => "model",
+        Responsible::Crash => "crash",
+        Responsible::Oom => "oom",
+        Responsible::Infra => "infra",
     }
 }
 

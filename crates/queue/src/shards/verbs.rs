@@ -19,8 +19,8 @@ use crate::job::{Job, JobSpec, NewJob};
 use crate::limit_scope::LimitScope;
 use crate::limits::{HeldBy, Limits, Usage};
 use crate::queue::{
-    CancelAnswer, Due, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, ListFilter, OutputsPlace, Queue,
-    Settlement, Signal, Submitted, Swept, Waiter,
+    CancelAnswer, Due, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, ListFilter, OutputsPosition,
+    Queue, Settlement, Signal, Submitted, Swept, Waiter,
 };
 use crate::redis_queue::RedisQueue;
 
@@ -207,7 +207,7 @@ impl Queue for Shards {
         }
     }
 
-    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+    async fn read_outputs(&self, id: JobId, after: OutputsPosition, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
         match self.holds(id) {
             Some(shard) => shard.read_outputs(id, after, limit).await,
             None => Ok(Vec::new()),

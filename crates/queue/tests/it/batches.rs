@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
 use stokehold_queue::batches::{
-    Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
-    Verdict,
+    Batch, BatchSpec, BatchState, Created, FeedPosition, LineError, LineFormat, NewBatch, OnInvalid, Source,
+    StopReason, Stopped, Verdict,
 };
 use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::capability::Capability;
@@ -103,7 +103,7 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     assert_eq!(batches.open().await.unwrap(), std::slice::from_ref(&id));
     feed(&queue, &id, 0, 6).await.unwrap();
     assert!(matches!(feed(&queue, &id, 0, 6).await, Err(Error::StaleGuard)), "what is fed is not fed again");
-    let place = Place { jobs: 6, lines: 8, bytes: 100 };
+    let place = FeedPosition { jobs: 6, lines: 8, bytes: 100 };
     batches.note_place(&id, place).await.unwrap();
     batches.note_samples(&id, &[(1, 0), (2, 3)]).await.unwrap();
 
@@ -226,8 +226,8 @@ async fn what_is_stopped_is_fed_no_more_and_counted_at_once() {
     let queue = queue(&server, Clock::Own).await;
     let (batches, id) = running(&queue, 1, 100, 0).await;
     feed(&queue, &id, 0, 10).await.unwrap();
-    assert_eq!(batches.stop("another", &id, Stop::Cancelled).await.unwrap(), Stopped::NotFound);
-    for why in [Stop::Cancelled, Stop::Cancelled, Stop::Expired] {
+    assert_eq!(batches.stop("another", &id, StopReason::Cancelled).await.unwrap(), Stopped::NotFound);
+    for why in [StopReason::Cancelled, StopReason::Cancelled, StopReason::Expired] {
         assert_eq!(batches.stop("t", &id, why).await.unwrap(), Stopped::Stopping);
     }
     assert!(matches!(feed(&queue, &id, 10, 20).await, Err(Error::StaleGuard)));
@@ -243,7 +243,7 @@ async fn what_is_stopped_is_fed_no_more_and_counted_at_once() {
     let batch = batches.get(&id).await.unwrap().unwrap();
     adds_up(&batch);
     assert_eq!((batch.state, batch.cancelled), (BatchState::Cancelled, 100));
-    assert_eq!(batches.stop("t", &id, Stop::Cancelled).await.unwrap(), Stopped::Ended);
+    assert_eq!(batches.stop("t", &id, StopReason::Cancelled).await.unwrap(), Stopped::Ended);
 }
 
 #[tokio::test]
@@ -262,14 +262,14 @@ async fn a_batch_counts_what_it_spends_and_says_that_its_budget_stopped_it() {
     assert_eq!(batches.stop_at_budget("t", &id, AtBudget::Drain).await.unwrap(), Stopped::Stopping);
     let batch = batches.get(&id).await.unwrap().unwrap();
     adds_up(&batch);
-    assert_eq!((batch.stop, batch.is_over_budget, batch.drains), (Some(Stop::Cancelled), true, true));
+    assert_eq!((batch.stop, batch.is_over_budget, batch.drains), (Some(StopReason::Cancelled), true, true));
     assert_eq!((batch.cancelled, batch.open(), batch.running, batch.forecast), (5, 3, 1, Some(known)));
     // Its owner does not want to wait for what runs.
-    batches.stop("t", &id, Stop::Cancelled).await.unwrap();
+    batches.stop("t", &id, StopReason::Cancelled).await.unwrap();
     let batch = batches.get(&id).await.unwrap().unwrap();
     assert_eq!((batch.is_over_budget, batch.drains), (true, false));
     let (other, id) = running(&queue, 2, 10, 0).await;
-    other.stop("t", &id, Stop::Cancelled).await.unwrap();
+    other.stop("t", &id, StopReason::Cancelled).await.unwrap();
     other.stop_at_budget("t", &id, AtBudget::Drain).await.unwrap();
     let batch = other.get(&id).await.unwrap().unwrap();
     assert!(!batch.is_over_budget && !batch.drains, "what came first is why");
@@ -282,7 +282,7 @@ async fn a_wish_that_comes_too_late_changes_nothing() {
     let (batches, id) = running(&queue, 1, 2, 0).await;
     feed(&queue, &id, 0, 2).await.unwrap();
     finish(&queue, 2).await;
-    batches.stop("t", &id, Stop::Cancelled).await.unwrap();
+    batches.stop("t", &id, StopReason::Cancelled).await.unwrap();
     assert!(batches.collect(&id, 0, 2, &[]).await.unwrap() && batches.finalize(&id).await.unwrap());
     batches.end(&id, 1).await.unwrap();
     assert_eq!(batches.get(&id).await.unwrap().unwrap().state, BatchState::Completed);
@@ -304,7 +304,7 @@ async fn what_makes_room_works_in_a_full_redis() {
     );
     batches.note_samples(&id, &[(1, 1)]).await.unwrap();
     assert!(batches.collect(&id, 0, 1, &["a".to_owned()]).await.unwrap());
-    batches.stop("t", &id, Stop::Cancelled).await.unwrap();
+    batches.stop("t", &id, StopReason::Cancelled).await.unwrap();
     assert!(batches.finalize(&id).await.unwrap() && batches.end(&id, 1).await.unwrap());
 }
 

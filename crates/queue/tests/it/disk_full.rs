@@ -2,7 +2,7 @@
 //! tmpfs; where mounting one is not allowed, the tests say so and do nothing.
 
 use stokehold_queue::job::NewJob;
-use stokehold_queue::{Durability, Error, JobId, Queue, RedisConfig, RedisQueue, Refusal};
+use stokehold_queue::{Durability, Error, JobId, NoAdmission, Queue, RedisConfig, RedisQueue};
 use stokehold_tests::process::alive;
 use stokehold_tests::redis_server::RedisServer;
 use stokehold_tests::small_disk::SmallDisk;
@@ -45,7 +45,7 @@ async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
     assert!(matches!(refused, Error::Closed(_)), "{refused:?}");
     assert!(refused.to_string().contains("disk"), "{refused}");
     queue.look().await.unwrap();
-    assert_eq!(queue.health().refusal, Some(Refusal::Disk), "from now on without asking Redis");
+    assert_eq!(queue.health().refusal, Some(NoAdmission::Disk), "from now on without asking Redis");
 
     disk.make_room();
     // Redis tries again by itself every second.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::JobState;
-use stokehold_queue::queue::{AUTOSCALER, LeaseQuery, OutputsPlace, Signal};
+use stokehold_queue::queue::{AUTOSCALER, LeaseQuery, OutputsPosition, Signal};
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisConfig, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use stokehold_tests::tie::Tie;
@@ -135,7 +135,7 @@ async fn outputs_are_kept_in_memory_alone() {
         say(JobMessage::Outputs { index: index * 10, values: (0..10).map(|_| value()).collect() }).await;
     }
     assert_eq!(written().await, before);
-    assert_eq!(queue.read_outputs(lease.job_id, OutputsPlace::default(), 200).await.unwrap().len(), 100);
+    assert_eq!(queue.read_outputs(lease.job_id, OutputsPosition::default(), 200).await.unwrap().len(), 100);
     say(JobMessage::Log { stream: LogStream::Stdout, text: "durable".to_owned() }).await;
     assert!(written().await > before, "as everything else is");
 }

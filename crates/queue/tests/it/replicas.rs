@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{Idempotency, JobState, NewJob};
 use stokehold_queue::queue::Submitted;
-use stokehold_queue::{Clock, Error, JobId, Queue, RedisConfig, RedisQueue, Refusal};
+use stokehold_queue::{Clock, Error, JobId, NoAdmission, Queue, RedisConfig, RedisQueue};
 use stokehold_tests::process::signal;
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -167,7 +167,7 @@ async fn a_replica_that_goes_closes_admission_before_calls_run_into_it() {
     signal(pair.replica.pid(), Signal::SIGKILL);
     pair.until("connected_slaves:0").await;
     queue.look().await.unwrap();
-    assert_eq!(queue.health().refusal, Some(Refusal::Replicas { there: 0, wanted: 1 }));
+    assert_eq!(queue.health().refusal, Some(NoAdmission::Replicas { there: 0, wanted: 1 }));
     let refused = queue.submit(vec![job("echo")]).await.unwrap_err();
     assert!(refused.to_string().contains("0 replicas in sync and requires 1"), "{refused}");
     // Nothing was decided of the waiting: once there was a replica, fewer are never waited for.

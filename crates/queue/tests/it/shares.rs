@@ -6,7 +6,7 @@ use stokehold_queue::batches::Created;
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::{Hook, HookEvent, JobSpec, NewJob};
 use stokehold_queue::outbox::{Claimed, Message, Outcome, Report, Try};
-use stokehold_queue::queue::{Lease, LimitScope, Limits, OutputsPlace};
+use stokehold_queue::queue::{Lease, LimitScope, Limits, OutputsPosition};
 use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec, Schedules};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
@@ -161,7 +161,7 @@ async fn a_tenant_with_all_that_it_may_have_keeps_less_of_what_its_jobs_say() {
     };
     let kept = async |lease: &Lease| {
         let events = queue.read_events(lease.job_id, "", 2_000).await.unwrap().len();
-        let outputs = queue.read_outputs(lease.job_id, OutputsPlace { attempt: 0, next: 0 }, 2_000).await.unwrap();
+        let outputs = queue.read_outputs(lease.job_id, OutputsPosition { attempt: 0, next: 0 }, 2_000).await.unwrap();
         (events, outputs.len())
     };
     let say = async |lease: &Lease| {

@@ -12,7 +12,7 @@ use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEven
 use stokehold_queue::job::{Job, JobSpec, NewJob, Priority};
 use stokehold_queue::queue::{
     CancelAnswer, Due, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, LimitScope, Limits,
-    ListFilter, OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    ListFilter, OutputsPosition, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use stokehold_queue::{Error, JobId, ManualClock, Queue};
 use stokehold_queue_model::MemoryQueue;
@@ -276,7 +276,7 @@ impl Queue for Buggy {
         self.inner.read_events(id, after, limit).await
     }
 
-    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+    async fn read_outputs(&self, id: JobId, after: OutputsPosition, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
         self.inner.read_outputs(id, after, limit).await
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishOutcome, FinishReport, LeaseRef};
-use stokehold_queue::job::{AttemptOutcome, Fault, Job, JobResult, JobState, Priority};
+use stokehold_queue::job::{AttemptOutcome, Job, JobResult, JobState, Priority, Responsible};
 use stokehold_queue::queue::{AGE_AFTER_MS, Lease};
 use stokehold_queue::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS};
 use stokehold_queue::{Fence, JobId};
@@ -298,9 +298,9 @@ fn is_bounded(job: &Job) -> Verdict {
     for attempt in &job.attempts {
         let fault = attempt.error.as_ref().map(|error| error.code.fault());
         match (attempt.outcome, fault) {
-            (AttemptOutcome::Failed, Some(Fault::Model | Fault::Crash | Fault::Final)) => own += 1,
-            (AttemptOutcome::Failed, Some(Fault::Infra)) | (AttemptOutcome::Lost, _) => lost += 1,
-            (AttemptOutcome::Failed, Some(Fault::Oom)) => oom += 1,
+            (AttemptOutcome::Failed, Some(Responsible::Model | Responsible::Crash | Responsible::Final)) => own += 1,
+            (AttemptOutcome::Failed, Some(Responsible::Infra)) | (AttemptOutcome::Lost, _) => lost += 1,
+            (AttemptOutcome::Failed, Some(Responsible::Oom)) => oom += 1,
             _ => {}
         }
     }

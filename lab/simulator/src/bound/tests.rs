@@ -135,7 +135,7 @@ fn nonsense_is_survived() {
 
 /// A job's place in a schedule: a machine of a kind, and its start.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Slot {
     kind: usize,
     machine: usize,
     start_s: f64,
@@ -143,13 +143,13 @@ struct Place {
 
 /// What a schedule costs, with every machine switched off wherever that is worth it; `None` where jobs do not fit
 /// beside each other.
-fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Place]) -> Option<f64> {
+fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Slot]) -> Option<f64> {
     let mut machines: Vec<(usize, usize)> = places.iter().map(|place| (place.kind, place.machine)).collect();
     machines.sort_unstable();
     machines.dedup();
     let mut sum = 0.0;
     for (kind, machine) in machines {
-        let of = |place: &Place| place.kind == kind && place.machine == machine;
+        let of = |place: &Slot| place.kind == kind && place.machine == machine;
         let here = jobs.iter().zip(places).filter(|(_, place)| of(place));
         let mut runs: Vec<(f64, f64, f64)> = here
             .map(|(job, place)| (place.start_s, place.start_s + job.service_s / kinds[kind].speed, job.vram_gb))
@@ -180,11 +180,8 @@ fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Place]) -
 /// The cheapest schedule that changes of single jobs lead to, with these random numbers.
 fn descend(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, numbers: &[(u16, u16, u16)]) -> f64 {
     let able: Vec<usize> = (0..kinds.len()).filter(|kind| kinds[*kind].vram_gb >= 80.0).collect();
-    let mut places: Vec<Place> = jobs
-        .iter()
-        .enumerate()
-        .map(|(machine, job)| Place { kind: able[0], machine, start_s: job.arrival_s })
-        .collect();
+    let mut places: Vec<Slot> =
+        jobs.iter().enumerate().map(|(machine, job)| Slot { kind: able[0], machine, start_s: job.arrival_s }).collect();
     let mut best = cost(jobs, kinds, share_gb, &places).expect("a machine for each job");
     for (which, place, start) in numbers {
         let index = usize::from(*which) % jobs.len();
@@ -205,7 +202,7 @@ fn descend(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, numbers: &[(u16,
             _ => places[other].start_s,
         };
         let mut changed = places.clone();
-        changed[index] = Place {
+        changed[index] = Slot {
             kind,
             machine: usize::from(place / 16) % jobs.len(),
             start_s: start_s.clamp(job.arrival_s, latest_s),

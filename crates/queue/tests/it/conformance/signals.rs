@@ -3,7 +3,9 @@
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream, Outgrown};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
-use stokehold_queue::queue::{KeptOutputs, LeaseQuery, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OutputsPlace, Signal, Waiter};
+use stokehold_queue::queue::{
+    KeptOutputs, LeaseQuery, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OutputsPosition, Signal, Waiter,
+};
 use stokehold_queue::{Fence, ManualClock, Queue};
 
 use super::{LEASE_MS, job, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
@@ -177,7 +179,7 @@ pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from
         queue.append_events(&[JobEventReport { job_id: first.job_id, fence: fence.clone(), event }]).await.unwrap();
     };
     let read = async |attempt, next| {
-        let kept = queue.read_outputs(first.job_id, OutputsPlace { attempt, next }, 2_000).await.unwrap();
+        let kept = queue.read_outputs(first.job_id, OutputsPosition { attempt, next }, 2_000).await.unwrap();
         let shown = |kept: &KeptOutputs| {
             let values: Vec<&str> = kept.values.iter().map(|value| value.get()).collect();
             format!("{} {} {}", kept.attempt, kept.index, values.join(" "))
@@ -209,12 +211,12 @@ pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from
     for index in 1..7 {
         say(&second.fence, index, &[&large]).await;
     }
-    let kept = queue.read_outputs(first.job_id, OutputsPlace::default(), 10).await.unwrap();
+    let kept = queue.read_outputs(first.job_id, OutputsPosition::default(), 10).await.unwrap();
     assert_eq!(kept.iter().map(|kept| kept.index).collect::<Vec<_>>(), [4, 5, 6]);
     for index in 7..2_000 {
         say(&second.fence, index, &["0"]).await;
     }
-    let kept = queue.read_outputs(first.job_id, OutputsPlace::default(), 2_000).await.unwrap();
+    let kept = queue.read_outputs(first.job_id, OutputsPosition::default(), 2_000).await.unwrap();
     // Redis lets whole nodes of a stream go, of 100 entries.
     assert!((OUTPUTS_KEPT..OUTPUTS_KEPT + 100).contains(&kept.len()), "{}", kept.len());
     assert_eq!(kept[0].index, 2_000 - kept.len() as u64);

@@ -16,7 +16,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// The location of Redis.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// A server with a fixed address.
     Server(ConnectionInfo),
     /// The primary of a service, located through Sentinels.
@@ -31,7 +31,7 @@ pub(crate) enum Place {
     Cluster { nodes: Vec<ConnectionInfo> },
 }
 
-impl Place {
+impl Location {
     /// Parses `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://[user:password@]host:port,.../service[/db]`
     /// and `redis+cluster://[user:password@]host:port,...`; the last two also as `rediss+...` for TLS. The Sentinels'
     /// own password is `?sentinel_password=`, and their user `?sentinel_user=`.
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn a_url_names_a_server_a_service_or_a_cluster() {
         for url in ["redis://127.0.0.1:6379/0", "redis+unix:///run/redis.sock", "rediss://a"] {
-            assert!(matches!(Place::parse(url), Ok(Place::Server(_))), "{url}");
+            assert!(matches!(Location::parse(url), Ok(Location::Server(_))), "{url}");
         }
-        let Ok(Place::Sentinel { sentinels, service, node }) =
-            Place::parse("redis+sentinel://me:p%40ss@a:1,b,[::1]/main/3?sentinel_password=s&protocol=resp3")
+        let Ok(Location::Sentinel { sentinels, service, node }) =
+            Location::parse("redis+sentinel://me:p%40ss@a:1,b,[::1]/main/3?sentinel_password=s&protocol=resp3")
         else {
             panic!("a Sentinel URL")
         };
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(settings.protocol(), redis::ProtocolVersion::RESP3);
         assert_eq!(sentinels[0].redis_settings().password(), Some("s"));
         assert_eq!(sentinels[0].redis_settings().username(), None);
-        let Ok(Place::Cluster { nodes }) = Place::parse("rediss+cluster://:pw@a:1,b:2") else {
+        let Ok(Location::Cluster { nodes }) = Location::parse("rediss+cluster://:pw@a:1,b:2") else {
             panic!("a cluster's URL")
         };
         assert_eq!(addresses(&nodes), ["a:1", "b:2"]);
@@ -152,7 +152,7 @@ mod tests {
         for url in
             ["", "http://a", "redis+sentinel://a:1", "redis+cluster://", "redis+cluster://a/3", "redis+other://a"]
         {
-            assert!(matches!(Place::parse(url), Err(Error::Unfit(_))), "{url}");
+            assert!(matches!(Location::parse(url), Err(Error::Unfit(_))), "{url}");
         }
     }
 }
