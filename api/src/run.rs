@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Error as QueueError, Queue, RedisChecks, Shards, nonce};
@@ -56,7 +56,7 @@ const BOOT_STEP: Duration = Duration::from_secs(10);
 /// # Errors
 /// If Redis or the object store cannot be reached or is unfit; the message has what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
-    run_showing(config, Exposition::default(), listener, shutdown).await
+    run_showing(config, Metrics::default(), listener, shutdown).await
 }
 
 /// [`run`] in a process of which other parts have something to show too.
@@ -65,7 +65,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
 /// As [`run`].
 pub async fn run_showing(
     config: Config,
-    exposition: Exposition,
+    exposition: Metrics,
     listener: TcpListener,
     shutdown: CancellationToken,
 ) -> Result<()> {
@@ -79,7 +79,7 @@ pub async fn run_showing(
 /// As [`run`].
 pub async fn run_supervised(
     config: Config,
-    exposition: Exposition,
+    exposition: Metrics,
     supervisor: Supervisor,
     listener: TcpListener,
     shutdown: CancellationToken,

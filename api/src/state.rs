@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_objects::Objects;
 use stokehold_queue::{Durability, Shards};
 use stokehold_supervise::Supervisor;
@@ -64,7 +64,7 @@ pub struct App {
     pub(crate) capacity: Capacity,
     pub(crate) live: Arc<Live>,
     /// The metrics of the installation that this process serves.
-    pub(crate) exposition: Exposition,
+    pub(crate) exposition: Metrics,
     pub(crate) wakeups: Arc<Wakeups>,
     /// This replica's name, unique to this process.
     pub(crate) replica: Arc<str>,
@@ -87,7 +87,7 @@ impl App {
         queue: Shards,
         objects: Objects,
         durability: Durability,
-        (exposition, supervisor): (Exposition, Supervisor),
+        (exposition, supervisor): (Metrics, Supervisor),
         shutdown: CancellationToken,
     ) -> Self {
         let timeout = QueueTimeout(Duration::from_millis(config.limits.queue_timeout_ms));

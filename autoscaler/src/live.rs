@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
 use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
 use stokehold_queue::{Clock, Queue, Shards, now_ms};
@@ -108,7 +108,7 @@ pub struct Autoscaler {
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
     cost_ledger: CostLedger,
-    exposition: Exposition,
+    exposition: Metrics,
     supervisor: Supervisor,
     /// Whether the last poll failed, so that a lasting failure is logged once.
     was_redis_unreachable: bool,
@@ -158,7 +158,7 @@ impl Autoscaler {
             recorder,
             invites: None,
             cost_ledger: CostLedger::default(),
-            exposition: Exposition::default(),
+            exposition: Metrics::default(),
             supervisor: Supervisor::default(),
             was_redis_unreachable: false,
             notices: Notices::default(),
@@ -175,7 +175,7 @@ impl Autoscaler {
 
     /// Adds the endpoint that exposes metrics.
     #[must_use]
-    pub fn with_exposition(mut self, exposition: Exposition) -> Self {
+    pub fn with_exposition(mut self, exposition: Metrics) -> Self {
         self.exposition = exposition;
         self
     }

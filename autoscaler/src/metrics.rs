@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use stokehold_metrics::{Exposition, Metric, catalogue};
+use stokehold_metrics::{Metric, Metrics, catalogue};
 use stokehold_units::UsdMicros;
 
 use crate::observation::{Machine, Observation, Phase};
@@ -83,7 +83,7 @@ pub(crate) struct Led {
     pub(crate) providers: Vec<(&'static str, bool)>,
 }
 
-pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
+pub(crate) fn led(exposition: &Metrics, policy: &Policy, round: &Led) {
     exposition.show(COLLECTOR, LED, || {
         gauge!(led::HOUR_SPEND).set(round.usd_per_hour.usd());
         gauge!(led::HOUR_LIMIT).set(policy.max_usd_per_hour);
@@ -101,7 +101,7 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
 }
 
 /// Hides the metrics of the leader.
-pub(crate) fn not_led(exposition: &Exposition) {
+pub(crate) fn not_led(exposition: &Metrics) {
     exposition.hide(COLLECTOR);
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_worker::{Config, RawConfig, SECRETS};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ async fn work(args: Here) -> Result<()> {
     if let Some(listen) = config.metrics_listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         stokehold_metrics::install(&stokehold_worker::metrics::catalogues());
-        tokio::spawn(stokehold_metrics::serve(listener, Exposition::default(), shutdown.clone()));
+        tokio::spawn(stokehold_metrics::serve(listener, Metrics::default(), shutdown.clone()));
     }
     let working = stokehold_worker::run(config, shutdown.clone());
     tokio::pin!(working);

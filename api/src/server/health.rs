@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::Health as ShardHealth;
 use stokehold_supervise::Supervisor;
 use tokio_util::sync::CancellationToken;
@@ -124,10 +124,10 @@ pub(crate) async fn readyz(
 /// token with the scope `workers:read`.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
     responses((status = 200, description = "Metrics in the Prometheus text format.", content_type = "text/plain", body = String), crate::server::responses::Problems))]
-pub(crate) async fn metrics(State(exposition): State<Exposition>, operator: Option<Caller<WorkersRead>>) -> Response {
-    let mut text = exposition.happened();
+pub(crate) async fn metrics(State(exposition): State<Metrics>, operator: Option<Caller<WorkersRead>>) -> Response {
+    let mut text = exposition.events();
     match operator {
-        Some(_) => text.push_str(&exposition.stands()),
+        Some(_) => text.push_str(&exposition.snapshots_text()),
         None => text.push_str("# The metrics of the installation require a token with the scope workers:read.\n"),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()

@@ -11,7 +11,7 @@ use stokehold_api::config::{Costs, Limits, Traces, Webhooks};
 use stokehold_api::secrets::Keyring;
 use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run_supervised};
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{Clock, ManualClock, RedisConfig, RedisQueue, Shards, TokenKind, now_ms};
@@ -63,7 +63,7 @@ impl Replica {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let backoff = Backoff { first: Duration::from_millis(1), max: Duration::from_millis(10) };
-        let (supervisor, exposition) = (Supervisor::new(backoff), Exposition::default());
+        let (supervisor, exposition) = (Supervisor::new(backoff), Metrics::default());
         let serving = tokio::spawn(run_supervised(config, exposition, supervisor.clone(), listener, ends.clone()));
         let client =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE).build().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stokehold_autoscaler::live::{Autoscaler, Settings};
 use stokehold_autoscaler::{Policy, metrics};
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::{RedisConfig, Shards};
 use stokehold_supervise::{Backoff, Supervisor};
 use stokehold_tests::redis_server::RedisServer;
@@ -39,7 +39,7 @@ async fn each_duty_that_panics_runs_again_and_is_counted() {
                 });
                 drop(timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name}: {panics} panics")).unwrap());
             }
-            let text = Exposition::default().happened();
+            let text = Metrics::default().events();
             for series in [
                 format!("stokehold_duty_failures_total{{duty=\"{name}\",kind=\"panic\"}} 3"),
                 format!("stokehold_duty_restarts_total{{duty=\"{name}\"}} 3"),

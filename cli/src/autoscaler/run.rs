@@ -8,7 +8,7 @@ use stokehold_autoscaler::config;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::Autoscaler;
 use stokehold_autoscaler::metrics;
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::Shards;
 use stokehold_worker::conceal;
 use stokehold_worker::uv::ensure_uv;
@@ -77,7 +77,7 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         // Done once here, so that the log shows the download before the workers start.
         ensure_uv(None, &paths::cache_dir()?).await?;
     }
-    let exposition = Exposition::default();
+    let exposition = Metrics::default();
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
     if let Some(listen) = config.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use stokehold_api::Config;
 use stokehold_api::token::{Scope, TokenKey};
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{RedisConfig, Shards};
@@ -118,7 +118,7 @@ impl Stack {
         let url = config.public_url.clone();
         let shutdown = CancellationToken::new();
         // The API's metrics endpoint also has the autoscaler's metrics.
-        let exposition = Exposition::default();
+        let exposition = Metrics::default();
         let catalogues = [&stokehold_api::catalogues()[..], &[stokehold_autoscaler::metrics::METRICS]].concat();
         stokehold_metrics::install(&catalogues);
         let serving = stokehold_api::run_showing(config, exposition.clone(), listener, shutdown.clone());

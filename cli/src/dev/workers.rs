@@ -14,7 +14,7 @@ use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
 use stokehold_autoscaler::providers::vast;
 use stokehold_client::models::WorkerList;
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::{RedisConfig, Registry, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::time::{Instant, sleep};
@@ -58,7 +58,7 @@ pub(super) struct Begun<'a> {
     pub(super) client: &'a Client,
     pub(super) queue: RedisConfig,
     /// The metrics endpoint of the API.
-    pub(super) exposition: Exposition,
+    pub(super) exposition: Metrics,
 }
 
 impl Workers {

@@ -8,13 +8,13 @@
 
 #[macro_use]
 mod catalogue;
-mod pictures;
 mod recorder;
 #[cfg(feature = "serve")]
 mod serve;
+mod snapshots;
 
 pub use catalogue::{Kind, Metric};
-pub use pictures::{Exposition, SHOWN_FOR};
 pub use recorder::{install, upkeep};
 #[cfg(feature = "serve")]
 pub use serve::serve;
+pub use snapshots::{Metrics, SHOWN_FOR};

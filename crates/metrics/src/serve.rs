@@ -8,7 +8,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Exposition, recorder};
+use crate::{Metrics, recorder};
 
 /// Recorded samples are folded this often.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the listener fails.
-pub async fn serve(listener: TcpListener, exposition: Exposition, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve(listener: TcpListener, exposition: Metrics, shutdown: CancellationToken) -> anyhow::Result<()> {
     let upkeep = async {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;
@@ -25,7 +25,7 @@ pub async fn serve(listener: TcpListener, exposition: Exposition, shutdown: Canc
         }
     };
     let told = move || {
-        let text = exposition.happened() + &exposition.stands();
+        let text = exposition.events() + &exposition.snapshots_text();
         std::future::ready(([(CONTENT_TYPE, "text/plain; version=0.0.4")], text))
     };
     let routes = Router::new().route("/metrics", get(told)).route("/healthz", get(|| std::future::ready("ok\n")));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_supervise::{Backoff, Supervisor};
 use stokehold_worker::metrics;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ async fn each_duty_that_panics_is_started_again_and_counted() {
         supervisor.inject_panics(name, 3);
         let again = states.wait_for(|states| states.iter().any(|state| state.name == name && state.started >= 4));
         drop(timeout(PATIENCE, again).await.unwrap_or_else(|_| panic!("{name} is started again")).unwrap());
-        let text = Exposition::default().happened();
+        let text = Metrics::default().events();
         for series in [
             format!("stokehold_duty_failures_total{{duty=\"{name}\",kind=\"panic\"}} 3"),
             format!("stokehold_duty_restarts_total{{duty=\"{name}\"}} 3"),

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use stokehold_metrics::Exposition;
+use stokehold_metrics::Metrics;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted};
 use stokehold_queue::costs::Cost;
@@ -17,9 +17,14 @@ const NOW_MS: u64 = 1_000_000_000;
 
 /// The lines that a snapshot comes to.
 async fn told(snapshot: &Snapshot) -> Vec<String> {
-    let exposition = Exposition::default();
+    let exposition = Metrics::default();
     exposition.show(TELLER, METRICS, || tell(snapshot));
-    exposition.stands().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect()
+    exposition
+        .snapshots_text()
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn flow(endpoint: &str, waiting: u64, oldest_ms: u64) -> Flow {
