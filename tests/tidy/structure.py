@@ -38,7 +38,8 @@ LAYERS = [
 OLD_NAMES = {
     "Eyes", "Look", "Hands", "Mind", "Pulls", "Waits", "Keepers", "Seats", "Uses", "Paces", "Bells",
     "Trouble", "Course", "Took", "Using", "Rhythm", "Teller", "Homes", "Vitals", "Fitness", "Demands",
-    "Shelf", "Place", "Purse", "Books",
+    "Shelf", "Place", "Purse", "Books", "Reach", "CardReach", "HoldCard", "CardRuns", "ModelOnCard", "Exposition",
+    "Picture", "Story", "Refusal", "Lost", "NoTurn", "Patience", "Offers", "Held", "Card", "GateNow",
 }  # fmt: skip
 PUBLIC = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:struct|enum|trait|type)\s+(\w+)")
 # `App` is only a list of parts: its methods belong to the parts.
