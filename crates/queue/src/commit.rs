@@ -83,7 +83,7 @@ impl Commits {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..LANES {
-            let redis = Connection::open(&self.place, &self.root).await?;
+            let redis = Connection::open(&self.place, &self.root, 0).await?;
             let mut lane = Lane { redis, calls: receiver.clone(), replicas: self.replicas.clone() };
             let rounds = Supervisor::default().rounds("redis_commits", Duration::MAX);
             tokio::spawn(async move {

@@ -2,11 +2,14 @@
 //!
 //! A root is on one primary at a time, so it has one connection, whether Redis is one server, a service under
 //! Sentinels, or a cluster. One task maintains it: it reconnects without limit and follows the primary to its next
-//! address. Redirections are not followed call by call: while a slot is being moved its node replies ASK, and a script
-//! that followed it would see half of the data. Such a call waits until the slot has moved.
+//! address. Long calls go to the same primary over a pool of their own ([`long`]). Redirections are not followed call
+//! by call: while a slot is being moved its node replies ASK, and a script that followed it would see half of the data.
+//! Such a call waits until the slot has moved.
 
+mod keep;
 mod locate;
 mod location;
+mod long;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +21,16 @@ use redis::{
 };
 use stokehold_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clock::Clock;
 use crate::commit::Commits;
 use crate::error::{Error, WRONG_TYPE};
 use crate::scripts::{self, Script};
+use keep::keep;
 use locate::{Found, Locator, refused};
 pub(crate) use location::Location;
+use long::{Channel, LongCalls};
 
 /// Timeout of a reply. Redis's default of 500 ms has taken down worker pools elsewhere; a slow fsync alone can take
 /// longer.
@@ -35,12 +40,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum delay between two attempts to connect, times 0.5 to 1.
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
-
-/// Maximum delay between two searches for a primary. The primary must be found within 5 s of its promotion.
-const SEEK_MAX: Duration = Duration::from_secs(1);
-
-/// Interval of the check whether the primary has moved.
-const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of a call that waits for a connection, or while Redis refuses commands for now.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,6 +53,16 @@ const OPEN_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     commits: Commits,
+    route: Route,
+}
+
+/// The connections that calls use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// The shared connection.
+    Shared,
+    /// A connection of the pool, alone for the time of the call.
+    Pool,
 }
 
 struct Shared {
@@ -69,12 +78,14 @@ struct Link {
     /// The current or last known address of the primary.
     info: ConnectionInfo,
     connection: Option<MultiplexedConnection>,
+    /// The connections for long calls to the same server; `None` if they use the shared one.
+    long: Option<LongCalls>,
 }
 
 impl Connection {
-    /// Connects to the primary of `root`.
-    pub(crate) async fn open(place: &Location, root: &str) -> Result<Self, Error> {
-        let mut locator = Locator::new(place.clone(), root.to_owned());
+    /// Connects to the primary of `root`, with at most `long_calls` connections for long calls beside the shared one.
+    pub(crate) async fn open(place: &Location, root: &str, long_calls: usize) -> Result<Self, Error> {
+        let mut locator = Locator::new(place.clone(), root.to_owned(), long_calls);
         let deadline = Instant::now() + OPEN_MAX;
         let mut wait = RECONNECT_MIN;
         let found = loop {
@@ -89,7 +100,7 @@ impl Connection {
             sleep(jittered(wait)).await;
             wait = (wait * 2).min(RECONNECT_MAX);
         };
-        let link = Link { number: 0, info: found.info, connection: Some(found.connection) };
+        let link = Link::new(0, found);
         let (sender, link) = watch::channel(link);
         let (broken, mut reports) = mpsc::channel(16);
         let rounds = Supervisor::default().rounds("redis_connection", Duration::MAX);
@@ -97,7 +108,12 @@ impl Connection {
             while rounds.run_task(Box::pin(keep(&mut locator, &sender, &mut reports))).await.is_none() {}
         });
         let commits = Commits::new(place.clone(), root.to_owned());
-        Ok(Self { shared: Arc::new(Shared { link, broken }), commits })
+        Ok(Self { shared: Arc::new(Shared { link, broken }), commits, route: Route::Shared })
+    }
+
+    /// The same primary over the pool for long calls: those with large replies, or many in a row. `long.rs` lists them.
+    pub(crate) fn long(&self) -> Self {
+        Self { route: Route::Pool, ..self.clone() }
     }
 
     /// The calls that wait for replicas.
@@ -190,21 +206,50 @@ impl Connection {
         }
     }
 
-    /// The current connection, or the next one if it is established before the deadline.
-    async fn current(&self, deadline: &mut Option<Instant>) -> RedisResult<(u64, MultiplexedConnection)> {
-        if let Link { number, connection: Some(connection), .. } = &*self.shared.link.borrow() {
-            return Ok((*number, connection.clone()));
+    /// A connection for the next call. If the pool fails to connect, it waits and follows the primary.
+    async fn channel(&self, deadline: &mut Option<Instant>) -> RedisResult<(u64, Channel)> {
+        loop {
+            let (number, connection, long) = self.current(deadline).await?;
+            let Some(long) = long.filter(|_| self.route == Route::Pool) else {
+                return Ok((number, Channel::Shared(connection)));
+            };
+            let error = match long.get().await {
+                Ok(pooled) => return Ok((number, Channel::Pooled(pooled))),
+                Err(error) => error,
+            };
+            let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if Instant::now() + AGAIN_AFTER >= until || long::is_exhausted(&error) {
+                return Err(long::unsent(error));
+            }
+            sleep(jittered(AGAIN_AFTER * 2)).await;
+        }
+    }
+
+    /// The current link, or the next one if it is established before the deadline.
+    async fn current(
+        &self,
+        deadline: &mut Option<Instant>,
+    ) -> RedisResult<(u64, MultiplexedConnection, Option<LongCalls>)> {
+        let usable = |link: &Link| Some((link.number, link.connection.clone()?, link.long.clone()));
+        if let Some(link) = usable(&self.shared.link.borrow()) {
+            return Ok(link);
         }
         let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
         let mut link = self.shared.link.clone();
         match timeout_at(until, link.wait_for(|link| link.connection.is_some())).await {
-            Ok(Ok(link)) => match &link.connection {
-                Some(connection) => Ok((link.number, connection.clone())),
-                None => Err(refused("there is no connection to Redis")),
-            },
+            Ok(Ok(link)) => usable(&link).ok_or_else(|| refused("there is no connection to Redis")),
             Ok(Err(_)) => Err(refused("the connection to Redis is closed")),
             Err(_) => Err(refused("there is no connection to Redis")),
         }
+    }
+
+    /// Handles an error that makes a connection unusable. A pooled connection is dropped. The shared one is replaced if
+    /// it is affected too: by an error on itself, or if the server is not the primary.
+    async fn give_up(&self, number: u64, channel: Channel, advice: &Advice) {
+        if matches!(channel, Channel::Shared(_)) || *advice == Advice::Elsewhere {
+            self.replace(number).await;
+        }
+        channel.discard();
     }
 
     /// Requests the replacement of the link with this number, if it is still in use.
@@ -223,15 +268,16 @@ impl ConnectionLike for Connection {
         Box::pin(async move {
             let mut deadline = None;
             loop {
-                let (number, mut connection) = self.current(&mut deadline).await?;
-                let error = match connection.send_packed_command(cmd).await {
+                let (number, mut channel) = self.channel(&mut deadline).await?;
+                let error = match channel.send_packed_command(cmd).await {
                     Ok(Value::ServerError(error)) => error.into(),
                     Err(error) => error,
                     answer => return answer,
                 };
                 let advice = advice(&error);
-                if matches!(advice, Advice::Elsewhere | Advice::Lost) {
-                    self.replace(number).await;
+                match advice {
+                    Advice::Elsewhere | Advice::Lost => self.give_up(number, channel, &advice).await,
+                    Advice::Later | Advice::Answer => drop(channel),
                 }
                 let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
                 let repeat = matches!(advice, Advice::Elsewhere | Advice::Later);
@@ -251,16 +297,17 @@ impl ConnectionLike for Connection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
-            let (number, mut connection) = self.current(&mut None).await?;
-            let outcome = connection.send_packed_commands(pipeline, offset, count).await;
+            let (number, mut channel) = self.channel(&mut None).await?;
+            let outcome = channel.send_packed_commands(pipeline, offset, count).await;
             let failed = match &outcome {
-                Err(error) => is_useless(error),
-                Ok(answers) => answers
-                    .iter()
-                    .any(|answer| matches!(answer, Value::ServerError(error) if is_useless(&error.clone().into()))),
+                Err(error) => useless(error),
+                Ok(answers) => answers.iter().find_map(|answer| match answer {
+                    Value::ServerError(error) => useless(&error.clone().into()),
+                    _ => None,
+                }),
             };
-            if failed {
-                self.replace(number).await;
+            if let Some(advice) = failed {
+                self.give_up(number, channel, &advice).await;
             }
             outcome
         })
@@ -269,6 +316,12 @@ impl ConnectionLike for Connection {
     /// The database of the URL, selected when connecting.
     fn get_db(&self) -> i64 {
         self.shared.link.borrow().info.redis_settings().db()
+    }
+}
+
+impl Link {
+    fn new(number: u64, found: Found) -> Self {
+        Self { number, info: found.info, connection: Some(found.connection), long: found.long }
     }
 }
 
@@ -320,69 +373,9 @@ fn advice(error: &RedisError) -> Advice {
     }
 }
 
-fn is_useless(error: &RedisError) -> bool {
-    matches!(advice(error), Advice::Elsewhere | Advice::Lost)
-}
-
-/// The only reconnect loop. It ends when the last [`Connection`] is dropped.
-async fn keep(locator: &mut Locator, link: &watch::Sender<Link>, reports: &mut mpsc::Receiver<u64>) {
-    loop {
-        // Also true if a panic interrupted the search for a new connection.
-        if link.borrow().connection.is_none() {
-            let found = tokio::select! {
-                found = seek(locator) => found,
-                () = link.closed() => return,
-            };
-            renew(link, found);
-        }
-        tokio::select! {
-            report = reports.recv() => match report {
-                None => return,
-                Some(number) if number == link.borrow().number => link.send_modify(|link| link.connection = None),
-                Some(_) => {}
-            },
-            () = sleep(jittered(FOLLOW_EVERY)), if locator.moves() => {
-                if let Some(found) = moved(locator, link).await {
-                    renew(link, found);
-                }
-            }
-        }
-    }
-}
-
-fn renew(link: &watch::Sender<Link>, found: Found) {
-    link.send_modify(|link| {
-        *link = Link { number: link.number + 1, info: found.info, connection: Some(found.connection) };
-    });
-}
-
-/// Tries to connect until it succeeds.
-async fn seek(locator: &mut Locator) -> Found {
-    let most = if locator.moves() { SEEK_MAX } else { RECONNECT_MAX };
-    let mut wait = RECONNECT_MIN;
-    loop {
-        match timeout(RECONNECT_MAX, locator.connect()).await {
-            Ok(Ok(found)) => {
-                tracing::info!(address = %found.info.addr(), "connected to Redis again");
-                return found;
-            }
-            Ok(Err(error)) => tracing::warn!(%error, "cannot connect to Redis, trying again"),
-            Err(_) => tracing::warn!("connecting to Redis timed out, trying again"),
-        }
-        sleep(jittered(wait)).await;
-        wait = (wait * 2).min(most);
-    }
-}
-
-/// The new primary, if another one than that in use is reported and is verified to be a primary.
-async fn moved(locator: &mut Locator, link: &watch::Sender<Link>) -> Option<Found> {
-    let said = locator.primary().await.ok()?;
-    if said.addr() == link.borrow().info.addr() {
-        return None;
-    }
-    let found = timeout(RECONNECT_MAX, locator.connect_to(said)).await.ok()?.ok()?;
-    tracing::info!(address = %found.info.addr(), "Redis has a new primary");
-    Some(found)
+/// The advice for an error after which the connection cannot be used.
+fn useless(error: &RedisError) -> Option<Advice> {
+    Some(advice(error)).filter(|advice| matches!(advice, Advice::Elsewhere | Advice::Lost))
 }
 
 fn jittered(wait: Duration) -> Duration {

@@ -56,7 +56,7 @@ impl RedisQueue {
     /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
         let place = Location::parse(&config.url)?;
-        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root(), config.long_calls).await?;
         Self::shard(&place, &registry, config, 0).await
     }
 
@@ -70,7 +70,7 @@ impl RedisQueue {
         let keys = Keys::new(&config.prefix, shard);
         let connection = match place.is_one() {
             true => registry.clone(),
-            false => Connection::open(place, keys.root()).await?,
+            false => Connection::open(place, keys.root(), config.long_calls).await?,
         };
         if let Some(replicas) = config.replicas_to_wait {
             connection.commits().wait_for(replicas);

@@ -54,7 +54,7 @@ impl Shards {
             return Err(Error::Unfit(format!("shards must be 1 to {SHARDS_MAX}")));
         }
         let place = Location::parse(&config.url)?;
-        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root(), config.long_calls).await?;
         let open = |shard| RedisQueue::shard(&place, &registry, config.clone(), shard);
         let shards = try_join_all((0..config.shards).map(open)).await?;
         let homes = TenantShards::open(Registry::new(registry.clone(), &config.prefix), config.shards).await?;

@@ -56,13 +56,13 @@ impl Source {
     pub async fn connect(config: &RedisConfig) -> Result<Self, Error> {
         let place = Location::parse(&config.url)?;
         let registry = RegistryKeys::new(&config.prefix);
-        let to_registry = Connection::open(&place, registry.root()).await?;
+        let to_registry = Connection::open(&place, registry.root(), config.long_calls).await?;
         let mut roots = Vec::new();
         for number in 0..config.shards {
             let keys = Keys::new(&config.prefix, number);
             let connection = match place.is_one() {
                 true => to_registry.clone(),
-                false => Connection::open(&place, keys.root()).await?,
+                false => Connection::open(&place, keys.root(), config.long_calls).await?,
             };
             roots.push((Root::Shard(number), connection, keys.root().to_owned()));
         }

@@ -59,7 +59,7 @@ impl Target {
     /// [`Error::Unfit`] if the URL is invalid, [`Error::Unavailable`] if no server answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
         let place = Location::parse(&config.url)?;
-        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root(), config.long_calls).await?;
         let mut shards = Vec::new();
         for number in 0..config.shards {
             shards.push(RedisQueue::shard(&place, &registry, config.clone(), number).await?);

@@ -8,6 +8,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError
 use tokio::time::timeout;
 
 use super::location::{Location, at};
+use super::long::LongCalls;
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 
 /// Timeout of a Sentinel or a node.
@@ -20,6 +21,8 @@ const NODES_MAX: usize = 256;
 pub(super) struct Locator {
     root: String,
     place: Location,
+    /// Number of connections for long calls; 0 for none.
+    long_calls: usize,
     /// The Sentinels or the nodes, those named in the URL first.
     guides: Vec<Guide>,
     /// Index of the guide that answered last.
@@ -36,17 +39,18 @@ struct Guide {
 pub(super) struct Found {
     pub(super) info: ConnectionInfo,
     pub(super) connection: MultiplexedConnection,
+    pub(super) long: Option<LongCalls>,
 }
 
 impl Locator {
-    pub(super) fn new(place: Location, root: String) -> Self {
+    pub(super) fn new(place: Location, root: String, long_calls: usize) -> Self {
         let infos = match &place {
             Location::Server(_) => Vec::new(),
             Location::Sentinel { sentinels, .. } => sentinels.clone(),
             Location::Cluster { nodes } => nodes.clone(),
         };
         let guides = infos.into_iter().map(|info| Guide { info, connection: None, named: true }).collect();
-        Self { root, place, guides, asked: 0 }
+        Self { root, place, long_calls, guides, asked: 0 }
     }
 
     /// Whether the address of the primary can change.
@@ -78,15 +82,13 @@ impl Locator {
     pub(super) async fn connect_to(&self, info: ConnectionInfo) -> RedisResult<Found> {
         let mut connection = open(&info, RESPONSE_TIMEOUT).await?;
         if self.moves() {
-            let role: Vec<Value> = within(redis::cmd("ROLE").query_async(&mut connection)).await?;
-            let role: String = redis::from_redis_value_ref(role.first().unwrap_or(&Value::Nil))?;
-            if role != "master" {
-                return Err(refused("the server is a replica"));
-            }
-            // A server that is still loading its data replies with an error here.
-            let _: String = within(redis::cmd("PING").query_async(&mut connection)).await?;
+            verify(&mut connection).await?;
         }
-        Ok(Found { info, connection })
+        let long = match self.long_calls {
+            0 => None,
+            size => Some(LongCalls::new(info.clone(), size, self.moves())?),
+        };
+        Ok(Found { info, connection, long })
     }
 
     /// Asks one node after the other; a cluster keeps every node informed.
@@ -226,6 +228,17 @@ async fn open(info: &ConnectionInfo, response: Duration) -> RedisResult<Multiple
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(Some(response));
     Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Verifies that the server is a primary and has loaded its data.
+pub(super) async fn verify(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let role: Vec<Value> = within(redis::cmd("ROLE").query_async(connection)).await?;
+    let role: String = redis::from_redis_value_ref(role.first().unwrap_or(&Value::Nil))?;
+    if role != "master" {
+        return Err(refused("the server is a replica"));
+    }
+    // A server that is still loading its data replies with an error here.
+    within(redis::cmd("PING").query_async::<String>(connection)).await.map(drop)
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {

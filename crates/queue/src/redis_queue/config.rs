@@ -26,6 +26,9 @@ pub struct RedisConfig {
     /// Number of replicas that must acknowledge a write before the reply. `None`: one, if the class is `strict` and
     /// there is a replica.
     pub replicas_to_wait: Option<u32>,
+    /// Number of connections to a primary for long calls: backups, history, lists, figures. 0 sends them over the
+    /// connection of leases and heartbeats. Default 8.
+    pub long_calls: usize,
     /// Source of time; tests set a clock of their own.
     pub clock: Clock,
 }
@@ -41,6 +44,7 @@ impl Default for RedisConfig {
             age_after_ms: AGE_AFTER_MS,
             durability: Durability::Strict,
             replicas_to_wait: None,
+            long_calls: 8,
             clock: Clock::Own,
         }
     }
