@@ -83,7 +83,7 @@ impl Batches {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<BatchPage, Error> {
-        let (limit, mut redis) = (limit as usize, self.connection.redis());
+        let (limit, mut redis) = (limit as usize, self.connection.long());
         let mut before = cursor.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
         let (mut batches, mut scanned) = (Vec::new(), 0);
         loop {
@@ -96,7 +96,7 @@ impl Batches {
                 pipe.hgetall(self.keys.batch(id));
             }
             let rows: Vec<Option<HashMap<String, String>>> =
-                self.connection.read_each(&mut pipe).await.map_err(Error::redis("list batches"))?;
+                redis.read_each(&mut pipe).await.map_err(Error::redis("list batches"))?;
             for (id, row) in ids.iter().zip(&rows) {
                 let Some(batch) = row.as_ref().and_then(|row| readable(id, row)) else { continue };
                 if state.is_none_or(|wanted| wanted == batch.state) {
@@ -150,7 +150,7 @@ impl Batches {
             .atomic()
             .lrange(self.keys.batch_parts(id), from.cast_signed(), -1)
             .lrange(self.keys.batch_ended(id), 0, -1)
-            .query_async(&mut self.connection.redis())
+            .query_async(&mut self.connection.long())
             .await
             .map_err(Error::redis("read the parts of a batch"))?;
         Ok((parts, job_ids(&ids)?))
@@ -168,7 +168,7 @@ impl Batches {
                 pipe.hmget(self.keys.job(*id), &record::LINE_FIELDS);
             }
             let rows: Vec<Option<Vec<Option<String>>>> =
-                self.connection.read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
+                self.connection.long().read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
             let rows: Vec<Vec<Option<String>>> = rows.into_iter().map(Option::unwrap_or_default).collect();
             let later = self.later_attempts(ids, &rows).await?;
             for ((id, row), later) in ids.iter().zip(rows).zip(later) {
@@ -196,7 +196,7 @@ impl Batches {
         }
         if !places.is_empty() {
             let attempts: Vec<Option<String>> = pipe
-                .query_async(&mut self.connection.redis())
+                .query_async(&mut self.connection.long())
                 .await
                 .map_err(Error::redis("read the last attempts of jobs"))?;
             for (place, attempt) in places.into_iter().zip(attempts) {

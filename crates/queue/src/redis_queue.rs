@@ -133,7 +133,7 @@ impl RedisQueue {
     /// The ended jobs to archive.
     #[must_use]
     pub fn history(&self) -> History {
-        History::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+        History::new(self.connection.long(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// The feedback counters.
@@ -169,7 +169,7 @@ impl RedisQueue {
     pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
         let RedisConfig { lease_ms, retention_ms, .. } = self.config;
         scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
-            .run(&self.connection)
+            .run(&self.connection.long())
             .await
     }
 
@@ -201,7 +201,7 @@ impl RedisQueue {
         hours: u64,
         now_ms: u64,
     ) -> Result<Vec<VersionTimings>, Error> {
-        timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
+        timings::read(&self.connection.long(), &self.keys, (tenant, endpoint), hours, now_ms).await
     }
 
     /// Submits the next lines of a batch unless another replica has. After an unknown outcome, the same jobs may be
@@ -230,9 +230,9 @@ impl RedisQueue {
         submitted
     }
 
-    async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
+    async fn record(&self, connection: &Connection, id: JobId) -> Result<Option<Job>, Error> {
         let fields: HashMap<String, String> =
-            self.connection.redis().hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
+            connection.redis().hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
         record::decode(id, &fields)
     }
 }

@@ -248,7 +248,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn readings(&self, worker_id: &str, now_ms: u64) -> Result<Vec<WorkerReading>, Error> {
-        readings::read(&self.connection, &self.keys, worker_id, now_ms).await
+        readings::read(&self.connection.long(), &self.keys, worker_id, now_ms).await
     }
 
     /// A worker with a recent heartbeat. An evicted one is left out, because a replica that did not know of the
@@ -359,7 +359,7 @@ impl Registry {
         key: impl Fn(&str) -> String,
     ) -> Result<Vec<T>, Error> {
         let step = "list a set of records";
-        let mut redis = self.connection.redis();
+        let mut redis = self.connection.long();
         let ids: Vec<String> = redis.smembers(set).await.map_err(Error::redis(step))?;
         if ids.is_empty() {
             return Ok(Vec::new());

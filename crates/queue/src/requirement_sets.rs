@@ -88,7 +88,7 @@ impl RedisQueue {
         &self,
         cursor: Option<&Cursor>,
     ) -> Result<(BTreeSet<RequirementUse>, Option<Cursor>), Error> {
-        let (mut redis, step) = (self.connection().redis(), "read the requirement sets of jobs");
+        let (mut redis, step) = (self.connection().long(), "read the requirement sets of jobs");
         let mut found = BTreeSet::new();
         let (tenant, after) = match cursor {
             Some(Cursor { tenant, entry }) => (tenant.clone(), entry.clone()),

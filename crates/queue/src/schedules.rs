@@ -226,7 +226,7 @@ impl Schedules {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn list(&self, tenant: &str, before: Option<&str>, limit: usize) -> Result<Vec<Schedule>, Error> {
-        let (step, mut redis) = ("list schedules", self.connection.redis());
+        let (step, mut redis) = ("list schedules", self.connection.long());
         let (mut schedules, mut from) = (Vec::new(), before.map_or_else(|| "+".to_owned(), |id| format!("({id}")));
         loop {
             let left = limit - schedules.len();
@@ -239,7 +239,7 @@ impl Schedules {
                 pipe.hgetall(self.keys.schedule(id));
             }
             let records: Vec<Option<HashMap<String, String>>> =
-                self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+                redis.read_each(&mut pipe).await.map_err(Error::redis(step))?;
             schedules.extend(ids.iter().zip(&records).filter_map(|(id, fields)| readable(id, fields.as_ref()?)));
             match ids.last() {
                 // Read more in place of those that cannot be read.

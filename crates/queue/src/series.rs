@@ -178,7 +178,7 @@ impl Registry {
     #[must_use]
     pub fn series(&self) -> Series {
         let (connection, keys) = self.parts();
-        Series::new(connection, keys)
+        Series::new(connection.long(), keys)
     }
 }
 

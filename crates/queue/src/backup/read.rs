@@ -94,7 +94,7 @@ impl Source {
     ) -> Result<Vec<Moment>, E> {
         let mut moments = Vec::with_capacity(self.roots.len());
         for (root, connection, prefix) in &self.roots {
-            let mut reader = Reader { redis: connection.redis(), root: *root, prefix, seen: HashSet::new() };
+            let mut reader = Reader { redis: connection.long(), root: *root, prefix, seen: HashSet::new() };
             let began = Instant::now();
             let paused = match pause {
                 Some(limit) => reader.pause(limit).await?,

@@ -6,6 +6,7 @@ use redis::AsyncCommands;
 use redis::streams::{StreamId, StreamRangeReply};
 
 use super::RedisQueue;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobState};
@@ -31,7 +32,7 @@ impl RedisQueue {
         after: Option<(u64, JobId)>,
         most: usize,
     ) -> Result<Vec<((u64, JobId), Option<Job>)>, Error> {
-        let (mut redis, step) = (self.connection.redis(), "list dead letters");
+        let (mut redis, step) = (self.connection.long(), "list dead letters");
         let from = after.map_or_else(|| "+inf".to_owned(), |(ended_ms, _)| ended_ms.to_string());
         // Those that ended in the same millisecond as the last one read are returned again; one call bounds their
         // number.
@@ -61,7 +62,7 @@ impl RedisQueue {
             pipe.hgetall(self.keys.job(*id));
         }
         let records: Vec<Option<HashMap<String, String>>> =
-            self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+            redis.read_each(&mut pipe).await.map_err(Error::redis(step))?;
         let read = |(place, fields): ((u64, JobId), Option<HashMap<String, String>>)| {
             let job = fields.map_or(Ok(None), |fields| record::decode(place.1, &fields));
             Ok((place, readable(place.1, job)?))
@@ -77,7 +78,7 @@ impl RedisQueue {
         limit: u32,
     ) -> Result<JobPage, Error> {
         let limit = limit as usize;
-        let mut redis = self.connection.redis();
+        let mut redis = self.connection.long();
         let mut before = cursor.map_or_else(|| "+".to_owned(), |cursor| format!("({cursor}"));
         let (mut jobs, mut scanned) = (Vec::new(), 0);
         loop {
@@ -87,8 +88,8 @@ impl RedisQueue {
                 .map_err(Error::redis("list jobs"))?;
             let entries: Vec<(String, JobId)> = page.ids.iter().filter_map(index_entry).collect();
             let ids: Vec<JobId> = entries.iter().map(|(_, id)| *id).collect();
-            for id in self.matching(&ids, filter).await? {
-                jobs.extend(readable(id, self.record(id).await)?.map(|job| (id, job)));
+            for id in self.matching(&redis, &ids, filter).await? {
+                jobs.extend(readable(id, self.record(&redis, id).await)?.map(|job| (id, job)));
                 if jobs.len() == limit {
                     let (last, _) = &jobs[limit - 1];
                     let next_cursor = entries.iter().find(|(_, id)| id == last).map(|(entry, _)| entry.clone());
@@ -109,7 +110,7 @@ impl RedisQueue {
     }
 
     /// The jobs with these ids that match, in order.
-    async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
+    async fn matching(&self, connection: &Connection, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
         if filter.takes_all() || ids.is_empty() {
             return Ok(ids.to_vec());
         }
@@ -118,7 +119,7 @@ impl RedisQueue {
             pipe.hmget(self.keys.job(*id), &["state", "lane", "spec", "error"]);
         }
         let rows: Vec<Option<[Option<String>; 4]>> =
-            self.connection.read_each(&mut pipe).await.map_err(Error::redis("list jobs"))?;
+            connection.read_each(&mut pipe).await.map_err(Error::redis("list jobs"))?;
         let matches = |row: &Option<[Option<String>; 4]>| {
             let Some([state, lane, spec, error]) = row else { return false };
             // Large records are decoded only as far as the filter needs.
@@ -133,7 +134,7 @@ impl RedisQueue {
     }
 
     pub(super) async fn lane_depths(&self) -> Result<Vec<LaneDepth>, Error> {
-        let (mut redis, step) = (self.connection.redis(), "read the lanes");
+        let (mut redis, step) = (self.connection.long(), "read the lanes");
         let ready: HashMap<String, u64> = redis.hgetall(self.keys.ready()).await.map_err(Error::redis(step))?;
         let mut depths: Vec<LaneDepth> =
             ready.into_iter().map(|(lane, jobs)| LaneDepth { lane, jobs, since_ms: None }).collect();

@@ -204,11 +204,11 @@ impl Queue for RedisQueue {
     }
 
     async fn running(&self) -> Result<Vec<Running>, Error> {
-        budgets::read_running(&self.connection, &self.keys).await
+        budgets::read_running(&self.connection.long(), &self.keys).await
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
-        self.record(id).await
+        self.record(&self.connection, id).await
     }
 
     async fn watch(&self, id: JobId, replica: &str) -> Result<Option<Job>, Error> {
@@ -249,11 +249,11 @@ impl Queue for RedisQueue {
     }
 
     async fn flow(&self) -> Result<Vec<Flow>, Error> {
-        Ok(flow::assemble(flow::read(&self.connection, &self.keys, &self.config.clock).await?))
+        Ok(flow::assemble(flow::read(&self.connection.long(), &self.keys, &self.config.clock).await?))
     }
 
     async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
-        costs::read_spent(&self.connection, &self.keys, days, tenant).await
+        costs::read_spent(&self.connection.long(), &self.keys, days, tenant).await
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

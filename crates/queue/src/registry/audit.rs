@@ -176,7 +176,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn audit(&self, tenant: Option<&str>, which: Which<'_>, limit: u32) -> Result<AuditPage, Error> {
-        let (key, step, mut redis) = (self.keys.audit(tenant), "read the audit log", self.connection.redis());
+        let (key, step, mut redis) = (self.keys.audit(tenant), "read the audit log", self.connection.long());
         // One more than requested, to find out whether there is another page.
         let count = limit as usize + 1;
         let read: Result<StreamRangeReply, _> = match which {
