@@ -66,7 +66,7 @@ WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire crates/
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -431,6 +431,9 @@ bench-environments: $(WHEEL) redis ## Measure the second start of an endpoint, a
 
 bench-scripts: redis ## Measure each Lua script inside Redis, microseconds a call
 	@$(TEST) -p stokehold-queue --test it times_of_scripts -- --ignored --nocapture
+
+bench-connections: redis ## Measure leases beside long calls, over one connection and with the pool
+	@$(TEST) -p stokehold-queue --test it long_calls_beside_leases -- --ignored --nocapture
 
 hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2

@@ -8,6 +8,7 @@ mod disk_full;
 mod fairness;
 mod figures;
 mod history;
+mod long_calls;
 mod memory;
 mod model;
 mod outbox;
