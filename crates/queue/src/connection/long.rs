@@ -34,7 +34,7 @@ const RECYCLE_MAX: Duration = Duration::from_secs(2);
 pub(super) struct LongCalls(Pool);
 
 impl LongCalls {
-    /// At most `size` connections to this server. If `moves` is set, each must prove to be a primary before it is used.
+    /// At most `size` connections to this server. If `moves` is set, a new one is used only if the server is a primary.
     pub(super) fn new(info: ConnectionInfo, size: usize, moves: bool) -> RedisResult<Self> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -120,6 +120,7 @@ impl DerefMut for Channel {
 
 #[cfg(test)]
 mod tests {
+    use redis::IntoConnectionInfo;
     use redis::aio::ConnectionLike;
     use stokehold_tests::redis_server::RedisServer;
     use tokio::time::timeout;
@@ -142,14 +143,14 @@ mod tests {
         timeout(PATIENCE, call.query_async(&mut on)).await.expect("an answer").unwrap()
     }
 
-    /// The number of calls that block, once it is this one.
+    /// Waits until this number of calls blocks.
     async fn blocked(connection: &Connection, number: &str) {
         let wanted = format!("blocked_clients:{number}\r\n");
         while !query::<String>(connection.clone(), &["INFO", "clients"]).await.contains(&wanted) {}
     }
 
     #[tokio::test]
-    async fn a_long_call_delays_the_shared_connection_not_at_all_and_the_pool_is_bounded() {
+    async fn a_long_call_does_not_delay_the_shared_connection_and_the_pool_is_bounded() {
         let (connection, _server, _dir) = open(2).await;
         let blocking = || {
             let connection = connection.long();
@@ -162,7 +163,7 @@ mod tests {
             assert_eq!(
                 timeout(PATIENCE, call).await.unwrap().unwrap()[0],
                 "list",
-                "the third one has waited for another"
+                "the third call has waited for another one"
             );
         }
         let clients: String = query(connection.clone(), &["CLIENT", "LIST", "TYPE", "normal"]).await;
@@ -193,6 +194,17 @@ mod tests {
         assert!(error.is_connection_dropped(), "it is not repeated: {error}");
         assert_ne!(query::<u64>(connection.long(), &["CLIENT", "ID"]).await, id);
         assert_eq!(query::<u64>(connection.clone(), &["CLIENT", "ID"]).await, shared);
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_not_used_where_the_primary_can_move() {
+        let (_connection, server, _dir) = open(0).await;
+        let pool = |moves| LongCalls::new(server.url().into_connection_info().unwrap(), 1, moves).unwrap();
+        assert!(pool(true).get().await.is_ok());
+        let _: String = query(server.connection().await, &["REPLICAOF", "127.0.0.1", "1"]).await;
+        let error = unsent(pool(true).get().await.map(drop).unwrap_err());
+        assert!(error.to_string().contains("the server is a replica"), "{error}");
+        assert!(pool(false).get().await.is_ok());
     }
 
     #[tokio::test]

@@ -49,6 +49,8 @@ async fn calls_and_signals_follow_the_primary() {
     queue.submit(vec![before.clone()]).await.unwrap();
     assert!(queue.primary().ends_with(&format!(":{}", service.primary_port())));
 
+    // A connection of the pool for long calls, which `follows` uses afterwards.
+    queue.depth().await.unwrap();
     let (number, port) = service.kill_primary();
     // Submits go on all the while: each is taken or refused as unknown, and repeated with the same id until it is taken.
     let meanwhile = {
