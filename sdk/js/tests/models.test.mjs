@@ -16,7 +16,7 @@ const OBJECTS = {
   Job: "JobRecord", Attempt: "Attempt", Timing: "Timing", JobError: "Failure", Progress: "Progress", JobCost: "JobCost",
   Waiting: "Waiting", Dependency: "JobDependency", StepRun: "JobStep", Retried: "RetriedJob", Batch: "Batch",
   BatchCounts: "BatchCounts", BatchLineError: "InvalidLine", Estimate: "BatchEstimate", Schedule: "Schedule",
-  EndpointVersion: "Endpoint", Step: "EndpointStep", RetryPolicy: "EndpointRetry", Demands: "EndpointRequirements",
+  EndpointVersion: "Endpoint", Step: "EndpointStep", RetryPolicy: "EndpointRetry", Requirements: "EndpointRequirements",
   Runner: "EndpointRunner", Weight: "EndpointWeight", WebhookSecret: "WebhookSecret", WebhookDelivery: "Delivery",
   WebhookTry: "DeliveryTry", Feedback: "Feedback", FeedbackLine: "FeedbackExample", VersionFeedback: "FeedbackStats",
   OwnLimits: "OwnLimits", LimitsOf: "EndpointLimits", LimitsShown: "TenantLimits", Limits: "TenantLimits",
