@@ -1,6 +1,5 @@
 //! Every Redis key, its type and its lifetime. No other Rust module spells a key; the `keys` files of `lua/lib` derive
-//! the same ones from the root. Some spellings differ from the names used elsewhere (`:shelf:`, `:tags:`, `:f:`,
-//! `gates`): they stay, because replicas of the previous release use the same keys during an upgrade.
+//! the same ones. Old spellings (`:shelf:`, `:tags:`, `:f:`, `gates`) stay, for replicas of the previous release.
 //!
 //! | key below `{prefix:shard}` | type | content | lifetime |
 //! |---|---|---|---|
