@@ -51,7 +51,7 @@ PROBLEM_FOLDERS = ("server", "workers/gateway", "fuzzing")
 PROBLEM_MODULES = {
     "error", "problems", "files", "tenants",
     "dashboard/live", "dashboard/session", "dashboard/subjects",
-    "endpoints/requirements", "endpoints/deploy", "endpoints/needs", "endpoints/packages", "endpoints/runner",
+    "endpoints/requirements", "endpoints/deploy", "endpoints/needs", "endpoints/options", "endpoints/packages", "endpoints/runner",
     "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
     "endpoints/request", "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
     "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",

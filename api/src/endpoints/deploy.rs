@@ -5,9 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use stokehold_queue::registry::{Deployed, ENDPOINTS_MAX, VERSIONS_MAX};
 
-use super::request::{self, DeployRequest};
-use super::view::VersionView;
-use super::{packages, traffic, weights};
+use super::options::{DeployRequest, VersionView};
+use super::{packages, request, traffic, weights};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::secrets::routes as secrets;
 use crate::server::json::Json;

@@ -80,8 +80,8 @@ impl RequirementsView {
             && self.min_sandbox.is_none()
     }
 
-    /// The demands of an endpoint that runs on a card, or on the CPU.
-    pub(super) fn checked(self, on_card: bool) -> Result<Requirements, Problem> {
+    /// The demands as they are stored.
+    pub(super) fn checked(self) -> Result<Requirements, Problem> {
         let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
             let parsed = text.map(|text| text.parse()).transpose();
             parsed.map_err(|_| {
@@ -92,7 +92,7 @@ impl RequirementsView {
         if !(1..=GPUS_MAX).contains(&gpus) {
             return Err(Problem::field("/demands/gpus", format!("must be 1 to {GPUS_MAX}")));
         }
-        let demands = Requirements {
+        Ok(Requirements {
             gpus,
             gpu_models: names(self.gpu_models, "gpu_models")?,
             min_compute_capability: version(self.min_compute_capability, "min_compute_capability")?,
@@ -100,15 +100,19 @@ impl RequirementsView {
             regions: names(self.regions, "regions")?,
             min_trust: self.min_trust.unwrap_or_default(),
             min_sandbox: self.min_sandbox.unwrap_or_default(),
-        };
-        if demands.asks_of_cards() && !on_card {
-            return Err(Problem::field(
-                "/demands",
-                "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",
-            ));
-        }
-        Ok(demands)
+        })
     }
+}
+
+/// Checks that only an endpoint that runs on a GPU has demands on GPUs.
+pub(super) fn check_gpu(demands: &Requirements, is_on_gpu: bool) -> Result<(), Problem> {
+    if demands.asks_of_cards() && !is_on_gpu {
+        return Err(Problem::field(
+            "/demands",
+            "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",
+        ));
+    }
+    Ok(())
 }
 
 /// In one order, so that the same demands are equal.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 
-use super::view::{EndpointList, VersionList, VersionView};
+use super::options::VersionView;
+use super::view::{EndpointList, VersionList};
 use crate::database::Database;
 use crate::error::{Code, Problem};
 use crate::names;

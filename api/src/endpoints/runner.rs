@@ -68,44 +68,50 @@ impl RunnerView {
     pub(super) fn is_python(&self) -> bool {
         matches!(self, Self::Python)
     }
+}
 
-    /// As it is stored, if its entry is one for its kind.
-    pub(super) fn checked(self, entry: &str) -> Result<Runner, Problem> {
-        let (file, object) = entry.split_once(':').map_or((entry, None), |(file, object)| (file, Some(object)));
-        let is_inside = entry.len() <= ENTRY_MAX && !file.starts_with('/') && file.split('/').all(|part| part != "..");
-        let is_file = is_inside && file.ends_with(".py");
-        let wrong = |message: &str| Err(Problem::field("/entry", message));
-        let runner = match self {
-            Self::Python if !is_file || object.is_none_or(str::is_empty) => {
-                return wrong("must be file.py:object, where the file is in the package");
+/// Checks a runner, and that `entry` is one for its kind.
+pub(super) fn check(runner: &Runner, entry: &str) -> Result<(), Problem> {
+    let (file, object) = entry.split_once(':').map_or((entry, None), |(file, object)| (file, Some(object)));
+    let is_inside = entry.len() <= ENTRY_MAX && !file.starts_with('/') && file.split('/').all(|part| part != "..");
+    let is_file = is_inside && file.ends_with(".py");
+    let wrong = |message: &str| Err(Problem::field("/entry", message));
+    match runner {
+        Runner::Python if !is_file || object.is_none_or(str::is_empty) => {
+            wrong("must be file.py:object, where the file is in the package")
+        }
+        Runner::Cog if !is_file || object == Some("") => {
+            wrong("must be file.py:Class or file.py, where the file is in the package")
+        }
+        Runner::Runpod if !is_file || object.is_some() => wrong("must be file.py, where the file is in the package"),
+        Runner::Server(_) | Runner::Command { .. } if !entry.is_empty() => {
+            wrong("must be empty: a server or a command is started by its command")
+        }
+        Runner::Python | Runner::Cog | Runner::Runpod => Ok(()),
+        Runner::Server(Server { command, ready_path, path, port }) => {
+            check_command(command)?;
+            check_path("/runner/ready_path", ready_path)?;
+            path.iter().try_for_each(|path| check_path("/runner/path", path))?;
+            if *port == Some(0) {
+                return Err(Problem::field("/runner/port", "must be 1 to 65535"));
             }
-            Self::Cog if !is_file || object == Some("") => {
-                return wrong("must be file.py:Class or file.py, where the file is in the package");
+            Ok(())
+        }
+        Runner::Command { command } => check_command(command),
+    }
+}
+
+impl From<RunnerView> for Runner {
+    fn from(runner: RunnerView) -> Self {
+        match runner {
+            RunnerView::Python => Self::Python,
+            RunnerView::Cog => Self::Cog,
+            RunnerView::Runpod => Self::Runpod,
+            RunnerView::Server { command, ready_path, path, port } => {
+                Self::Server(Server { command, ready_path, path, port })
             }
-            Self::Runpod if !is_file || object.is_some() => {
-                return wrong("must be file.py, where the file is in the package");
-            }
-            Self::Server { .. } | Self::Command { .. } if !entry.is_empty() => {
-                return wrong("must be empty: a server or a command is started by its command");
-            }
-            Self::Python => Runner::Python,
-            Self::Cog => Runner::Cog,
-            Self::Runpod => Runner::Runpod,
-            Self::Server { command, ready_path, path, port } => {
-                check_command(&command)?;
-                check_path("/runner/ready_path", &ready_path)?;
-                path.iter().try_for_each(|path| check_path("/runner/path", path))?;
-                if port == Some(0) {
-                    return Err(Problem::field("/runner/port", "must be 1 to 65535"));
-                }
-                Runner::Server(Server { command, ready_path, path, port })
-            }
-            Self::Command { command } => {
-                check_command(&command)?;
-                Runner::Command { command }
-            }
-        };
-        Ok(runner)
+            RunnerView::Command { command } => Self::Command { command },
+        }
     }
 }
 
