@@ -1,6 +1,6 @@
-"""Writes the models of both SDKs and the reference pages: `python3 -m generate`, in the folder `sdk`.
+"""Writes the models of both SDKs, the fields of `stoke.toml` and the reference pages: `python3 -m generate`, in `sdk`.
 
-`--check` writes nothing and fails if a file is stale. Needs ruff, which formats the Python files.
+`--check` writes nothing and fails if a file is stale. Needs ruff and rustfmt, which format the files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from generate import decorator, reference, shapes
+from generate import decorator, manifest, reference, shapes
 from generate.python import Python
 from generate.schema import Document
 from generate.typescript import TypeScript
@@ -21,6 +21,7 @@ SOURCE = ROOT / "api/openapi.json"
 PYTHON = ROOT / "sdk/python/src/stokehold"
 REFERENCE = ROOT / "docs/reference"
 TYPESCRIPT = ROOT / "sdk/js/src/generated"
+MANIFEST = ROOT / "crates/package/src/manifest/fields.rs"
 
 
 def generate(document: Document) -> dict[Path, str]:
@@ -35,6 +36,7 @@ def generate(document: Document) -> dict[Path, str]:
         texts[TYPESCRIPT / f"{module}.ts"] = text
     for page, text in reference.pages(document).items():
         texts[REFERENCE / f"{page}.md"] = text
+    texts[MANIFEST] = rustfmt(manifest.module(document))
     return texts
 
 
@@ -50,8 +52,14 @@ def ruff(arguments: list[str], path: Path, text: str) -> str:
     return subprocess.run(command, input=text, stdout=subprocess.PIPE, check=True, encoding="utf-8").stdout
 
 
+def rustfmt(text: str) -> str:
+    """Rust as rustfmt formats it, with the settings of the repository."""
+    command = ["rustfmt", "--edition", "2024", "--config-path", str(ROOT), "--emit", "stdout"]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, check=True, encoding="utf-8").stdout
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Generate the models of the SDKs and the reference pages.")
+    parser = argparse.ArgumentParser(description="Generate the models and the reference pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a generated file is stale")
     check = parser.parse_args().check
     document = Document(json.loads(SOURCE.read_text(encoding="utf-8")))

@@ -1,5 +1,7 @@
-//! `stoke.toml`: the manifest of an endpoint. Names and bounds are the same as in `@endpoint` and the API.
+//! `stoke.toml`: the manifest of an endpoint. Names and bounds are the same as in `@endpoint` and the API, from whose
+//! schema [`Manifest`] is generated.
 
+mod fields;
 mod overlay;
 mod value;
 
@@ -11,102 +13,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use stokehold_serde_words::{json_in_words, shown_in_words};
 
+use self::fields::DEMANDS;
+pub(crate) use self::fields::Manifest;
 pub use self::overlay::Overlay;
-use self::overlay::over;
-use self::value::{Decimal, PythonVersion, TwoNumbers, UrlPath, Whole};
+use self::value::{Decimal, UrlPath, Whole};
 use crate::error::{Error, Step as _, invalid};
 use crate::kind::Kind;
 use crate::requirements::Declared;
 
 /// File name.
 pub(crate) const FILE: &str = "stoke.toml";
-
-/// Fields that the deploy request groups under `demands`.
-const DEMANDS: [&str; 7] =
-    ["gpus", "gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust", "min_sandbox"];
-
-/// The contents of `stoke.toml`. A missing field has the handler's value, or the default.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Manifest {
-    #[serde(skip_serializing)]
-    pub(crate) name: Option<String>,
-    #[serde(skip_serializing)]
-    pub(crate) kind: Option<Kind>,
-    /// `main.py:Greet`, or `handler.py` for a RunPod script.
-    #[serde(skip_serializing)]
-    pub(crate) handler: Option<String>,
-    /// Program and arguments of a server or a command.
-    #[serde(skip_serializing)]
-    pub(crate) command: Option<Vec<String>>,
-    #[serde(skip_serializing)]
-    pub(crate) server: Option<Server>,
-    /// Python version, e.g. 3.11.
-    #[serde(skip_serializing)]
-    pub(crate) python: Option<PythonVersion>,
-    #[serde(skip_serializing)]
-    pub(crate) requirements: Option<Declared>,
-    /// JSON Schema file of the input, for kinds without a Python handler.
-    #[serde(skip_serializing)]
-    pub(crate) input_schema: Option<PathBuf>,
-    #[serde(skip_serializing)]
-    pub(crate) output_schema: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vram_gib: Option<Decimal<0, 384>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vram_fraction: Option<Decimal<0, 1>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gpus: Option<Whole<1, 16>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gpu_models: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_compute_capability: Option<TwoNumbers>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_cuda: Option<TwoNumbers>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    regions: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_trust: Option<Trust>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_sandbox: Option<Sandbox>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_concurrency: Option<Whole<1, 1_000>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_batch_size: Option<Whole<1, 256>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_wait_ms: Option<Decimal<0, 10_000>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    keep_warm_s: Option<Whole<0, 86_400>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_warm: Option<Whole<0, 1_000>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<Priority>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timeout_s: Option<Whole<1, 604_800>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_attempts: Option<Whole<1, 100>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry: Option<Retry>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<Vec<Map<String, Value>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Vec<Step>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<Vec<Step>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    network: Option<bool>,
-    /// Files that the runner gets in the folder `STOKE_WEIGHTS`.
-    #[serde(skip_serializing, default)]
-    pub(crate) weights: Vec<WeightSource>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) allow_pickle: Option<bool>,
-    /// Secrets that the runner gets as environment variables.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(crate) secrets: Vec<String>,
-    /// Environment variables of the runner.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub(crate) env: BTreeMap<String, String>,
-}
 
 /// `[[weights]]`: a file, a folder or a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -185,29 +101,6 @@ struct Step {
     timeout_s: Option<Whole<1, 604_800>>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Trust {
-    Community,
-    Datacenter,
-    Owned,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
-enum Sandbox {
-    L0,
-    L1,
-    L2,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Priority {
-    Interactive,
-    Standard,
-    Batch,
-}
-
 impl<'de> Deserialize<'de> for Declared {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -240,11 +133,6 @@ impl Manifest {
     /// Parses a JSON object with the same members.
     fn parse_json(options: Value) -> Result<Self, String> {
         serde_json::from_value(options).map_err(|error| with_suggestion(json_in_words(&error), &error.to_string()))
-    }
-
-    /// This manifest with the fields that it lacks from `base`.
-    pub(crate) fn over(self, base: Self) -> Self {
-        over(self, base)
     }
 
     /// Members of the deploy request.

@@ -37,54 +37,6 @@ impl Overlay {
     }
 }
 
-/// Merges two manifests: a field of `first` replaces that of `base`. Environment variables are merged one by one.
-pub(super) fn over(first: Manifest, base: Manifest) -> Manifest {
-    macro_rules! merged {
-        ($($field:ident),*) => {
-            Manifest {
-                $($field: first.$field.or(base.$field),)*
-                weights: if first.weights.is_empty() { base.weights } else { first.weights },
-                secrets: if first.secrets.is_empty() { base.secrets } else { first.secrets },
-                env: base.env.into_iter().chain(first.env).collect(),
-            }
-        };
-    }
-    merged!(
-        name,
-        kind,
-        handler,
-        command,
-        server,
-        python,
-        requirements,
-        input_schema,
-        output_schema,
-        vram_gib,
-        vram_fraction,
-        gpus,
-        gpu_models,
-        min_compute_capability,
-        min_cuda,
-        regions,
-        min_trust,
-        min_sandbox,
-        max_concurrency,
-        max_batch_size,
-        max_wait_ms,
-        keep_warm_s,
-        min_warm,
-        priority,
-        timeout_s,
-        max_attempts,
-        retry,
-        warmup,
-        before,
-        after,
-        network,
-        allow_pickle
-    )
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -95,7 +47,7 @@ mod tests {
         let file =
             Manifest::parse("name = \"a\"\ntimeout_s = 60\ngpus = 2\nsecrets = [\"A\"]\n[env]\nX = \"1\"\nY = \"1\"\n");
         let options = json!({"timeout_s": 5, "min_cuda": "12.0", "env": {"Y": "2"}, "name": null, "vram_gib": 8});
-        let merged = over(Overlay::parse(options).unwrap().manifest, file.unwrap());
+        let merged = Overlay::parse(options).unwrap().manifest.over(file.unwrap());
         assert_eq!(merged.name.as_deref(), Some("a"));
         assert_eq!(
             Value::Object(merged.members().unwrap()),
