@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 use stokehold_package::{Kind, Overlay, Package};
-use stokehold_queue::endpoint::Runner;
+use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_queue::job::JobError;
 use stokehold_worker::local::{self, LocalEnd, LocalJob, LocalWeight, LocalWeights, WeightFrom, run as run_here};
@@ -73,12 +73,9 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     let job = LocalJob {
         python: prepared.environment.python.clone(),
         package: package.folder(),
-        runner: serde_json::from_value::<Runner>(body["runner"].clone())?,
-        entry: body["entry"].as_str().unwrap_or_default().to_owned(),
-        env: body.get("env").map(|env| serde_json::from_value(env.clone())).transpose()?.unwrap_or_default(),
+        spec: spec(&body)?,
         secrets: secrets(&body)?,
         weights: weights.as_ref().map(|weights| weights.folder.clone()),
-        max_batch_size: body.get("max_batch_size").and_then(Value::as_u64).map_or(Ok(1), u32::try_from)?,
         gpus: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
         input: to_raw_value(&input)?,
         files,
@@ -148,6 +145,15 @@ async fn fetch_weights(global: &Global, package: &Arc<Package>, scratch: &Path) 
             .await;
     bar.finish_and_clear();
     Ok(Some(fetched?))
+}
+
+/// The options of the endpoint, as far as they matter for one job on this machine: without retries and steps.
+fn spec(body: &Map<String, Value>) -> Result<EndpointSpec> {
+    let mut options = body.clone();
+    options.retain(|name, value| !value.is_null() && !["retry", "before", "after"].contains(&name.as_str()));
+    // The folder is not packed.
+    options.extend([("package_sha256".to_owned(), json!("")), ("package_size_bytes".to_owned(), json!(0))]);
+    serde_json::from_value(Value::Object(options)).context("the options of the endpoint are not valid")
 }
 
 /// The values of the handler's secrets, from environment variables. Secrets of the API are not used.

@@ -51,9 +51,10 @@ PROBLEM_FOLDERS = ("server", "workers/gateway", "fuzzing")
 PROBLEM_MODULES = {
     "error", "problems", "files", "tenants",
     "dashboard/live", "dashboard/session", "dashboard/subjects",
-    "endpoints/requirements", "endpoints/deploy", "endpoints/needs", "endpoints/options", "endpoints/packages", "endpoints/runner",
+    "endpoints/requirements", "endpoints/deploy", "endpoints/needs", "endpoints/packages", "endpoints/runner",
     "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
-    "endpoints/request", "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
+    "endpoints/options", "endpoints/request",
+    "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
     "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",
     "workers/archives", "workers/evicted", "workers/lease_polls", "workers/readings", "workers/rented",
 }  # fmt: skip

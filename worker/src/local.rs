@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use stokehold_protocol::endpoint::Runner as RunnerKind;
+use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{JobMessage, Secrets};
 use stokehold_protocol::job::{ErrorCode, JobError};
 use tokio::sync::mpsc;
@@ -24,18 +24,12 @@ pub struct LocalJob {
     pub python: PathBuf,
     /// Folder of the handler.
     pub package: PathBuf,
-    /// Kind of the endpoint.
-    pub runner: RunnerKind,
-    /// Entry point of the endpoint within the folder.
-    pub entry: String,
-    /// Environment variables.
-    pub env: BTreeMap<String, String>,
+    /// Options of the endpoint.
+    pub spec: EndpointSpec,
     /// Secrets, provided as environment variables.
     pub secrets: Secrets,
     /// Folder of the weights, if any.
     pub weights: Option<PathBuf>,
-    /// Maximum number of jobs in one call.
-    pub max_batch_size: u32,
     /// Indices of the GPUs that it may use.
     pub gpus: Vec<u32>,
     /// The input: a JSON object.
@@ -141,15 +135,11 @@ pub async fn run(job: LocalJob, messages: mpsc::UnboundedSender<JobMessage>) -> 
         home: job.scratch.clone(),
         scratch: job.scratch.clone(),
         scratch_bytes: u64::MAX,
-        runner: job.runner,
-        entry: job.entry,
-        env: job.env,
+        // There is one job, which waits for no others.
+        spec: EndpointSpec { max_concurrency: 1, max_wait_ms: 0.0, ..job.spec },
         secrets: job.secrets,
         output_to: Some(messages.clone()),
         weights: job.weights,
-        max_concurrency: 1,
-        max_batch_size: job.max_batch_size,
-        max_wait: Duration::ZERO,
         visible: job.gpus.iter().map(u32::to_string).collect(),
         vram: None,
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,6 +85,12 @@ impl EndpointSpec {
             1 => 0,
             share => share,
         }
+    }
+
+    /// Maximum time that the first job of a call waits for further ones.
+    #[must_use]
+    pub fn max_wait(&self) -> Duration {
+        Duration::try_from_secs_f64(self.max_wait_ms / 1_000.0).unwrap_or_default()
     }
 
     /// The GPU memory that it needs, including learned values by GPU model, MiB.

@@ -61,17 +61,17 @@ pub(super) async fn start(
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load {
-        kind: launch.runner.kind().to_owned(),
-        entry: launch.entry.clone(),
-        max_concurrency: launch.max_concurrency,
+        kind: launch.spec.runner.kind().to_owned(),
+        entry: launch.spec.entry.clone(),
+        max_concurrency: launch.spec.max_concurrency,
     };
-    let settings = Settings { runner: &launch.runner, secrets: &launch.secrets };
+    let settings = Settings { runner: &launch.spec.runner, secrets: &launch.secrets };
     let settings = serde_json::to_vec(&settings).map_err(|error| StartError::Spawn(error.to_string()))?;
     let is_gathering = Arc::new(AtomicBool::new(false));
     let parts = Parts { process, writer, streams, inbox, loaded, reservation, is_gathering: Arc::clone(&is_gathering) };
     tokio::spawn(Driver::new(parts, launch).run(load, settings));
     tokio::spawn(fill::watch(launch.scratch.clone(), launch.scratch_bytes, commands.downgrade()));
-    let is_batched = launch.max_batch_size > 1;
+    let is_batched = launch.spec.max_batch_size > 1;
     let runner = |boot, load| Runner {
         commands,
         pid,
@@ -159,7 +159,7 @@ struct Driver {
 impl Driver {
     fn new(parts: Parts, launch: &Launch) -> Self {
         let Parts { process, writer, streams, inbox, loaded, reservation, is_gathering } = parts;
-        let mask = Mask::of(&launch.secrets);
+        let (spec, mask) = (&launch.spec, Mask::of(&launch.secrets));
         Self {
             process,
             reservation,
@@ -169,8 +169,8 @@ impl Driver {
             loaded: Some(loaded),
             decoder: Decoder::default(),
             runs: BTreeMap::new(),
-            max_concurrency: launch.max_concurrency.max(1) as usize,
-            batch: Batch::new(launch.max_batch_size, launch.max_wait),
+            max_concurrency: spec.max_concurrency.max(1) as usize,
+            batch: Batch::new(spec.max_batch_size, spec.max_wait()),
             is_gathering,
             shared: Shared::new(Instant::now()),
             stderr: Tail::default(),
@@ -178,7 +178,7 @@ impl Driver {
             output_to: launch.output_to.clone(),
             mask,
             last_message_at: tokio::time::Instant::now(),
-            is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
+            is_tidied: matches!(spec.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
             spared: Arc::default(),
             idle_since: None,
             stopping: None,

@@ -6,12 +6,11 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use stokehold_protocol::endpoint::Runner as RunnerKind;
+use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{JobMessage, Secrets};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -70,22 +69,14 @@ pub(crate) struct Launch {
     /// Scratch space of the process and its runs, and its limit in bytes.
     pub(crate) scratch: PathBuf,
     pub(crate) scratch_bytes: u64,
-    /// Kind of the endpoint, and its entry point within the package.
-    pub(crate) runner: RunnerKind,
-    pub(crate) entry: String,
-    /// Environment variables of the endpoint.
-    pub(crate) env: BTreeMap<String, String>,
+    /// Options of the endpoint.
+    pub(crate) spec: EndpointSpec,
     /// Secrets, which are sent over the socket and masked in its output.
     pub(crate) secrets: Secrets,
     /// Folder of its weights.
     pub(crate) weights: Option<PathBuf>,
     /// Receiver of output outside any run, e.g. in `setup()`.
     pub(crate) output_to: Option<UnboundedSender<JobMessage>>,
-    /// Number of concurrent runs.
-    pub(crate) max_concurrency: u32,
-    /// Maximum number of jobs in one call of the handler, and how long the first waits for others.
-    pub(crate) max_batch_size: u32,
-    pub(crate) max_wait: Duration,
     /// Value of `CUDA_VISIBLE_DEVICES`; empty hides all GPUs.
     pub(crate) visible: Vec<String>,
     /// Memory that it may use on each of them; `None` on the CPU.
@@ -128,11 +119,11 @@ impl Process {
     pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.env);
+        let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.spec.env);
         variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
         if let Some(vram) = launch.vram {
             // Only the endpoint's variables may contain placeholders, not the worker's.
-            for name in launch.env.keys() {
+            for name in launch.spec.env.keys() {
                 variables.entry(name.clone()).and_modify(|value| *value = vram.fill(value));
             }
             variables.insert(VRAM_MIB.to_owned(), vram.held_mib.to_string());

@@ -1,17 +1,15 @@
 //! A worker in its test environment: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests
 //! share.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use stokehold_protocol::endpoint::{EndpointSpec, Runner};
+use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_protocol::job::{ErrorCode, JobError};
-use stokehold_protocol::requirements::Requirements;
 use stokehold_supervise::Supervisor;
 use stokehold_worker::{Config, RawConfig, run_supervised};
 use tempfile::TempDir;
@@ -121,36 +119,9 @@ pub(crate) fn error(report: &FinishReport, code: ErrorCode) -> &JobError {
 
 /// An endpoint whose handler is `endpoint.py:<object>`.
 pub(crate) fn spec(object: &str) -> EndpointSpec {
-    EndpointSpec {
-        package_sha256: String::new(),
-        package_size_bytes: 0,
-        runner: Runner::default(),
-        entry: format!("endpoint.py:{object}"),
-        requirements_lock: String::new(),
-        python: String::new(),
-        network: false,
-        env: BTreeMap::new(),
-        secrets: Vec::new(),
-        weights: Vec::new(),
-        allow_pickle: false,
-        priority: None,
-        input_schema: Value::Null,
-        output_schema: Value::Null,
-        vram_gib: 0.0,
-        vram_fraction: None,
-        demands: Requirements::default(),
-        max_concurrency: 1,
-        max_batch_size: 1,
-        max_wait_ms: 0.0,
-        keep_warm_s: 0,
-        min_warm: 0,
-        timeout_s: 600,
-        max_attempts: 3,
-        retry: None,
-        warmup: vec![],
-        before: vec![],
-        after: vec![],
-    }
+    let entry = format!("endpoint.py:{object}");
+    let given = json!({"package_sha256": "", "package_size_bytes": 0, "entry": entry, "input_schema": null});
+    serde_json::from_value(given).unwrap()
 }
 
 /// A package of one file, `endpoint.py`.
