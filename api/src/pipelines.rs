@@ -311,28 +311,21 @@ fn succeed(result: Option<&Value>) -> Verdict {
 /// The job that runs a step: as urgent as the one that waits for it, and over when that one is.
 fn step_job(sampler: &Sampler, job: &Job, index: usize, asked: &Value) -> NewJob {
     let (spec, step) = (&job.spec, &job.spec.steps[index]);
-    NewJob {
-        id: JobId::new(job.id.shard()),
-        spec: JobSpec {
-            tenant: spec.tenant.clone(),
-            endpoint: step.endpoint.clone(),
-            version: step.version,
-            priority: spec.priority,
-            vram_class_gib: step.vram_class_gib,
-            demands: step.demands,
-            timeout_ms: step.timeout_ms,
-            max_attempts: step.max_attempts,
-            files: inputs::files(asked, "/input").unwrap_or_default(),
-            deadline_ms: spec.deadline_ms,
-            retention_ms: spec.retention_ms,
-            step_of: Some(job.id),
-            trace: Some(context::of_job(sampler, job.id, spec)),
-            ..JobSpec::default()
-        },
-        input: json::raw(asked),
-        run_after_ms: 0,
-        idempotency: None,
-        archived: Vec::new(),
-        watcher: None,
-    }
+    let spec = JobSpec {
+        tenant: spec.tenant.clone(),
+        endpoint: step.endpoint.clone(),
+        version: step.version,
+        priority: spec.priority,
+        vram_class_gib: step.vram_class_gib,
+        demands: step.demands,
+        timeout_ms: step.timeout_ms,
+        max_attempts: step.max_attempts,
+        files: inputs::files(asked, "/input").unwrap_or_default(),
+        deadline_ms: spec.deadline_ms,
+        retention_ms: spec.retention_ms,
+        step_of: Some(job.id),
+        trace: Some(context::of_job(sampler, job.id, spec)),
+        ..JobSpec::default()
+    };
+    NewJob::new(JobId::new(job.id.shard()), spec, json::raw(asked))
 }

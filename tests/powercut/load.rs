@@ -165,7 +165,7 @@ fn job(padding: u64) -> NewJob {
     };
     let text = "x".repeat(usize::try_from(padding).unwrap());
     let input = serde_json::value::to_raw_value(&serde_json::json!({"text": text})).unwrap();
-    NewJob { id: JobId::new(0), spec, input, run_after_ms: 0, idempotency: None, archived: Vec::new(), watcher: None }
+    NewJob::new(JobId::new(0), spec, input)
 }
 
 fn report(lease: &Lease) -> FinishReport {

@@ -61,7 +61,7 @@ impl Runner {
                 ))
             })?;
             let target = self.target(batch, &item).await?;
-            jobs.push(job(batch, line.number, item, target, retry_of));
+            jobs.push(job(batch, line.number, item, &target, retry_of));
         }
         if jobs.is_empty() {
             return Err(Error::Broken(format!("the input ends before line {}, for which a job is due", batch.fed + 1)));
@@ -114,35 +114,22 @@ impl Runner {
 }
 
 /// The job of one line.
-fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<JobId>) -> NewJob {
-    let (spec, version) = (&batch.spec, &target.deployed.version);
-    NewJob {
-        id: JobId::of_line(&batch.id, spec.created_ms, line, target.shard),
-        spec: JobSpec {
-            tenant: spec.tenant.clone(),
-            endpoint: version.name.clone(),
-            version: version.version,
-            pinned: spec.version.is_some(),
-            priority: spec.priority,
-            vram_class_gib: target.deployed.vram_class_gib,
-            demands: target.deployed.demands,
-            share: version.spec.job_share(),
-            timeout_ms: spec.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
-            max_attempts: spec.max_attempts.unwrap_or(version.spec.max_attempts),
-            metadata: item.metadata,
-            files: inputs::files_of(item.input.get()),
-            deadline_ms: spec.deadline_ms,
-            retention_ms: Some(KEPT_MS),
-            retry: version.spec.retry.clone().unwrap_or_default(),
-            steps: target.steps,
-            retry_of,
-            batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),
-            ..JobSpec::default()
-        },
-        input: item.input,
-        run_after_ms: 0,
-        idempotency: None,
-        archived: Vec::new(),
-        watcher: None,
-    }
+fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<JobId>) -> NewJob {
+    let spec = &batch.spec;
+    let id = JobId::of_line(&batch.id, spec.created_ms, line, target.shard);
+    let defaults = target.spec(&spec.tenant);
+    let spec = JobSpec {
+        pinned: spec.version.is_some(),
+        priority: spec.priority,
+        timeout_ms: spec.timeout_s.map_or(defaults.timeout_ms, |seconds| seconds * 1000),
+        max_attempts: spec.max_attempts.unwrap_or(defaults.max_attempts),
+        metadata: item.metadata,
+        files: inputs::files_of(item.input.get()),
+        deadline_ms: spec.deadline_ms,
+        retention_ms: Some(KEPT_MS),
+        retry_of,
+        batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),
+        ..defaults
+    };
+    NewJob::new(id, spec, item.input)
 }

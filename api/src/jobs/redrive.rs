@@ -313,24 +313,20 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
     let spec = &job.spec;
     // The same time as the first time, from now on.
     let from_now = |end: Option<u64>| end.map(|end| now_ms + end.saturating_sub(job.created_ms()));
+    let spec = JobSpec {
+        start_by_ms: from_now(spec.start_by_ms),
+        deadline_ms: from_now(spec.deadline_ms),
+        depends_on: if has_come_together(job) { Vec::new() } else { spec.depends_on.clone() },
+        // A batch that has counted its line's end does not count it again.
+        batch: None,
+        retry_of: Some(job.id),
+        // It stays in its caller's trace, but has no submit of an SDK.
+        sdk_ms: None,
+        ..spec.clone()
+    };
     NewJob {
-        id: JobId::new(job.id.shard()),
-        spec: JobSpec {
-            start_by_ms: from_now(spec.start_by_ms),
-            deadline_ms: from_now(spec.deadline_ms),
-            depends_on: if has_come_together(job) { Vec::new() } else { spec.depends_on.clone() },
-            // A batch that has counted its line's end does not count it again.
-            batch: None,
-            retry_of: Some(job.id),
-            // A part of its caller's trace as before; nobody calls it now.
-            sdk_ms: None,
-            ..spec.clone()
-        },
-        input: job.input.clone(),
-        run_after_ms: 0,
         idempotency: Some(Idempotency::new(format!("retry of {}", job.id), "retry")),
-        archived: Vec::new(),
-        watcher: None,
+        ..NewJob::new(JobId::new(job.id.shard()), spec, job.input.clone())
     }
 }
 

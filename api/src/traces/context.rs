@@ -72,15 +72,7 @@ mod tests {
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        let mut job = NewJob {
-            id: JobId::new(0),
-            spec: JobSpec::default(),
-            input: RawValue::NULL.to_owned(),
-            run_after_ms: 0,
-            idempotency: None,
-            archived: Vec::new(),
-            watcher: None,
-        };
+        let mut job = NewJob::new(JobId::new(0), JobSpec::default(), RawValue::NULL.to_owned());
         Called::of(&map).mark(&mut job);
         job.spec
     }

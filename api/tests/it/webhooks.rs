@@ -230,23 +230,16 @@ async fn the_end_of_a_job_reaches_its_receiver() {
     let rig = Rig::start(&[&receiver]).await;
     let hook = Hook { url: receiver.url(), events: vec![HookEvent::JobCompleted] };
     let id = JobId::new(0);
-    let job = NewJob {
-        id,
-        spec: JobSpec {
-            tenant: "acme".to_owned(),
-            endpoint: "echo".to_owned(),
-            version: 1,
-            timeout_ms: 60_000,
-            max_attempts: 1,
-            hook: Some(hook),
-            ..JobSpec::default()
-        },
-        input: RawValue::from_string("{}".to_owned()).unwrap(),
-        run_after_ms: 0,
-        idempotency: None,
-        archived: Vec::new(),
-        watcher: None,
+    let spec = JobSpec {
+        tenant: "acme".to_owned(),
+        endpoint: "echo".to_owned(),
+        version: 1,
+        timeout_ms: 60_000,
+        max_attempts: 1,
+        hook: Some(hook),
+        ..JobSpec::default()
     };
+    let job = NewJob::new(id, spec, RawValue::from_string("{}".to_owned()).unwrap());
     rig.stack.queue.submit(vec![job]).await.unwrap();
     rig.stack.queue.cancel("acme", &[id]).await.unwrap();
     let message = format!("msg_{id}_completed");

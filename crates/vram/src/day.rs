@@ -137,7 +137,7 @@ pub(super) fn submit(queue: &MemoryQueue, request: &Request) -> JobId {
     };
     let input = serde_json::value::RawValue::from_string("{}".to_owned()).unwrap();
     let id = JobId::new(0);
-    let job = NewJob { id, spec, input, run_after_ms: 0, idempotency: None, archived: vec![], watcher: None };
+    let job = NewJob::new(id, spec, input);
     now(queue.submit(vec![job])).unwrap();
     id
 }

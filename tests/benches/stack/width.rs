@@ -44,15 +44,7 @@ async fn drain(endpoints: usize, tenants: usize, priorities: &[Priority]) -> any
                 max_attempts: 3,
                 ..JobSpec::default()
             };
-            NewJob {
-                id: JobId::new(0),
-                spec,
-                input: input.clone(),
-                run_after_ms: 0,
-                idempotency: None,
-                archived: vec![],
-                watcher: None,
-            }
+            NewJob::new(JobId::new(0), spec, input.clone())
         })
         .collect();
     for jobs in jobs.chunks(SUBMIT_MAX) {

@@ -137,14 +137,13 @@ pub(crate) fn check(
     at: &str,
     before: &[JobId],
 ) -> Result<Checked, Error> {
-    let (deployed, now) = (&target.deployed, now_ms());
-    let version = &deployed.version;
+    let (defaults, now) = (target.spec(tenant), now_ms());
     let mut request = request;
     let text = std::mem::take(&mut request.input);
     let asked = asked(&request)?;
-    let timeout_s = within(request.timeout_s, 1, TIMEOUT_MAX_S, at, "timeout_s")?.unwrap_or(version.spec.timeout_s);
+    let timeout_s = within(request.timeout_s, 1, TIMEOUT_MAX_S, at, "timeout_s")?;
     let max_attempts = within(request.max_attempts.map(u64::from), 1, u64::from(ATTEMPTS_MAX), at, "max_attempts")?
-        .map_or(version.spec.max_attempts, |attempts| u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX));
+        .map_or(defaults.max_attempts, |attempts| u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX));
     let run_after_ms = match &request.run_after {
         None => 0,
         Some(text) => time_format::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
@@ -170,40 +169,28 @@ pub(crate) fn check(
     let original = refers.then(|| input.clone());
     let depends_on = dependencies::read(request.depends_on.unwrap_or_default(), &mut input, before, at)?;
     // What refers to another job's result is not there yet; the handler's own check sees it when it is.
-    let files =
-        if refers { inputs::files(&input, &input_at)? } else { inputs::check(&deployed.input, &input, &input_at)? };
-    let raw = if refers { json::raw(&input) } else { text };
-    let job = NewJob {
-        id: JobId::new(target.shard),
-        spec: JobSpec {
-            tenant: tenant.to_owned(),
-            endpoint: version.name.clone(),
-            version: version.version,
-            pinned: request.version.is_some(),
-            priority: request.priority.or(version.spec.priority).unwrap_or_default(),
-            vram_class_gib: deployed.vram_class_gib,
-            demands: deployed.demands,
-            share: version.spec.job_share(),
-            timeout_ms: timeout_s * 1000,
-            max_attempts,
-            metadata,
-            files,
-            start_by_ms,
-            deadline_ms,
-            retention_ms: retention_s.map(|seconds| seconds * 1000),
-            concurrency,
-            retry: version.spec.retry.clone().unwrap_or_default(),
-            depends_on,
-            hook,
-            steps: target.steps.clone(),
-            ..JobSpec::default()
-        },
-        input: raw,
-        run_after_ms,
-        idempotency: None,
-        archived: Vec::new(),
-        watcher: None,
+    let files = if refers {
+        inputs::files(&input, &input_at)?
+    } else {
+        inputs::check(&target.deployed.input, &input, &input_at)?
     };
+    let raw = if refers { json::raw(&input) } else { text };
+    let spec = JobSpec {
+        pinned: request.version.is_some(),
+        priority: request.priority.unwrap_or(defaults.priority),
+        timeout_ms: timeout_s.map_or(defaults.timeout_ms, |seconds| seconds * 1000),
+        max_attempts,
+        metadata,
+        files,
+        start_by_ms,
+        deadline_ms,
+        retention_ms: retention_s.map(|seconds| seconds * 1000),
+        concurrency,
+        depends_on,
+        hook,
+        ..defaults
+    };
+    let job = NewJob { run_after_ms, ..NewJob::new(JobId::new(target.shard), spec, raw) };
     Ok(Checked { job, input: original.unwrap_or(input), asked })
 }
 

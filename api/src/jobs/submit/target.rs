@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stokehold_queue::endpoint::StepConfig;
-use stokehold_queue::job::{Stage, StepSpec};
+use stokehold_queue::job::{JobSpec, Stage, StepSpec};
 
 use crate::config::Webhooks;
 use crate::endpoints::catalog::{Catalog, Deployed, Error};
@@ -33,6 +33,25 @@ impl Target {
             }
         }
         Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
+    }
+
+    /// The spec of a job that sets no options.
+    pub(crate) fn spec(&self, tenant: &str) -> JobSpec {
+        let version = &self.deployed.version;
+        JobSpec {
+            tenant: tenant.to_owned(),
+            endpoint: version.name.clone(),
+            version: version.version,
+            priority: version.spec.priority.unwrap_or_default(),
+            vram_class_gib: self.deployed.vram_class_gib,
+            demands: self.deployed.demands,
+            share: version.spec.job_share(),
+            timeout_ms: version.spec.timeout_s * 1000,
+            max_attempts: version.spec.max_attempts,
+            retry: version.spec.retry.clone().unwrap_or_default(),
+            steps: self.steps.clone(),
+            ..JobSpec::default()
+        }
     }
 }
 

@@ -97,13 +97,8 @@ async fn no_lease_of_before_ends_anything(
 /// The same submit, by its idempotency key.
 fn repeat(job: &Job) -> stokehold_queue::job::NewJob {
     stokehold_queue::job::NewJob {
-        id: JobId::new(job.id.shard()),
-        spec: job.spec.clone(),
-        input: job.input.clone(),
-        run_after_ms: 0,
         idempotency: Some(stokehold_queue::job::Idempotency::new("key-0", "hash")),
-        archived: vec![],
-        watcher: None,
+        ..stokehold_queue::job::NewJob::new(JobId::new(job.id.shard()), job.spec.clone(), job.input.clone())
     }
 }
 

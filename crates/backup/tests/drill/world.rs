@@ -222,7 +222,7 @@ fn job(tenant: &str, shard: u8, number: usize, before: &mut Option<JobId>) -> Ne
     *before = Some(id);
     let idempotency = number.is_multiple_of(10).then(|| Idempotency::new(format!("key-{number}"), "hash"));
     let input = raw(format!("{{\"number\": {number}, \"said\": \"{CANARY}\"}}"));
-    NewJob { id, spec, input, run_after_ms, idempotency, archived: vec![], watcher: None }
+    NewJob { run_after_ms, idempotency, ..NewJob::new(id, spec, input) }
 }
 
 /// Tokens, a secret, a limit and a machine.

@@ -25,6 +25,12 @@ pub struct NewJob {
 }
 
 impl NewJob {
+    /// A job that may start now, without an idempotency key.
+    #[must_use]
+    pub fn new(id: JobId, spec: JobSpec, input: Box<RawValue>) -> Self {
+        Self { id, spec, input, run_after_ms: 0, idempotency: None, archived: Vec::new(), watcher: None }
+    }
+
     /// Whether the job starts `blocked`, because a dependency or a step must be checked before it may run.
     #[must_use]
     pub fn waits(&self) -> bool {
