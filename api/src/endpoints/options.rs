@@ -109,18 +109,49 @@ impl Shown<f64> for Option<f64> {
     }
 }
 
-fn within<N: PartialOrd + Display>(name: &str, value: N, least: N, most: N) -> Result<(), Problem> {
-    if (&least..=&most).contains(&&value) {
-        return Ok(());
-    }
-    Err(Problem::field(format!("/{name}"), format!("must be {least} to {most}")))
+/// A number, or none if the option has none by default.
+trait Bounded {
+    type Number: PartialOrd + Display;
+
+    fn number(self) -> Option<Self::Number>;
 }
 
-fn at_most<N: PartialOrd + Display>(name: &str, value: N, most: N) -> Result<(), Problem> {
-    if value <= most {
-        return Ok(());
+macro_rules! bounded {
+    ($($number:ty)*) => {
+        $(impl Bounded for $number {
+            type Number = Self;
+
+            fn number(self) -> Option<Self> {
+                Some(self)
+            }
+        })*
+    };
+}
+
+bounded!(u32 u64 f64);
+
+impl<B: Bounded> Bounded for Option<B> {
+    type Number = B::Number;
+
+    fn number(self) -> Option<B::Number> {
+        self.and_then(B::number)
     }
-    Err(Problem::field(format!("/{name}"), format!("must be at most {most}")))
+}
+
+fn within<B: Bounded>(name: &str, value: B, least: B::Number, most: B::Number) -> Result<(), Problem> {
+    match value.number() {
+        Some(number) if !(&least..=&most).contains(&&number) => {
+            Err(Problem::field(format!("/{name}"), format!("must be {least} to {most}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn at_most<B: Bounded>(name: &str, value: B, most: B::Number) -> Result<(), Problem> {
+    match value.number() {
+        Some(number) if number > most => Err(Problem::field(format!("/{name}"), format!("must be at most {most}"))),
+        _ => Ok(()),
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
