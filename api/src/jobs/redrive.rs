@@ -171,7 +171,10 @@ pub(crate) async fn retry(
             let first = own(&app.jobs, &caller.tenant, &first.to_string()).await?;
             Ok(JsonAnswer(JobView::new(&first, &app.config)).into_response())
         }
-        _ => Ok((StatusCode::ACCEPTED, JsonAnswer(JobView::accepted(&new, now_ms()))).into_response()),
+        _ => {
+            let job = new.into_accepted(now_ms());
+            Ok((StatusCode::ACCEPTED, JsonAnswer(JobView::new(&job, &app.config))).into_response())
+        }
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) async fn one(
     caller.turn.end();
     match submitted.first() {
         Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
-        _ => accepted(&app, &job, wait_s, follow).await,
+        _ => accepted(&app, job, wait_s, follow).await,
     }
 }
 
@@ -226,7 +226,7 @@ async fn prepare_bulk(
     }
 }
 
-async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
+async fn accepted(app: &App, job: NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
     if let Some(mut follow) = follow
         && let Some(seen) =
             seen_in_time(&app.jobs, &app.wait_permits, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
@@ -234,7 +234,9 @@ async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_
         let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
         return Ok(durable(app.durability, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
     }
-    let view = JobView::accepted(job, now_ms());
+    // Without a read of its record.
+    let job = job.into_accepted(now_ms());
+    let view = JobView::new(&job, &app.config);
     Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
 }
 

@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use stokehold_queue::JobId;
 use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{
-    Decision, DependencyOn, HookEvent, Job, JobResult, JobSpec, JobState, NewJob, Priority, Stage, StepRun, StepSpec,
-    Timing,
+    Decision, DependencyOn, HookEvent, Job, JobResult, JobState, Priority, Stage, StepRun, StepSpec, Timing,
 };
 use utoipa::ToSchema;
 
@@ -167,66 +165,21 @@ impl<'a> JobView<'a> {
         self
     }
 
-    /// The record, shown.
+    /// The record as the API shows it.
     pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
-        let created_ms = job.created_ms();
+        let spec = &job.spec;
         Self {
-            state: job.state,
-            waiting: None,
-            run_after: job.run_after_ms.map(rfc3339),
-            ended_at: job.ended_ms.map(rfc3339),
-            steps: steps(&job.spec.steps, &job.steps),
-            cost_usd_micros: cost_usd_micros(job),
-            oom_events: job.oom_events,
-            progress: job
-                .progress
-                .as_ref()
-                .map(|told| ProgressView { fraction: told.fraction, message: &told.message }),
-            attempts: job.attempts.iter().map(AttemptView::new).collect(),
-            timing: job.attempts.last().map(|last| {
-                let queued_ms = last.leased_ms.saturating_sub(created_ms);
-                TimingView::new(&Timing { queued_ms, ..last.timing })
-            }),
-            result: match &job.result {
-                Some(JobResult::Inline(result)) => Some(result),
-                Some(JobResult::Object { .. }) | None => None,
-            },
-            result_url: (job.state == JobState::Succeeded)
-                .then(|| format!("{}/v1/jobs/{}/result", config.public_url, job.id)),
-            error: job.error.as_ref().map(ErrorView::new),
-            ..Self::of(job.id, &job.spec, &job.input)
-        }
-    }
-
-    /// A job that has just been accepted, shown without asking for its record.
-    pub(crate) fn accepted(job: &'a NewJob, now_ms: u64) -> Self {
-        let scheduled = job.run_after_ms > now_ms;
-        let state = match (job.waits(), scheduled) {
-            (true, _) => JobState::Blocked,
-            (false, true) => JobState::Scheduled,
-            (false, false) => JobState::Queued,
-        };
-        Self {
-            state,
-            run_after: scheduled.then(|| rfc3339(job.run_after_ms)),
-            ..Self::of(job.id, &job.spec, &job.input)
-        }
-    }
-
-    /// What was fixed at submit; the rest is as it is before anything has happened.
-    fn of(id: JobId, spec: &'a JobSpec, input: &'a RawValue) -> Self {
-        Self {
-            id: id.to_string(),
+            id: job.id.to_string(),
             endpoint: &spec.endpoint,
             version: spec.version,
-            state: JobState::Queued,
+            state: job.state,
             waiting: None,
             priority: spec.priority,
-            created_at: rfc3339(id.created_ms()),
-            run_after: None,
+            created_at: rfc3339(job.created_ms()),
+            run_after: job.run_after_ms.map(rfc3339),
             deadline_at: spec.deadline_ms.map(rfc3339),
-            ended_at: None,
-            input,
+            ended_at: job.ended_ms.map(rfc3339),
+            input: &job.input,
             metadata: &spec.metadata,
             depends_on: spec
                 .depends_on
@@ -242,16 +195,26 @@ impl<'a> JobView<'a> {
             concurrency_key: spec.concurrency.as_ref().map(|concurrency| concurrency.key.as_str()),
             webhook: spec.hook.as_ref().map(|hook| hook.url.as_str()),
             webhook_events: spec.hook.as_ref().map_or(&[], |hook| &hook.events),
-            steps: steps(&spec.steps, &[]),
-            cost_usd_micros: None,
+            steps: steps(&spec.steps, &job.steps),
+            cost_usd_micros: cost_usd_micros(job),
             cost: None,
-            oom_events: 0,
-            progress: None,
-            attempts: Vec::new(),
-            timing: None,
-            result: None,
-            result_url: None,
-            error: None,
+            oom_events: job.oom_events,
+            progress: job
+                .progress
+                .as_ref()
+                .map(|progress| ProgressView { fraction: progress.fraction, message: &progress.message }),
+            attempts: job.attempts.iter().map(AttemptView::new).collect(),
+            timing: job.attempts.last().map(|last| {
+                let queued_ms = last.leased_ms.saturating_sub(job.created_ms());
+                TimingView::new(&Timing { queued_ms, ..last.timing })
+            }),
+            result: match &job.result {
+                Some(JobResult::Inline(result)) => Some(result),
+                Some(JobResult::Object { .. }) | None => None,
+            },
+            result_url: (job.state == JobState::Succeeded)
+                .then(|| format!("{}/v1/jobs/{}/result", config.public_url, job.id)),
+            error: job.error.as_ref().map(ErrorView::new),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{JobSpec, Stage};
+use super::{Job, JobSpec, JobState, Stage};
 use crate::id::JobId;
 
 /// A job to submit.
@@ -35,6 +35,33 @@ impl NewJob {
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.spec.depends_on.is_empty() || self.spec.steps.iter().any(|step| step.stage == Stage::Before)
+    }
+
+    /// The record of the job once it is accepted at `now_ms`, without a revision.
+    #[must_use]
+    pub fn into_accepted(self, now_ms: u64) -> Job {
+        let is_scheduled = self.run_after_ms > now_ms;
+        let state = match (self.waits(), is_scheduled) {
+            (true, _) => JobState::Blocked,
+            (false, true) => JobState::Scheduled,
+            (false, false) => JobState::Queued,
+        };
+        Job {
+            id: self.id,
+            spec: self.spec,
+            input: self.input,
+            state,
+            attempts: Vec::new(),
+            result: None,
+            held: None,
+            error: None,
+            progress: None,
+            oom_events: 0,
+            run_after_ms: is_scheduled.then_some(self.run_after_ms),
+            ended_ms: None,
+            steps: Vec::new(),
+            revision: String::new(),
+        }
     }
 }
 
