@@ -22,7 +22,7 @@ use crate::server::json;
 static BEFORE: LazyLock<[JobId; 2]> = LazyLock::new(|| [JobId::new(0), JobId::new(0)]);
 
 /// An endpoint that takes anything, and one with a schema.
-static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
+pub(crate) static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
     let strict = json!({"type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string", "pattern": "^a+b*$"}},
         "required": ["n"], "additionalProperties": false});
     [json!(true), strict].map(|schema| {
