@@ -1,6 +1,7 @@
-//! What an endpoint asks of its workers beside memory, as it is sent and shown.
+//! The requirements of an endpoint on workers, except memory, as a deploy sends them. They are stored and shown as
+//! [`Requirements`].
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use stokehold_queue::requirements::{GPUS_MAX, NAMES_MAX, Requirements, SandboxLevel, Trust, Version};
 use utoipa::ToSchema;
 
@@ -9,36 +10,29 @@ use crate::error::Problem;
 const NAME_MAX: usize = 64;
 
 /// An endpoint's requirements for workers besides memory. Absent members require nothing.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Requirements)]
-pub(crate) struct RequirementsView {
+pub(crate) struct DemandsRequest {
     /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
     /// applies to each.
     #[schema(minimum = 1, maximum = 16)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
     /// One of these GPU models, e.g. `RTX 4090`: words that appear in this order in the name that the driver reports.
     /// At most 16.
     #[schema(max_items = 16)]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     gpu_models: Vec<String>,
     /// The minimum CUDA compute capability, e.g. `8.0`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     min_compute_capability: Option<String>,
     /// The minimum CUDA version that the driver supports, e.g. `12.4`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     min_cuda: Option<String>,
     /// One of these regions, as set on join tokens. At most 16.
     #[schema(max_items = 16)]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<String>,
     /// The minimum trust in the machine's owner. Default `datacenter`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TrustWord>)]
     min_trust: Option<Trust>,
     /// The minimum sandbox level of the handlers: `L0` to `L2`. Default `L0`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<SandboxWord>)]
     min_sandbox: Option<SandboxLevel>,
 }
@@ -69,17 +63,7 @@ pub(crate) enum TrustWord {
     Owned,
 }
 
-impl RequirementsView {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.gpus.is_none()
-            && self.gpu_models.is_empty()
-            && self.min_compute_capability.is_none()
-            && self.min_cuda.is_none()
-            && self.regions.is_empty()
-            && self.min_trust.is_none()
-            && self.min_sandbox.is_none()
-    }
-
+impl DemandsRequest {
     /// The demands as they are stored.
     pub(super) fn checked(self) -> Result<Requirements, Problem> {
         let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
@@ -129,21 +113,4 @@ fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
     names.sort();
     names.dedup();
     Ok(names)
-}
-
-impl From<Requirements> for RequirementsView {
-    fn from(demands: Requirements) -> Self {
-        let Requirements { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
-            demands;
-        let text = |version: Version| version.to_string();
-        Self {
-            gpus: Some(gpus).filter(|gpus| *gpus > 1),
-            gpu_models,
-            min_compute_capability: min_compute_capability.map(text),
-            min_cuda: min_cuda.map(text),
-            regions,
-            min_trust: Some(min_trust).filter(|trust| *trust != Trust::default()),
-            min_sandbox: Some(min_sandbox).filter(|level| *level != SandboxLevel::default()),
-        }
-    }
 }

@@ -9,13 +9,14 @@ use serde::Serialize;
 use stokehold_queue::costs::day_of;
 use stokehold_queue::job::{JobSpec, Priority};
 use stokehold_queue::queue::LaneDepth;
+use stokehold_queue::requirements::Requirements;
 use stokehold_queue::{Queue, capability, now_ms};
 use utoipa::ToSchema;
 
 use super::view::WaitingView;
 use super::words::PriorityWord;
 use crate::costs::budgets::spent_budget;
-use crate::endpoints::requirements::RequirementsView;
+use crate::endpoints::requirements::DemandsRequest;
 use crate::error::Problem;
 use crate::jobs::lanes::{LaneParts, parts_of_lane};
 use crate::jobs::waiting;
@@ -46,7 +47,8 @@ pub(crate) struct LaneView {
     /// The GPU memory class; 0 is the CPU.
     vram_class_gib: u32,
     /// The endpoint's other requirements for workers; empty if it has none.
-    demands: RequirementsView,
+    #[schema(value_type = DemandsRequest)]
+    demands: Requirements,
     /// The number of jobs.
     jobs: u64,
     /// Since when the first of them is ready, RFC 3339; null if all wait for their concurrency key.
@@ -97,7 +99,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
             endpoint: lane.endpoint.to_owned(),
             priority: lane.priority,
             vram_class_gib,
-            demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
+            demands: fleet.demands(demands).cloned().unwrap_or_default(),
             jobs: depth.jobs,
             oldest_at: depth.since_ms.map(rfc3339),
             waiting: spent_budget(lane.tenant, lane.endpoint, &budgets, now)
