@@ -8,7 +8,7 @@ use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 
 use super::options::DeployRequest;
 use super::schema::Schema;
-use super::{demands, runner};
+use super::{requirements, runner};
 use crate::error::Problem;
 use crate::names;
 
