@@ -22,7 +22,7 @@ const SCAN_BYTES: usize = 32 << 20;
 const SCAN_SEGMENTS: usize = 16;
 const SCAN_DAYS: usize = 31;
 
-enum Found {
+enum Lookup {
     Found(Box<Job>),
     Absent,
     /// A segment has been replaced: the listing is old.
@@ -40,29 +40,29 @@ impl History {
         for _ in 0..TRIES {
             let listing = self.listing(tenant, day, since).await?;
             match self.look(tenant, day, &listing, id).await? {
-                Found::Found(job) => return Ok(Some(*job).filter(|job| job.spec.tenant == tenant)),
+                Lookup::Found(job) => return Ok(Some(*job).filter(|job| job.spec.tenant == tenant)),
                 // Only a listing from after the caller missed the job in the queue can say that it is nowhere.
-                Found::Absent if listing.at >= asked => return Ok(None),
-                Found::Absent => since = Some(asked),
-                Found::Moved => since = Some(Instant::now()),
+                Lookup::Absent if listing.at >= asked => return Ok(None),
+                Lookup::Absent => since = Some(asked),
+                Lookup::Moved => since = Some(Instant::now()),
             }
         }
         Err(Error::Restless(day.to_string()))
     }
 
-    async fn look(&self, tenant: &str, day: Date, listing: &Listing, id: JobId) -> Result<Found, Error> {
+    async fn look(&self, tenant: &str, day: Date, listing: &Listing, id: JobId) -> Result<Lookup, Error> {
         let mut moved = false;
         for name in listing.names.iter().filter(|name| name.covers(id)) {
             match self.segment(tenant, day, name).await? {
                 None => moved = true,
                 Some(segment) => {
                     if let Some(n) = segment.find(id) {
-                        return Ok(Found::Found(Box::new(segment.job(n)?)));
+                        return Ok(Lookup::Found(Box::new(segment.job(n)?)));
                     }
                 }
             }
         }
-        Ok(if moved { Found::Moved } else { Found::Absent })
+        Ok(if moved { Lookup::Moved } else { Lookup::Absent })
     }
 
     /// A page of archived jobs, newest first, and where the next one starts. A page may be short, even empty, and still have a

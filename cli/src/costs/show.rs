@@ -9,8 +9,11 @@ use crate::output;
 /// Width of the cost bar, characters.
 const BAR: u64 = 24;
 
+/// Reads a value of a row.
+type Read<T> = fn(&CostRow) -> T;
+
 /// The parts of a cost: the sign in the bar, the heading, and the micro-dollars of a row.
-const PARTS: [(&str, &str, fn(&CostRow) -> u64); 6] = [
+const PARTS: [(&str, &str, Read<u64>); 6] = [
     ("#", "run", |row| row.run_usd_micros),
     ("=", "load", |row| row.load_usd_micros),
     ("+", "boot", |row| row.boot_usd_micros.unwrap_or_default()),
@@ -20,7 +23,7 @@ const PARTS: [(&str, &str, fn(&CostRow) -> u64); 6] = [
 ];
 
 /// The CSV columns, in order.
-const COLUMNS: [(&str, fn(&CostRow) -> Value); 21] = [
+const COLUMNS: [(&str, Read<Value>); 21] = [
     ("name", |row| row.name.as_str().into()),
     ("tenant", |row| row.tenant.as_deref().into()),
     ("endpoint", |row| row.endpoint.as_deref().into()),

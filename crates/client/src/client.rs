@@ -210,7 +210,6 @@ impl Client {
     }
 
     /// Builds a POST with a streamed body. It has no timeout; the caller must watch the progress.
-    #[must_use]
     pub fn upload(&self, path: &str) -> RequestBuilder {
         self.uploads.post(format!("{}{path}", self.url)).bearer_auth(&self.token).header(ACCEPT, "application/json")
     }

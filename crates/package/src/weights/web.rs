@@ -166,9 +166,12 @@ mod tests {
     use super::*;
     use crate::error::BoxError;
 
+    /// Status, headers and body of a response.
+    type Scripted = (u16, Vec<(String, String)>, &'static str);
+
     /// Returns these responses, and keeps the headers of the requests.
     struct Script {
-        responses: Mutex<VecDeque<(u16, Vec<(String, String)>, &'static str)>>,
+        responses: Mutex<VecDeque<Scripted>>,
         asked: Mutex<Vec<Vec<(&'static str, String)>>>,
         /// The bytes after which the caller stops.
         stops_at: u64,
@@ -188,15 +191,11 @@ mod tests {
         }
     }
 
-    fn response(
-        status: u16,
-        headers: &[(&str, &str)],
-        body: &'static str,
-    ) -> (u16, Vec<(String, String)>, &'static str) {
+    fn response(status: u16, headers: &[(&str, &str)], body: &'static str) -> Scripted {
         (status, headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(), body)
     }
 
-    fn measured(responses: Vec<(u16, Vec<(String, String)>, &'static str)>) -> (Result<(String, u64), Error>, Script) {
+    fn measured(responses: Vec<Scripted>) -> (Result<(String, u64), Error>, Script) {
         let script = Script { responses: Mutex::new(responses.into()), asked: Mutex::default(), stops_at: 9 };
         (measure(&script, "a", "http://a/b", &[]), script)
     }

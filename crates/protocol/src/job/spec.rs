@@ -139,7 +139,6 @@ impl JobSpec {
 pub const SLOT_PARTS: u64 = 1_000_000;
 
 /// Whether a job has its own slot, or sharing is unknown.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 #[must_use]
 pub fn is_unshared(share: &u32) -> bool {
     *share <= 1

@@ -111,7 +111,6 @@ async fn measure(queue: &RedisQueue, times: &mut Vec<u128>) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: make bench-connections"]
-#[expect(clippy::print_stdout, reason = "a table for people")]
 async fn long_calls_beside_leases() {
     let (server, _dir) = server(&["--appendfsync", "no"]);
     let config = RedisConfig { url: server.url(), ..RedisConfig::default() };
