@@ -52,8 +52,9 @@ READ_AND_SENT = ("secrets", "env", "allow_pickle")
 def module(document: Document) -> str:
     """The text of the module, not yet formatted."""
     skip = (*READ, *shapes.PACKAGED, "demands", "traffic_percent")
-    demands = document.object("Requirements").fields
-    options = (*document.object("DeployRequest").without(*skip).fields, *demands)
+    deployed = document.object("DeployRequest")
+    demands = document.object(next(one.type.ref for one in deployed.fields if one.name == "demands")).fields
+    options = (*deployed.without(*skip).fields, *demands)
     fields = {**READ, **{one.name: TYPES.get(one.name) or _type(one.type, one) for one in options}}
     names = ", ".join(f'"{one.name}"' for one in demands)
     return "\n".join(
