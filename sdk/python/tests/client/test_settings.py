@@ -17,7 +17,7 @@ PUBLIC = """
     ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt AttemptState
     BadRequest Batch BatchCounts BatchEstimate BatchOptions BatchRecord BatchState BudgetUsage Cancelled Client
     Conflict ConnectionFailed Delivery DeliveryTry Dependee DependencyFailed DeployError DeployOptions DoneEvent
-    Endpoint EndpointRequirements EndpointLimits EndpointRetry EndpointRunner EndpointStep EndpointWeight Event Failure
+    Endpoint EndpointLimits EndpointRequirements EndpointRetry EndpointRunner EndpointStep EndpointWeight Event Failure
     Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job
     JobCancelled JobCost JobError JobExpired JobFailed JobFilter JobOptions JobPoisoned JobRecord JobRejected
     JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry OutOfGpuMemory
