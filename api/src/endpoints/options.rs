@@ -11,7 +11,7 @@ use stokehold_queue::job::{Priority, RetryPolicy};
 use stokehold_queue::requirements::Requirements;
 use utoipa::ToSchema;
 
-use super::requirements::DemandsRequest;
+use super::requirements::RequirementsRequest;
 use super::runner::RunnerView;
 use super::steps::{self, RetryRequest, StepRequest};
 use super::weights::WeightView;
@@ -55,7 +55,7 @@ impl Shown<Runner> for RunnerView {
     }
 }
 
-impl Given<Requirements> for DemandsRequest {
+impl Given<Requirements> for RequirementsRequest {
     fn stored(self, _: &str) -> Result<Requirements, Problem> {
         self.checked()
     }
@@ -293,8 +293,8 @@ options! {
     vram_fraction: Option<f64> => #[serde(skip_serializing_if = "Option::is_none")] Option<f64>;
     /// Other requirements for workers.
     #[serde(default)]
-    demands: DemandsRequest
-        => #[serde(skip_serializing_if = "Requirements::ask_nothing")] #[schema(value_type = DemandsRequest)] Requirements;
+    demands: RequirementsRequest
+        => #[serde(skip_serializing_if = "Requirements::ask_nothing")] #[schema(value_type = RequirementsRequest)] Requirements;
     /// Jobs that one runner runs concurrently; more than 1 only for async handlers. Default 1.
     max_concurrency: Option<u32> = 1, from 1 to 1_000 => u32;
     /// Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers written for batches. Default 1.

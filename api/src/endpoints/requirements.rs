@@ -13,7 +13,7 @@ const NAME_MAX: usize = 64;
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Requirements)]
-pub(crate) struct DemandsRequest {
+pub(crate) struct RequirementsRequest {
     /// The number of GPUs in one machine, 1 to 16. Default 1. With several, each GPU is used whole, and `vram_gib`
     /// applies to each.
     #[schema(minimum = 1, maximum = 16)]
@@ -63,7 +63,7 @@ pub(crate) enum TrustWord {
     Owned,
 }
 
-impl DemandsRequest {
+impl RequirementsRequest {
     /// The demands as they are stored.
     pub(super) fn checked(self) -> Result<Requirements, Problem> {
         let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {

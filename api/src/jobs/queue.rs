@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::view::WaitingView;
 use super::words::PriorityWord;
 use crate::costs::budgets::spent_budget;
-use crate::endpoints::requirements::DemandsRequest;
+use crate::endpoints::requirements::RequirementsRequest;
 use crate::error::Problem;
 use crate::jobs::lanes::{LaneParts, parts_of_lane};
 use crate::jobs::waiting;
@@ -47,7 +47,7 @@ pub(crate) struct LaneView {
     /// The GPU memory class; 0 is the CPU.
     vram_class_gib: u32,
     /// The endpoint's other requirements for workers; empty if it has none.
-    #[schema(value_type = DemandsRequest)]
+    #[schema(value_type = RequirementsRequest)]
     demands: Requirements,
     /// The number of jobs.
     jobs: u64,
