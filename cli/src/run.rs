@@ -232,3 +232,26 @@ fn told(error: JobError) -> anyhow::Error {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn the_request_of_every_kind_has_options_that_run_here() {
+        for (golden, kind) in [
+            (include_str!("../../crates/package/tests/goldens/cog.json"), "cog"),
+            (include_str!("../../crates/package/tests/goldens/command.json"), "command"),
+            (include_str!("../../crates/package/tests/goldens/everything.json"), "python"),
+            (include_str!("../../crates/package/tests/goldens/runpod.json"), "runpod"),
+            (include_str!("../../crates/package/tests/goldens/server.json"), "server"),
+        ] {
+            let golden: Value = serde_json::from_str(golden).unwrap();
+            let spec = spec(golden["request"].as_object().unwrap()).unwrap();
+            assert_eq!(spec.runner.kind(), kind);
+            assert_eq!(spec.entry, golden["request"]["entry"]);
+            assert!(spec.retry.is_none() && spec.before.is_empty());
+        }
+    }
+}
