@@ -209,8 +209,9 @@ pub struct Offer {
     /// only one can be rented.
     #[serde(default)]
     pub gpu_ids: Vec<u64>,
-    /// Memory of each GPU that models may use.
-    #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
+    /// Memory of each GPU that models may use. Records of rented machines contain offers, which autoscalers of the
+    /// previous release read: the name of the member stays.
+    #[serde(rename = "vram_gb", alias = "vram_gib", with = "gib")]
     pub vram: Mib,
     /// See [`Machine::slots`].
     #[serde(default)]
@@ -264,8 +265,7 @@ impl Offer {
         let Ok(mut known) = serde_json::to_value(&unread) else { return (unread, true) };
         let mut offer = unread;
         for (member, value) in recorded.as_object().into_iter().flatten() {
-            // Earlier releases wrote `vram_gb`.
-            let member = if member == "vram_gb" { "vram_gib" } else { member };
+            let member = if member == "vram_gib" { "vram_gb" } else { member };
             let before = known.get(member).cloned();
             known[member] = value.clone();
             match (Self::deserialize(&known), before) {
@@ -316,6 +316,8 @@ mod tests {
 
     #[test]
     fn an_offer_that_cannot_be_read_keeps_what_can() {
+        let written = serde_json::to_value(Offer::unknown()).unwrap();
+        assert!(written.get("vram_gb").is_some(), "autoscalers of the previous release read it: {written}");
         let recorded = json!({"id": "77", "provider": "cloud", "kind": "RTX 4090", "host": 3, "count": 1, "cards": 2, "vram_gb": "24",
             "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0, "of_a_later_release": true});
         let (offer, is_damaged) = Offer::recovered(&recorded);

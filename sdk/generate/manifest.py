@@ -43,7 +43,7 @@ TYPES = {"min_compute_capability": "TwoNumbers", "min_cuda": "TwoNumbers", "warm
 OBJECTS = {"RetryPolicy": "Retry", "Step": "Step"}
 
 # Fields whose empty value means that they are not set.
-EMPTY = ("weights", "secrets", "env")
+EMPTY = ("env",)
 
 # Fields that the crate reads, and that become members of the request as well.
 READ_AND_SENT = ("secrets", "env", "allow_pickle")

@@ -126,7 +126,7 @@ fn judged(session: &Session, now_ms: u64) -> Finding {
         );
     }
     let left_ms = session.expires_ms.saturating_sub(now_ms);
-    match Some(left_ms).filter(|left| *left < SESSION_MS) {
+    match Some(left_ms).filter(|left| session.expires_ms > 0 && *left < SESSION_MS) {
         Some(left) => {
             let found = format!("{found}; expires in {}", output::millis(left));
             Finding::warn("token", found, "Replace it with `stoke token rotate`; the old token stays valid for a day.")

@@ -97,7 +97,7 @@ impl Package {
                 (None, None) => requirements::usual(&folder),
             },
             name: manifest.name,
-            weights: manifest.weights,
+            weights: manifest.weights.unwrap_or_default(),
             allow_pickle: manifest.allow_pickle.unwrap_or(false),
             target: asked,
             members,

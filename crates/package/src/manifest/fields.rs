@@ -38,8 +38,8 @@ pub(crate) struct Manifest {
     pub(crate) input_schema: Option<PathBuf>,
     #[serde(skip_serializing)]
     pub(crate) output_schema: Option<PathBuf>,
-    #[serde(default, skip_serializing)]
-    pub(crate) weights: Vec<WeightSource>,
+    #[serde(skip_serializing)]
+    pub(crate) weights: Option<Vec<WeightSource>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,8 +66,8 @@ pub(crate) struct Manifest {
     pub(super) priority: Option<Priority>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry: Option<Retry>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) secrets: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secrets: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) timeout_s: Option<Whole<1, 604_800>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ impl Manifest {
             requirements: self.requirements.or(base.requirements),
             input_schema: self.input_schema.or(base.input_schema),
             output_schema: self.output_schema.or(base.output_schema),
-            weights: if self.weights.is_empty() { base.weights } else { self.weights },
+            weights: self.weights.or(base.weights),
             after: self.after.or(base.after),
             allow_pickle: self.allow_pickle.or(base.allow_pickle),
             before: self.before.or(base.before),
@@ -119,7 +119,7 @@ impl Manifest {
             network: self.network.or(base.network),
             priority: self.priority.or(base.priority),
             retry: self.retry.or(base.retry),
-            secrets: if self.secrets.is_empty() { base.secrets } else { self.secrets },
+            secrets: self.secrets.or(base.secrets),
             timeout_s: self.timeout_s.or(base.timeout_s),
             vram_fraction: self.vram_fraction.or(base.vram_fraction),
             vram_gib: self.vram_gib.or(base.vram_gib),

@@ -59,6 +59,15 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_list_replaces_that_of_the_file() {
+        let file = Manifest::parse("secrets = [\"A\"]\nregions = [\"eu\"]\n[[weights]]\nsource = \"hf://a/b\"\n");
+        let options = json!({"secrets": [], "regions": [], "weights": []});
+        let merged = Overlay::parse(options).unwrap().manifest.over(file.unwrap());
+        assert_eq!(merged.weights.as_ref().map(Vec::len), Some(0));
+        assert_eq!(Value::Object(merged.members().unwrap()), json!({"secrets": [], "demands": {"regions": []}}));
+    }
+
+    #[test]
     fn a_wrong_option_is_named() {
         for (options, expected) in [
             (json!({"vram_gb": 8}), "did you mean `vram_gib`?"),

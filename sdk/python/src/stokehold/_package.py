@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +114,12 @@ def describe(package: _wire.Package) -> str:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         run = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, timeout=DESCRIBE_TIMEOUT_S, check=False, env=environment
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DESCRIBE_TIMEOUT_S,
+            check=False,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         raise DeployError(
@@ -142,6 +147,7 @@ def resolve(package: _wire.Package) -> str:
         try:
             run = subprocess.run(
                 command,
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 encoding="utf-8",
@@ -193,11 +199,23 @@ def _sender(http: httpx.Client) -> _wire.Send:
         # The hash is that of the file, so the bytes must not be compressed on the way.
         request = http.build_request(method, url, headers=[*headers, ("accept-encoding", "identity")])
         response = http.send(request, stream=True, follow_redirects=method == "GET")
-        return response.status_code, response.headers.multi_items(), _chunks(response)
+        return response.status_code, response.headers.multi_items(), _Body(response)
 
     return send
 
 
-def _chunks(response: httpx.Response) -> Iterator[bytes]:
-    with closing(response):
-        yield from response.iter_raw(CHUNK_BYTES)
+class _Body:
+    """The body of a response. Its connection is free once the body is dropped, also if it was not read."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._chunks = response.iter_raw(CHUNK_BYTES)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._chunks)
+
+    def __del__(self) -> None:
+        self._response.close()

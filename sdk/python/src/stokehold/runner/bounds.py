@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -50,10 +50,11 @@ class Bounds:
 
 
 def check_all(bounds: Mapping[str, Bounds], options: Any, where: str = "") -> None:
-    """Checks the attributes of an object that are not None."""
+    """Checks the attributes of a dataclass. None is accepted where it is the default."""
+    defaults = {one.name: one.default for one in fields(options)}
     for name, limits in bounds.items():
         value = getattr(options, name)
-        if value is not None:
+        if value is not None or defaults[name] is not None:
             limits.check(f"{where}{name}", value)
 
 
