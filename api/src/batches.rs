@@ -44,38 +44,38 @@ use crate::jobs::large_inputs;
 use crate::state::App;
 use crate::{database, history};
 
-/// The longest sleep between two looks.
+/// Longest pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest pause: jobs end one by one, and by the thousand.
+/// Shortest pause between two rounds. It groups jobs that end one by one or by the thousand.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// How long a round waits for turns, and its timeout.
+/// Longest wait of a round for permits, and the timeout of the round.
 const TURNS_MAX: Duration = Duration::from_secs(30);
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
-/// Batches that one replica works on at a time. Each holds some 30 MB at most.
+/// Batches that one replica works on at a time. Each takes some 30 MB at most.
 const AT_ONCE: usize = 6;
 
-/// Of these, how many may be at a stage that takes minutes: the others keep the rest going.
+/// Batches among these that may be in a stage that takes minutes. The other permits keep short stages running.
 const LONG_AT_ONCE: usize = 2;
 
-/// Bitmaps of lines that are kept, 1.25 MB each at most.
+/// Number of cached bitmaps of lines, 1.25 MB each at most.
 const BITMAPS_KEPT: u64 = 16;
 
-/// How long a replica holds a batch without renewing the role.
+/// Time for which a replica keeps its role for a batch without renewing it, milliseconds.
 const HOLD_MS: u64 = 15_000;
 
-/// How long it is believed what runs.
+/// Cache time of the list of running batches.
 const RUNNING_FOR: Duration = Duration::from_secs(2);
 
-/// After a step that did not work.
+/// Pause after a step that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// After one that panicked.
+/// Pause after a step that panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why a step did not work. The batch stays as it is, and the step is tried again.
+/// Reasons for which a step failed. The batch stays as it is, and the step is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The queue failed.
@@ -96,13 +96,13 @@ pub(crate) enum Error {
     /// The inputs of its jobs were not stored.
     #[error(transparent)]
     Input(#[from] large_inputs::Error),
-    /// A job's record cannot be read.
+    /// The record of a job cannot be read.
     #[error(transparent)]
     History(#[from] history::Error),
     /// Another replica has taken over.
     #[error("another replica has taken over")]
     Overtaken,
-    /// A defect.
+    /// An internal error, which indicates a bug.
     #[error("{0}")]
     Broken(String),
 }
@@ -113,26 +113,26 @@ impl From<QueueError> for Error {
     }
 }
 
-/// The loop. Clones share it.
+/// The background loop. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct Runner {
     app: App,
     shard: RedisQueue,
     batches: Batches,
-    /// The batches that this replica works on at this moment.
+    /// Batches that this replica is working on.
     busy: Arc<Mutex<HashSet<String>>>,
     at_once: Arc<Semaphore>,
     long_at_once: Arc<Semaphore>,
     bitmaps: Cache<String, Arc<bits::Lines>>,
-    /// What runs, for batches that have a budget.
+    /// Running batches, for those that have a budget.
     running: Cache<(), Arc<Vec<Running>>>,
     tasks: TaskTracker,
-    /// When this replica last looked for batches to clean up, Unix milliseconds.
+    /// Time of this replica's last search for batches to clean up, Unix milliseconds.
     tidied: Arc<AtomicU64>,
 }
 
 impl Runner {
-    /// For the batches of one shard.
+    /// Creates the loop for the batches of one shard.
     pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self {
             batches: shard.batches(),
@@ -148,10 +148,10 @@ impl Runner {
         }
     }
 
-    /// One round: starts work on every open batch that this replica does not work on yet.
+    /// Runs one round: starts work on every open batch that this replica does not work on yet.
     pub(crate) async fn run_once(&self) -> Result<(), Error> {
         let until = Instant::now() + TURNS_MAX;
-        // What is old may stay a while longer; what is open may not.
+        // A failed clean-up only delays deletion; it must not delay open batches.
         if let Err(error) = self.tidy().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot clean up ended batches, trying again");
         }
@@ -160,7 +160,7 @@ impl Runner {
                 continue;
             }
             let working = Working { runner: self.clone(), id };
-            // Whose turn does not come in this round is the first to wait in the next.
+            // A batch that gets no permit in this round waits first in the next.
             let Ok(Ok(permit)) = timeout_at(until, self.at_once.clone().acquire_owned()).await else { return Ok(()) };
             self.tasks.spawn(async move {
                 let _permit = permit;
@@ -172,7 +172,7 @@ impl Runner {
                         report(id, &error);
                         sleep(PAUSE).await;
                     }
-                    // The same batch may well panic again: it does not keep this replica busy.
+                    // The same batch may panic again: it must not keep this replica busy.
                     Err(Panic { .. }) => {
                         tracing::error!(batch.id = id, "work on a batch panicked, trying again");
                         runner.app.shutdown.run_until_cancelled(sleep(PANIC_PAUSE)).await;
@@ -183,7 +183,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Moves one batch on until there is nothing to do at present.
+    /// Moves one batch on until it has no work at present.
     async fn work(&self, id: &str) -> Result<(), Error> {
         loop {
             if !self.hold(id).await? {
@@ -192,7 +192,7 @@ impl Runner {
             let Some(batch) = self.batches.get(id).await? else { return Ok(()) };
             let long = matches!(batch.state, BatchState::Validating | BatchState::Finalizing);
             let turn = long.then(|| self.long_at_once.clone().try_acquire_owned()).transpose();
-            // It is looked at again with the next round.
+            // The next round tries it again.
             let Ok(_turn) = turn else { return Ok(()) };
             let more = match batch.state {
                 BatchState::Validating => self.holding(&batch, Box::pin(self.validate(&batch))).await.map(|()| true)?,
@@ -206,7 +206,7 @@ impl Runner {
         }
     }
 
-    /// One step of a running batch; whether there may be more to do at once.
+    /// Runs one step of a running batch. Returns whether there may be more work at once.
     async fn step(&self, batch: &Batch) -> Result<bool, Error> {
         let now = now_ms();
         if batch.stop.is_none() && batch.spec.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now) {
@@ -214,7 +214,7 @@ impl Runner {
             return Ok(true);
         }
         if let (Some(why), None) = (batch.stop, batch.handed) {
-            // It was stopped while it validated.
+            // The batch was stopped while it was validated.
             self.batches.stop(&batch.spec.tenant, &batch.id, why).await?;
             return Ok(true);
         }
@@ -227,7 +227,7 @@ impl Runner {
         if let Some(samples) = pace::sampled(&batch.samples, batch.succeeded + batch.failed, now) {
             self.batches.note_samples(&batch.id, &samples).await?;
         }
-        // First what makes room in the queue's memory.
+        // First the step that frees memory of the queue.
         let collected = self.collect(batch).await?;
         let fed = self.feed(batch).await?;
         if batch.open() == 0 {
@@ -239,7 +239,7 @@ impl Runner {
         Ok(fed || collected)
     }
 
-    /// The wrong lines of a batch.
+    /// The invalid lines of a batch.
     async fn wrong_lines(&self, batch: &Batch) -> Result<Arc<bits::Lines>, Error> {
         match &batch.skip {
             Some(key) => self.bitmap(key).await,
@@ -247,7 +247,7 @@ impl Runner {
         }
     }
 
-    /// A set of lines that lies in S3.
+    /// A set of lines that is stored in S3.
     async fn bitmap(&self, key: &str) -> Result<Arc<bits::Lines>, Error> {
         if let Some(known) = self.bitmaps.get(key) {
             return Ok(known);
@@ -267,7 +267,7 @@ impl Runner {
 impl Duty for Runner {
     const NAME: &'static str = "batches";
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
-    /// Work that is in progress at a shutdown is dropped as if this replica were killed.
+    /// A shutdown drops work in progress, as if this replica were killed.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
@@ -291,7 +291,7 @@ fn report(id: &str, error: &Error) {
     tracing::warn!(batch.id = id, error, "a step of a batch failed, trying again");
 }
 
-/// That this replica works on a batch, until it is dropped.
+/// Marks a batch as being worked on by this replica, until it is dropped.
 struct Working {
     runner: Runner,
     id: String,

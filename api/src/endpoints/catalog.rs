@@ -1,4 +1,4 @@
-//! Endpoint versions as a submit needs them, ready to validate inputs with.
+//! Endpoint versions as submits need them, ready to validate inputs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use crate::database;
 use crate::database::QueueTimeout;
 use crate::endpoints::schema::Schema;
 
-/// A deploy on another replica is seen after this long at the latest; one on this replica at once.
+/// Longest time until a deploy on another replica takes effect here. A deploy on this replica takes effect at once.
 const CURRENT_FOR: Duration = Duration::from_secs(1);
 
-/// What compiled versions may weigh together: about a kilobyte each, and as much as thousands of usual ones.
+/// Maximum total weight of compiled versions: about one per kilobyte. It fits thousands of typical versions.
 const DEPLOYED_WEIGHT_MAX: u64 = 100_000;
 const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
 
-/// What a version was seen to need of a card is looked up again after this long.
+/// Time after which the learned memory of a version is looked up again.
 const NEED_FOR: Duration = Duration::from_secs(5);
 
-/// A cached version is read again after this long: another replica may have deleted it, and the number of its requirement set is freed unless
-/// it is asked for now and then (requirements.rs).
+/// Time after which a cached version is read again. Another replica may have deleted it, and the number of its
+/// requirement set is freed unless it is requested from time to time (requirements.rs).
 const VERSION_FOR: Duration = Duration::from_secs(60);
 
-/// What a requirement set is made of.
+/// The members of a requirement set.
 const SET_MEMBERS: &str = "gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox";
 
-/// Why an endpoint's version, or the number of a requirement set, cannot be had.
+/// Reasons for which an endpoint's version, or the number of a requirement set, cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The registry failed.
     #[error(transparent)]
     Database(#[from] database::Error),
-    /// There is no endpoint of this name.
+    /// No endpoint has this name.
     #[error("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints")]
     UnknownEndpoint {
         /// The name.
@@ -65,7 +65,7 @@ pub(crate) enum Error {
         /// The reason.
         why: String,
     },
-    /// The tenant already has this many requirement sets, the most it may have.
+    /// The tenant already has the maximum number of requirement sets.
     #[error(
         "would be requirement set {} of this tenant ({SET_MEMBERS}), over the limit of \
             {REQUIREMENT_SETS_OF_TENANT_MAX}; reuse the requirements of another endpoint. A set is freed one hour \
@@ -73,7 +73,7 @@ pub(crate) enum Error {
         .0 + 1
     )]
     SetsOfTenant(u32),
-    /// The installation already has this many requirement sets, the most it may have.
+    /// The installation already has the maximum number of requirement sets.
     #[error(
         "would be a new requirement set ({SET_MEMBERS}), but this installation already has {0}, the most it may have; \
             reuse the requirements of another endpoint, or ask the operator which tenants have many"
@@ -81,21 +81,21 @@ pub(crate) enum Error {
     Sets(u32),
 }
 
-/// One version with its schema compiled.
+/// One version with its compiled schema.
 pub(crate) struct Deployed {
     pub(crate) version: EndpointVersion,
-    /// The class of card that jobs submitted now are for.
+    /// VRAM class, GiB, of jobs that are submitted now.
     pub(crate) vram_class_gib: u32,
-    /// What it needs of each GPU.
+    /// GPU memory that it needs on each GPU.
     pub(crate) need: VramNeed,
-    /// The number of its demands.
+    /// Number of its requirement set.
     pub(crate) demands: u32,
     pub(crate) input: Schema,
     /// When this cache entry expires.
     pub(crate) fresh_until: Instant,
 }
 
-/// Looked-up versions, bounded.
+/// Bounded cache of resolved versions.
 pub(crate) struct Catalog {
     registry: Registry,
     timeout: QueueTimeout,
@@ -118,7 +118,7 @@ impl Catalog {
         }
     }
 
-    /// The version asked for, or the current one.
+    /// The requested version, or the current one.
     pub(crate) async fn resolve(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Arc<Deployed>, Error> {
         let number = match version {
             Some(version) => version,
@@ -144,8 +144,8 @@ impl Catalog {
         Ok(deployed)
     }
 
-    /// Like [`Catalog::resolve`], for callers that do without. `None` also if the version cannot be read now, which is
-    /// logged.
+    /// Like [`Catalog::resolve`], for callers that can do without a version. Also returns `None` if the version cannot
+    /// be read now, which is logged.
     pub(crate) async fn find(&self, tenant: &str, name: &str, version: Option<u32>) -> Option<Arc<Deployed>> {
         match self.resolve(tenant, name, version).await {
             Ok(deployed) => Some(deployed),
@@ -158,23 +158,24 @@ impl Catalog {
         }
     }
 
-    /// Which versions new jobs run on.
+    /// Traffic split of new jobs among an endpoint's versions.
     async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, database::Error> {
         let key = (tenant.to_owned(), name.to_owned());
         if let Some(traffic) = self.traffic.get(&key) {
             return Ok(Some(traffic));
         }
         let found = self.timeout.ask("read an endpoint", self.registry.traffic(tenant, name)).await?;
-        // Only if absent: a deploy that crossed this look knows better.
+        // Insert only if absent: a deploy that crossed this read has stored newer traffic.
         Ok(found.map(|found| self.traffic.entry(key).or_insert(found).into_value()))
     }
 
-    /// What it was seen to need, MiB, by GPU model.
+    /// Learned memory of a version, MiB, by GPU model.
     async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, database::Error> {
         self.timeout.ask("read the GPU memory that a version needs", self.registry.needs(tenant, name, version)).await
     }
 
-    /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
+    /// Number of a tenant's requirement set. The tenant uses the set from now on. `deploys` is set when a version with
+    /// it is about to be added.
     pub(crate) async fn number(&self, tenant: &str, demands: &Requirements, deploys: bool) -> Result<u32, Error> {
         let numbered = self.registry.number_requirements(tenant, demands, deploys);
         match self.timeout.ask("assign a number to a requirement set", numbered).await? {
@@ -184,30 +185,30 @@ impl Catalog {
         }
     }
 
-    /// It was just seen to need more: the next submit looks it up.
+    /// Discards a cached version after its learned memory has grown: the next submit looks it up.
     pub(crate) fn learned_now(&self, tenant: &str, name: &str, version: u32) {
         self.deployed.invalidate(&(tenant.to_owned(), name.to_owned(), version));
     }
 
-    /// What its versions were seen to need was forgotten: the next submits look it up.
+    /// Discards the cached versions of an endpoint after their learned memory was reset: the next submits look it up.
     pub(crate) fn forgotten_now(&self, tenant: &str, name: &str) {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        // Fails only without the support for it, which the cache is built with.
+        // This fails only if the cache was built without support for it.
         let _ = self.deployed.invalidate_entries_if(move |(of, endpoint, _), _| *of == tenant && *endpoint == name);
     }
 
-    /// Versions of an endpoint were deleted on this replica: from here on no job is submitted to them.
+    /// Discards versions of an endpoint that were deleted on this replica: no job is submitted to them from here on.
     pub(crate) fn undeployed_now(&self, tenant: &str, name: &str) {
         self.traffic.invalidate(&(tenant.to_owned(), name.to_owned()));
         self.forgotten_now(tenant, name);
     }
 
-    /// A deploy, or a change of traffic, on this replica: from here on it holds.
+    /// Stores the traffic after a deploy or a change of traffic on this replica. It applies from here on.
     pub(crate) fn routed_now(&self, tenant: &str, name: &str, traffic: Traffic) {
         self.traffic.insert((tenant.to_owned(), name.to_owned()), traffic);
     }
 
-    /// What is missing: the endpoint, or only this version of it.
+    /// Returns which is missing: the endpoint, or only this version of it.
     async fn unknown_version(&self, tenant: &str, name: &str, version: u32) -> Result<Error, Error> {
         let name = name.to_owned();
         Ok(match self.traffic(tenant, &name).await? {

@@ -1,9 +1,9 @@
-//! JSON Schemas of tenants. A schema is a program that the API runs on every input of its endpoint, so what one may be is bounded, and so is the
-//! work that one input makes.
+//! JSON Schemas of tenants. A schema is a program that the API runs on every input of its endpoint. Therefore both the
+//! size of a schema and the work for one input are limited.
 //!
-//! `jsonschema` has no bound of its own: definitions that name the next one twice, 40 times over, are 3 kB and take 2^40 steps. Before a schema is
-//! compiled, each schema within it that leads on to others is put behind a keyword of ours, which counts a step whenever it is come to. Counting
-//! to the end unwinds.
+//! `jsonschema` has no limit of its own: definitions that each reference the next one twice, 40 levels deep, take 3 kB
+//! and 2^40 steps. Before a schema is compiled, each subschema that leads to others is placed behind a custom keyword,
+//! which counts a step at each visit. When the steps are used up, the keyword unwinds.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,42 +14,44 @@ use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-/// A schema's text, bytes.
+/// Maximum length of a schema's text, bytes.
 const TEXT_MAX: usize = 256 << 10;
 
-/// Schemas within a schema, the target of each `$ref` once.
+/// Maximum number of subschemas in a schema. The target of each `$ref` counts once.
 const SCHEMAS_MAX: usize = 4_000;
 
-/// Patterns of a schema, and what one of them and all together take compiled, bytes.
+/// Maximum number of patterns in a schema, and the maximum compiled size of one pattern and of all together, bytes.
 const PATTERNS_MAX: usize = 200;
 const PATTERN_BYTES: usize = 1 << 20;
 const PATTERNS_BYTES: usize = 16 << 20;
 
-/// Schemas that the library goes through when it compiles `unevaluatedItems` and `unevaluatedProperties`, all together. It follows each reference
-/// anew wherever it comes to one, so that definitions that name the next one twice take it 2^n of them.
+/// Maximum number of schemas that the library visits to compile `unevaluatedItems` and `unevaluatedProperties`, all
+/// together. The library follows each reference again at each place, so n definitions that each reference the next one
+/// twice take 2^n visits.
 const UNEVALUATED_MAX: u64 = 20_000;
 
-/// Steps that checking one input may take: some, some more for each byte, and never more than take half a second.
+/// Steps for checking one input: a base, an addition for each byte, and a maximum that takes half a second.
 const STEPS: u64 = 100_000;
 const STEPS_PER_BYTE: u64 = 30;
 const STEPS_MAX: u64 = 10_000_000;
 
-/// Steps in which all errors of an input are looked for; each takes some hundred bytes.
+/// Steps for collecting all errors of an input. Each takes some hundred bytes.
 const STEPS_OF_ERRORS: u64 = 50_000;
 
-/// Where the stack has less than this left, checking goes on on another one, which has so much, and ends when that has less than the last.
+/// Stack limits, bytes. When less than `STACK_MIN` is left, checking continues on a new stack of `STACK`; the check
+/// fails when less than `STACK_LEFT` is left of that one.
 const STACK_MIN: usize = 1 << 20;
 const STACK: usize = 32 << 20;
 const STACK_LEFT: usize = 128 << 10;
 
-/// Compiling nests as deep as references follow one another.
+/// Stack size for compiling, bytes. Compiling nests as deep as references follow one another.
 const COMPILE_STACK: usize = 256 << 20;
 
-/// The keyword that counts.
+/// The custom keyword that counts steps.
 const STEP: &str = "stokehold-step";
 
 thread_local! {
-    /// Steps that are left of the check that runs on this thread.
+    /// Steps left for the check that runs on this thread.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -59,7 +61,8 @@ pub(crate) struct Schema {
     weight: u32,
 }
 
-/// Where an input does not fit, and why: a JSON pointer into it and a message that does not hold its value.
+/// A place where an input does not fit, and the reason: a JSON pointer into the input, and a message that does not
+/// contain its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misfit {
     pub(crate) path: String,
@@ -67,10 +70,10 @@ pub(crate) struct Misfit {
 }
 
 impl Schema {
-    /// Compiles a schema. It fetches nothing, and its patterns run in linear time.
+    /// Compiles a schema. Compiling fetches nothing, and the patterns run in linear time.
     ///
     /// # Errors
-    /// When it is no schema, or more than may be: where and why.
+    /// The place and the reason, when the value is not a valid schema or exceeds a limit.
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > TEXT_MAX {
@@ -92,12 +95,12 @@ impl Schema {
         Ok(Self { validator: compiled?, weight })
     }
 
-    /// How much memory it takes beside others: about a kilobyte each.
+    /// Weight of the schema in a cache, about one unit per kilobyte of memory.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
 
-    /// Checks an input; the first `most` places where it does not fit.
+    /// Checks an input. Returns the first `most` places where it does not fit.
     pub(crate) fn check(&self, input: &Value, most: usize) -> Result<(), Vec<Misfit>> {
         let steps = STEPS.saturating_add(STEPS_PER_BYTE.saturating_mul(size(input))).min(STEPS_MAX);
         match within(steps, || self.validator.is_valid(input)) {
@@ -131,15 +134,15 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// A message with the JSON pointer to its place; the root has none to name.
+/// Prefixes a message with the JSON pointer to its place. The root has no pointer to name.
 fn placed(pointer: &str, message: impl fmt::Display) -> String {
     if pointer.is_empty() { message.to_string() } else { format!("{pointer}: {message}") }
 }
 
-/// Unwinds a check that has taken all of its steps.
+/// Payload that unwinds a check which has used all of its steps.
 struct Exhausted;
 
-/// What `look` gives, or `None` when it takes more steps than these or more stack than there is.
+/// Runs `look` and returns its result, or `None` when it takes more than `steps` steps or more stack than there is.
 fn within<T>(steps: u64, look: impl FnOnce() -> T) -> Option<T> {
     LEFT.set(steps);
     match stacker::maybe_grow(STACK_MIN, STACK, || catch_unwind(AssertUnwindSafe(look))) {
@@ -149,12 +152,12 @@ fn within<T>(steps: u64, look: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// The keyword: fits everything, and counts.
+/// The custom keyword: accepts every value, and counts a step.
 struct Step {
     steps: u64,
-    /// How often the schema goes through what an array or object has.
+    /// Steps per item or member of an array or object.
     walks: u64,
-    /// Whether it goes through everything below that, too.
+    /// Set when the schema also visits everything below the items or members.
     is_deep: bool,
 }
 
@@ -191,7 +194,7 @@ impl<'i> Keyword<'i> for Step {
     }
 }
 
-/// About how many bytes a value has as JSON.
+/// Approximate length of a value as JSON, bytes.
 fn size(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.len() as u64 + 2,
@@ -203,7 +206,7 @@ fn size(value: &Value) -> u64 {
     }
 }
 
-/// Where a keyword has schemas.
+/// Kinds of places in which a keyword contains schemas.
 enum Holds {
     One,
     List,
@@ -211,7 +214,7 @@ enum Holds {
     Named,
 }
 
-/// The keywords that lead on to schemas, of all drafts.
+/// Keywords that lead to schemas, of all drafts.
 fn holds(keyword: &str) -> Option<Holds> {
     Some(match keyword {
         "additionalItems"
@@ -232,16 +235,16 @@ fn holds(keyword: &str) -> Option<Holds> {
     })
 }
 
-/// A schema as it is compiled: every schema in it that leads on counts a step before anything else, and what is referred to has a number among
-/// `$defs`, since putting one schema around another changes what a pointer leads to.
+/// A schema as it is compiled. Every subschema that leads to others counts a step before anything else. Each referenced
+/// subschema gets a number among `$defs`, because wrapping one schema in another changes the target of a pointer.
 struct Rewritten<'a> {
     root: &'a Value,
-    /// By JSON pointer: its number.
+    /// Numbers of referenced subschemas, by JSON pointer.
     targets: BTreeMap<String, usize>,
     todo: Vec<String>,
     schemas: usize,
     patterns: usize,
-    /// What is left of [`UNEVALUATED_MAX`].
+    /// Remainder of [`UNEVALUATED_MAX`].
     unevaluated: u64,
 }
 
@@ -268,12 +271,12 @@ impl<'a> Rewritten<'a> {
             defs.insert(number, self.schema(&pointer, found)?);
         }
         whole.insert("$defs".to_owned(), Value::Object(defs));
-        // `$ref` alone: drafts before 2019 ignore what is beside one.
+        // `$ref` alone: drafts before 2019 ignore the keywords beside it.
         whole.insert("allOf".to_owned(), json!([{"$ref": format!("#/$defs/{root}")}]));
         Ok(Value::Object(whole))
     }
 
-    /// The number of what a pointer leads to.
+    /// Number of the target of a pointer.
     fn target(&mut self, pointer: &str) -> String {
         if let Some(number) = self.targets.get(pointer) {
             return number.to_string();
@@ -311,7 +314,7 @@ impl<'a> Rewritten<'a> {
                         let (listed, named) =
                             (value.as_array().map_or(0, Vec::len) as u64, value.as_object().map_or(0, Map::len) as u64);
                         walks += if keyword == "patternProperties" { named } else { 0 };
-                        // An input is marked by all that the library has compiled for it.
+                        // The library marks an input by every schema that it has compiled for it.
                         steps += if keyword.starts_with("unevaluated") { self.unevaluated_of(&at, schema)? } else { 0 };
                         steps += listed + if matches!(holds, Holds::Named) { named / 8 } else { 0 };
                         self.held(&at, &holds, value, keyword)?
@@ -330,14 +333,14 @@ impl<'a> Rewritten<'a> {
         if self.patterns > PATTERNS_MAX {
             return Err(placed(at, format_args!("contains more than {PATTERNS_MAX} patterns")));
         }
-        // What leads nowhere and is small is counted with what leads to it.
+        // A small schema that leads to no others is counted with its parent.
         if !leads_on && !is_deep && steps < 4 {
             return Ok(Value::Object(rewritten));
         }
         Ok(json!({"allOf": [{STEP: [steps, walks, u8::from(is_deep)]}, rewritten]}))
     }
 
-    /// How many schemas the library goes through for what this one leaves unevaluated.
+    /// Number of schemas that the library visits for the unevaluated parts of this one.
     fn unevaluated_of(&mut self, at: &str, schema: &Value) -> Result<u64, String> {
         let mut left = self.unevaluated;
         self.unfold(schema, &mut BTreeSet::new(), &mut left).ok_or_else(|| {
@@ -351,15 +354,15 @@ impl<'a> Rewritten<'a> {
         Ok(gone)
     }
 
-    /// Goes through the schemas that apply to the same value, each reference followed but for those that lead back; `None` when there are
-    /// more than `left`.
+    /// Visits the schemas that apply to the same value. References are followed, except those that lead back. Returns
+    /// `None` when there are more than `left`.
     fn unfold(&self, schema: &Value, within: &mut BTreeSet<String>, left: &mut u64) -> Option<()> {
         let Value::Object(members) = schema else { return Some(()) };
         *left = left.checked_sub(1)?;
         for (keyword, value) in members {
             match keyword.as_str() {
                 "$ref" => {
-                    // One that leads nowhere is refused where it is rewritten.
+                    // A reference without a target is refused when it is rewritten.
                     let pointer = self.pointer_of(value).filter(|pointer| !within.contains(pointer));
                     let target = pointer.as_ref().and_then(|pointer| self.root.pointer(pointer));
                     if let (Some(pointer), Some(target)) = (pointer, target) {
@@ -384,7 +387,8 @@ impl<'a> Rewritten<'a> {
         Some(())
     }
 
-    /// The same for a schema as such, which may leave something unevaluated in turn. References from it are compiled once.
+    /// The same for a whole schema, which may contain unevaluated keywords itself. References from it are compiled
+    /// once.
     fn compile_cost(&self, schema: &Value, within: &mut BTreeSet<String>, left: &mut u64) -> Option<()> {
         let Value::Object(members) = schema else { return Some(()) };
         *left = left.checked_sub(1)?;
@@ -413,7 +417,7 @@ impl<'a> Rewritten<'a> {
                 let mut rewritten = Map::new();
                 for (name, schema) in schemas {
                     let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                    // Of `dependencies`: names, not a schema.
+                    // An entry of `dependencies` may be a list of names, which is not a schema.
                     let schema = if schema.is_array() { schema.clone() } else { self.schema(&at, schema)? };
                     rewritten.insert(name.clone(), schema);
                 }
@@ -435,7 +439,7 @@ impl<'a> Rewritten<'a> {
         Ok(format!("#/$defs/{}", self.target(&pointer)).into())
     }
 
-    /// The JSON pointer of a reference into this schema, as it is written.
+    /// JSON pointer of a reference into this schema, as it is written.
     fn fragment_of<'r>(&self, reference: &'r str) -> Option<&'r str> {
         let own = ["$id", "id"]
             .into_iter()
@@ -450,7 +454,7 @@ impl<'a> Rewritten<'a> {
     }
 }
 
-/// The schemas that a keyword has.
+/// Schemas that a keyword contains.
 fn parts<'v>(value: &'v Value, keyword: &str) -> Vec<&'v Value> {
     match (holds(keyword), value) {
         (Some(Holds::List | Holds::OneOrList), Value::Array(schemas)) => schemas.iter().collect(),

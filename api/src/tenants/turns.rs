@@ -1,14 +1,15 @@
-//! How much of a replica a tenant gets while others ask as well: no tenant's requests keep those of another waiting.
+//! Sharing of a replica among tenants: the requests of one tenant do not delay those of another.
 //!
-//! A replica that only one tenant uses serves it as fast as it can. While another one has asked within [`SHARED_FOR`],
+//! A replica that only one tenant uses serves it as fast as it can. Within [`SHARED_FOR`] of a request of another
+//! tenant, these limits apply to each tenant:
 //!
-//! - a tenant's requests use at most one part in [`PARTS`] of the processors' time, measured as the time for which they are polled: a
-//!   tenant that has used more has its next requests wait until that time is made up for,
-//! - [`LIGHT_AT_ONCE`] of them are served at a time, and
-//! - one at a time of those that read, write or check many things: these keep Redis or a processor busy for milliseconds. After such a
-//!   request the tenant's next one waits for as long as it took.
+//! - Its requests use at most one part in [`PARTS`] of the processors' time, measured as the time for which they are
+//!   polled. After a tenant has used more, its next requests wait until that time is made up for.
+//! - At most [`LIGHT_AT_ONCE`] light requests are served at a time.
+//! - Requests that read, write or check many things are served one at a time, because they keep Redis or a processor
+//!   busy for milliseconds. After such a request, the tenant's next one waits for as long as it took.
 //!
-//! Requests wait in the order of their arrival, and their bodies are read before they take one of those places.
+//! Requests wait in the order of their arrival. Their bodies are read before they take one of those places.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,34 +36,34 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 /// While other tenants are active, a tenant may use `1 / PARTS` of the processors' time.
 const PARTS: u32 = 4;
 
-/// What a tenant may use ahead of its part. Timers are no finer than a millisecond.
+/// Processor time that a tenant may use ahead of its part. Timers are no finer than a millisecond.
 const AHEAD: Duration = Duration::from_millis(4);
 
-/// What a request costs beside being polled: reading it from its connection and writing the answer.
+/// Cost of a request that polling does not include: reading it from its connection and writing the response.
 const OVERHEAD: Duration = Duration::from_micros(50);
 
-/// Light requests of one tenant that are served at a time while others ask.
+/// Light requests of one tenant that are served at a time while other tenants are active.
 const LIGHT_AT_ONCE: usize = 8;
 
-/// A light request that has waited this long for a place goes on without one: those before it wait for a queue that is
-/// slow or away, which takes nothing of this replica, and its answer is due soon all the same.
+/// Longest wait of a light request for a place. After that it proceeds without one: the requests before it wait for a
+/// queue that is slow or unreachable, which takes no processor time of this replica.
 const LIGHT_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// A body of more bytes makes a request a heavy one.
+/// Largest body of a light request, bytes. A request with a larger body is heavy.
 const LIGHT_BODY_MAX: usize = 8 << 10;
 
 /// The longest rest after a heavy request.
 const REST_MAX: Duration = Duration::from_millis(250);
 
-/// Requests of one tenant that wait, and how long one waits.
+/// Maximum number of waiting requests of one tenant, and the longest wait of one.
 const WAITING_MAX: usize = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Tenants that are remembered at a time, and for how long.
+/// Maximum number of tenants in the cache, and the time after which an unused entry expires.
 const TENANTS_MAX: u64 = 10_000;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// What reads, writes or checks many things in one request.
+/// Routes that read, write or check many things in one request.
 const HEAVY: [(Method, &str); 17] = [
     (Method::GET, "/v1/jobs"),
     (Method::POST, "/v1/jobs/bulk"),
@@ -83,18 +84,18 @@ const HEAVY: [(Method, &str); 17] = [
     (Method::DELETE, "/v1/endpoints/{name}/versions/{version}"),
 ];
 
-/// How much of a replica a request takes.
+/// Share of a replica that a request takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Weight {
-    /// One job or one record.
+    /// Handles one job or one record.
     Light,
-    /// Many of them, or a large body.
+    /// Handles many jobs or records, or has a large body.
     Heavy,
 }
 
 /// The requests of all tenants at one replica.
 pub(crate) struct Turns {
-    /// Who asked last, and who asked last of the others.
+    /// Tenant of the most recent request, and the most recent one of another tenant.
     recent: Mutex<[Option<(String, Instant)>; 2]>,
     lines: Cache<String, Arc<Line>>,
 }
@@ -109,24 +110,24 @@ struct Line {
     account: Mutex<Account>,
 }
 
-/// What a tenant has used.
+/// Processor time that a tenant has used.
 struct Account {
-    /// When the tenant's part of the processors' time has made up for what it has used.
+    /// Time at which the tenant's part of the processors' time has made up for its use.
     paid_until: Instant,
     /// Moving average of the processor time of one request; charged in advance.
     mean: Duration,
-    /// When the next heavy request may begin.
+    /// Time at which the next heavy request may begin.
     heavy_from: Instant,
 }
 
-/// A request that has been let in.
+/// A request that has been admitted.
 #[derive(Clone)]
 pub(crate) struct Entry {
     line: Arc<Line>,
     is_shared: bool,
 }
 
-/// A request's place among those that are served. It is given back when this is dropped.
+/// A request's place among those that are served. Dropping it frees the place.
 #[derive(Clone)]
 pub(crate) struct Turn(Arc<TurnState>);
 
@@ -148,24 +149,24 @@ impl Turns {
         Self { recent: Mutex::default(), lines }
     }
 
-    /// Lets a request of a tenant in, once the tenant has not used more than its part.
+    /// Admits a request of a tenant once the tenant has used no more than its part.
     ///
     /// # Errors
-    /// [`Code::RateLimited`] when too many of its requests wait, or this one has waited too long.
+    /// [`Code::RateLimited`] when too many requests of the tenant wait, or this one has waited too long.
     pub(crate) async fn enter(&self, tenant: &str, parts: &Parts) -> Result<Entry, Problem> {
         let line = self.lines.get_with_by_ref(tenant, || Arc::new(Line::new()));
         let is_shared = self.is_shared(tenant, Instant::now());
         if is_shared {
             let charged = line.wait(line.pass()).await?;
             if let Some(meter) = parts.extensions.get::<Meter>() {
-                // `admitted` lets each request in once; a second call would keep the first charge.
+                // `admitted` admits each request once; a second call would keep the first charge.
                 let _ = meter.0.payer.set((line.clone(), charged));
             }
         }
         Ok(Entry { line, is_shared })
     }
 
-    /// Whether another tenant asks as well. This one does from now on.
+    /// Returns whether another tenant is active, and records this tenant as active from now on.
     fn is_shared(&self, tenant: &str, now: Instant) -> bool {
         let mut recent = lock(&self.recent);
         match &mut recent[0] {
@@ -191,7 +192,7 @@ impl Line {
         }
     }
 
-    /// Waits until the tenant has used no more than its part. Returns what it charged in advance.
+    /// Waits until the tenant has used no more than its part. Returns the charge made in advance.
     async fn pass(&self) -> Duration {
         let _first = self.entrance.acquire().await;
         let paid_until = lock(&self.account).paid_until;
@@ -233,7 +234,7 @@ impl Line {
 }
 
 impl Account {
-    /// Charges what a request has used, less what was charged in advance.
+    /// Charges the processor time that a request has used, less the charge made in advance.
     fn settle(&mut self, charged: Duration, used: Duration) {
         self.mean = (self.mean * 7 + used) / 8;
         let now = Instant::now();
@@ -241,7 +242,7 @@ impl Account {
     }
 }
 
-/// The time in which a tenant's part of all processors comes to `used` of one processor.
+/// Time in which a tenant's part of all processors amounts to `used` of one processor.
 fn due(used: Duration) -> Duration {
     static CPUS: LazyLock<u32> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)));
@@ -249,7 +250,8 @@ fn due(used: Duration) -> Duration {
 }
 
 impl Entry {
-    /// A turn for the request, which waits for it at once unless it brings a body: that is read before.
+    /// Returns a turn for the request. A request without a body waits for its place here; a request with a body waits
+    /// in [`Turn::begin`], after its body has been read.
     ///
     /// # Errors
     /// See [`Turn::begin`].
@@ -263,10 +265,10 @@ impl Entry {
 }
 
 impl Turn {
-    /// Waits for a place, once the whole body has been read; `body_bytes` is its length.
+    /// Waits for a place. Call this once the whole body has been read; `body_bytes` is its length.
     ///
     /// # Errors
-    /// As [`Turns::enter`].
+    /// See [`Turns::enter`].
     pub(crate) async fn begin(&self, body_bytes: usize) -> Result<(), Problem> {
         let TurnState { entry, weight, served } = &*self.0;
         let weight = if body_bytes > LIGHT_BODY_MAX { Weight::Heavy } else { *weight };
@@ -275,7 +277,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Gives the place back before the request ends: from here on it only waits, or sends what it has.
+    /// Frees the place before the request ends. From here on the request only waits, or sends its response.
     pub(crate) fn end(&self) {
         self.0.end();
     }
@@ -297,13 +299,13 @@ impl Drop for TurnState {
     }
 }
 
-/// What a request uses, for the tenant that it turns out to be of.
+/// Meter of the processor time of one request. The tenant to charge is set once it is known.
 #[derive(Clone, Default)]
 pub(crate) struct Meter(Arc<Reading>);
 
 #[derive(Default)]
 struct Reading {
-    /// The tenant to charge, and what it was charged in advance. Not set while the tenant is alone.
+    /// Tenant to charge, and the charge made in advance. Not set while no other tenant is active.
     payer: OnceLock<(Arc<Line>, Duration)>,
     polled: Mutex<Duration>,
 }
@@ -315,7 +317,7 @@ impl Meter {
     }
 }
 
-/// All parts of the request have ended.
+/// Runs when all parts of the request have ended.
 impl Drop for Reading {
     fn drop(&mut self) {
         if let Some((line, charged)) = self.payer.get() {
@@ -341,14 +343,14 @@ impl<F: Future> Future for Counted<F> {
     }
 }
 
-/// The middleware around every route.
+/// Middleware around every route: counts the processor time of the request.
 pub(crate) async fn count(mut request: Request, next: Next) -> Response {
     let meter = Meter::default();
     request.extensions_mut().insert(meter.clone());
     meter.count(next.run(request)).await
 }
 
-/// One request more that waits, until it is dropped.
+/// Counter of waiting requests: adds one until it is dropped.
 struct JobWatchers<'a>(&'a AtomicUsize);
 
 impl<'a> JobWatchers<'a> {
@@ -374,7 +376,7 @@ fn has_body(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0")
 }
 
-/// Nothing is half done where a holder has panicked.
+/// Locks the mutex. A poisoned lock is safe to use: no holder leaves the value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

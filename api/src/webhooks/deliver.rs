@@ -1,4 +1,5 @@
-//! The loop that delivers. Every replica runs it; the claims in the outbox keep two from sending the same at once.
+//! The loop that delivers webhooks. Every replica runs it; claims in the outbox keep two replicas from sending the same
+//! delivery at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,52 +23,52 @@ use super::{payload, schedule};
 use crate::state::App;
 use crate::{database, metrics};
 
-/// A claim lasts longer than a wait in a lane, the preparation, the try and its report together. Who is killed in between leaves
-/// the delivery to others after this long.
+/// Duration of a claim, milliseconds. It is longer than the wait in a lane, the preparation, the attempt and its report
+/// together. After it, another replica takes over the delivery of a killed one.
 const CLAIM_MS: u64 = 60_000;
 
-/// Deliveries in hand at once.
+/// Maximum number of deliveries in progress.
 const IN_HAND_MAX: usize = 64;
 
-/// The longest sleep between two looks at the outbox.
+/// Longest pause between two checks of the outbox.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How long one look, and the reading of what to send, may take.
+/// Timeout of one check, and of reading the content of a delivery.
 const STEP_MAX: Duration = Duration::from_secs(10);
 
-/// How long those under way are waited for at shutdown. What is cut off is sent again by another replica.
+/// Longest wait for deliveries in progress at shutdown. Another replica repeats those that are cut off.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The pause of a delivery whose receiver's lane is full, times 1 to 2.
+/// Pause of a delivery whose receiver's lane is full, milliseconds. It is multiplied by a random factor from 1 to 2.
 const LANE_PAUSE_MS: u64 = 2_000;
 
-/// A breaker may delay a delivery for at most this long in total. Then it is tried regardless of the breaker, so that
-/// each of very many deliveries to a dead receiver ends as well.
+/// Longest total delay of a delivery by a breaker, milliseconds. After it, the delivery is attempted regardless of the
+/// breaker, so that a large backlog of deliveries to a failed receiver also ends.
 const HELD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What one look at the outbox did.
+/// Result of one check of the outbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Deliveries that are being tried now.
+    /// Deliveries that were started.
     pub(crate) started: usize,
-    /// Deliveries put off: their receiver is failing, or has enough to do.
+    /// Deliveries that were postponed, because their receiver is failing or its lane is full.
     pub(crate) put_off: usize,
-    /// More may be due than there are hands.
+    /// Set when more may be due than this replica can take.
     pub(crate) full: bool,
-    /// When the next one falls due, unix milliseconds, if any is known.
+    /// Time at which the next delivery is due, Unix milliseconds, if any is known.
     pub(crate) next_due_ms: Option<u64>,
 }
 
-/// The loop.
+/// The delivery loop.
 pub(crate) struct Deliverer {
     shared: Arc<Shared>,
     in_hand: JoinSet<()>,
-    /// There was more to do than hands at the last look.
+    /// Set when the last check found more deliveries than this replica can take.
     full: bool,
 }
 
 impl Deliverer {
-    /// For the outbox of one shard.
+    /// Creates the loop for the outbox of one shard.
     ///
     /// # Errors
     /// When the system's certificates cannot be read.
@@ -79,10 +80,10 @@ impl Deliverer {
         Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new(), full: false })
     }
 
-    /// Claims what is due, as far as there are hands, and starts to deliver it.
+    /// Claims due deliveries, as many as this replica can take, and starts them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: what was claimed comes back by itself.
+    /// [`Error::Unavailable`]: claimed deliveries become due again when their claims expire.
     pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
         while self.in_hand.try_join_next().is_some() {}
         let hands = IN_HAND_MAX - self.in_hand.len();
@@ -98,7 +99,7 @@ impl Deliverer {
                 Ok(place) => {
                     summary.started += 1;
                     let delivery = deliver(self.shared.clone(), place, claimed);
-                    // The claim of one that panicked runs out.
+                    // The claim of a delivery that panicked expires.
                     self.in_hand.spawn(guard_beside(Self::NAME, delivery).map(drop));
                 }
                 Err(delay_ms) => put_off.push(report(&claimed, Outcome::PutOff { delay_ms }, None)),
@@ -124,7 +125,7 @@ impl Duty for Deliverer {
     async fn wait(&mut self, pause: Duration) {
         tokio::select! {
             () = self.shared.app.wakeups.wait(Work::Hooks, self.shared.shard, pause) => {}
-            // A free hand matters only when there is more to do.
+            // A free place matters only when more deliveries are due.
             Some(_) = self.in_hand.join_next(), if self.full => {}
         }
     }
@@ -134,7 +135,7 @@ impl Duty for Deliverer {
     }
 }
 
-/// What the tries have in common.
+/// State that all attempts share.
 struct Shared {
     app: App,
     outbox: Outbox,
@@ -145,19 +146,19 @@ struct Shared {
 }
 
 impl Shared {
-    /// The queue's time, so that a test that moves that moves this.
+    /// The queue's time, so that a test which moves the queue's clock also moves this one.
     fn now_ms(&self) -> u64 {
         self.app.config.redis.clock.now_ms()
     }
 
-    /// How long to sleep.
+    /// Pause until the next check.
     fn pause(&self, summary: &Summary) -> Duration {
         let due = summary.next_due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
-        // Something overdue that was not claimed must not make this spin; nor must clocks that differ.
+        // An overdue delivery that was not claimed, or clocks that differ, must not cause a busy loop.
         due.map_or(ROUND, |due| due.clamp(Duration::from_millis(10), ROUND))
     }
 
-    /// A place in the receiver's lane, or for how long to leave it alone, milliseconds.
+    /// Returns a place in the receiver's lane, or the time for which to postpone the delivery, milliseconds.
     fn admit(&self, delivery: &Delivery) -> Result<Slot, u64> {
         let receiver = receiver(delivery);
         let spread_ms = rand::random_range(0..=LANE_PAUSE_MS);
@@ -172,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// What to send, the same on every try. `None` when the claim was lost meanwhile.
+    /// The message to send, the same at each attempt. `None` when the claim was lost meanwhile.
     async fn message(&self, claimed: &Claimed) -> Result<Option<Message>, payload::Error> {
         if let Some(message) = &claimed.message {
             return Ok(Some(message.clone()));
@@ -181,13 +182,13 @@ impl Shared {
         Ok(self.outbox.fix(&claimed.delivery.id, &claimed.claim, &message).await.map_err(database::Error::from)?)
     }
 
-    /// The body, the headers that prove it, and its place in a trace.
+    /// Builds the body, the headers with its signature, and its trace context.
     async fn request(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, payload::Error> {
         let delivery = &claimed.delivery;
         let Some(Message { body, traceparent }) = self.message(claimed).await? else { return Ok(None) };
         let generation =
             self.app.db.registry.webhook_generation(&delivery.tenant).await.map_err(database::Error::from)?;
-        // The receiver compares with its own clock, so this is the wall clock's time.
+        // The receiver compares with its own clock, so this is wall-clock time.
         let now_ms = now_ms();
         let secrets = Secrets::of(&self.app.config.token_key, &delivery.tenant, generation, now_ms);
         let timestamp_s = now_ms / 1_000;
@@ -205,7 +206,7 @@ impl Shared {
         Ok(Some((headers, body)))
     }
 
-    /// Says what became of it, twice more if that fails. When all fail the claim runs out and it is sent again.
+    /// Reports the outcome, with two retries. If all fail, the claim expires and the delivery is repeated.
     async fn tell(&self, report: Report) {
         let reports = [report];
         for _ in 0..3 {
@@ -221,7 +222,7 @@ impl Shared {
     }
 }
 
-/// One delivery, from its lane to its report.
+/// Runs one delivery, from its lane to its report.
 async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
     let Some(_turn) = place.turn().await else { return };
     failpoint::reach("hook.claimed").await;
@@ -237,7 +238,7 @@ async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
             );
             return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
         }
-        // It comes back when its claim runs out.
+        // The delivery is due again when its claim expires.
         Err(_) => return tracing::warn!(webhook = delivery.id, "building the webhook's body timed out"),
     };
     let (at_ms, started) = (now_ms(), Instant::now());
@@ -265,14 +266,14 @@ fn report(claimed: &Claimed, outcome: Outcome, tried: Option<Try>) -> Report {
     Report { id: claimed.delivery.id.clone(), claim: claimed.claim.clone(), outcome, tried }
 }
 
-/// Who shares a lane and a breaker: one tenant's deliveries to one host. Many tenants use the same hosts, and the dead hook of one
-/// must not keep the others' events back.
+/// Key of a lane and its breaker: one tenant's deliveries to one host. Many tenants use the same hosts, and the failing
+/// webhook of one must not delay the events of the others.
 fn receiver(delivery: &Delivery) -> String {
     let origin = Url::parse(&delivery.url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
     format!("{} {origin}", delivery.tenant)
 }
 
-/// Whether the receiver is in trouble, so that leaving it alone helps. One that answers 404 is not.
+/// Returns whether the receiver is failing, so that a pause helps. A receiver that answers 404 is not failing.
 fn is_failure(answer: &Answer) -> bool {
     match answer {
         Answer::Status { status, .. } => matches!(status, 429 | 500..),
@@ -280,7 +281,7 @@ fn is_failure(answer: &Answer) -> bool {
     }
 }
 
-/// An answer as it counts and as the log shows it.
+/// An answer in the form used for the decision and the log.
 fn told(answer: &Answer) -> (Option<u16>, Option<Duration>, Option<String>) {
     match answer {
         Answer::Status { status, retry_after } => {

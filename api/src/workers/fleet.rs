@@ -1,4 +1,4 @@
-//! The workers that are here, and why a job waits for them. Pure but for [`Fleets`].
+//! The connected workers, and the reasons for which jobs wait for them. Everything but [`Fleets`] is pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -19,10 +19,10 @@ use crate::workers::lease_polls::LeasePolls;
 /// Heartbeats that a worker may miss before it counts as lost.
 pub(crate) const MISSED_MAX: u64 = 5;
 
-/// Cache time of what is read of the workers.
+/// Cache time of the workers' records.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
-/// The workers that are alive and the demands that there are, as of a second ago at most. Cheap to clone.
+/// The workers that are alive and all sets of requirements, at most one second old. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Fleet(Arc<Parts>);
 
@@ -31,16 +31,16 @@ struct Parts {
     demands: Arc<RequirementSets>,
 }
 
-/// Every set of demands, by number.
+/// All sets of requirements, by number.
 pub(crate) type RequirementSets = BTreeMap<u32, Requirements>;
 
-/// Since when workers are drained, by name.
+/// Times at which workers were drained, by worker name.
 pub(crate) type Drains = HashMap<String, u64>;
 
-/// Why a job that is ready has not started.
+/// Reasons for which a ready job has not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// No worker that is here could ever run it.
+    /// No connected worker could ever run it.
     Unschedulable(String),
     /// Workers that could run it are occupied.
     Busy(String),
@@ -48,9 +48,9 @@ pub(crate) enum Waiting {
     Budget(String),
     /// A limit of its tenant or of its endpoint is reached.
     Limit(String),
-    /// As many jobs with its concurrency key run as may.
+    /// The maximum number of jobs with its concurrency key is running.
     Key(String),
-    /// Another job, which it waits for, has not ended.
+    /// Another job that it depends on has not ended.
     Dependency(String),
     /// It is about to start.
     Soon,
@@ -62,7 +62,7 @@ pub(crate) struct Fleets {
     catalog: Arc<Catalog>,
     lease_polls: LeasePolls,
     extend_every_ms: u64,
-    /// Records of the workers that called recently, by id.
+    /// Records of the workers that called recently, by worker ID.
     records: Cache<String, Arc<WorkerRecord>>,
     fleet: Cache<(), Fleet>,
     demands: Cache<(), Arc<RequirementSets>>,
@@ -90,7 +90,7 @@ impl Fleets {
         self.fleet.invalidate(&());
     }
 
-    /// The record of a worker's join.
+    /// Record of a worker that has joined.
     pub(crate) async fn worker(&self, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Error> {
         if let Some(known) = self.records.get(worker_id) {
             return Ok(Some(known));
@@ -129,7 +129,7 @@ impl Fleets {
         Ok(fleet)
     }
 
-    /// Every set of demands that there is, as of a second ago at most.
+    /// All sets of requirements, at most one second old.
     pub(crate) async fn demands(&self) -> Result<Arc<RequirementSets>, Error> {
         if let Some(demands) = self.demands.get(&()) {
             return Ok(demands);
@@ -139,7 +139,7 @@ impl Fleets {
         Ok(demands)
     }
 
-    /// The workers that are to take no more jobs, as of a second ago at most.
+    /// The drained workers, which lease no more jobs. At most one second old.
     pub(crate) async fn drains(&self) -> Result<Arc<Drains>, Error> {
         if let Some(drains) = self.drains.get(&()) {
             return Ok(drains);
@@ -155,7 +155,7 @@ impl Fleets {
             return Ok(forgotten);
         }
         let forgotten = self.db.ask("read which learned GPU memory was reset", self.db.registry.forgotten()).await?;
-        // Another replica may have made its caller forget them.
+        // Another replica may have made its caller discard them.
         for ForgottenNeeds { tenant, endpoint, .. } in &forgotten {
             self.catalog.forgotten_now(tenant, endpoint);
         }
@@ -164,8 +164,8 @@ impl Fleets {
         Ok(forgotten)
     }
 
-    /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of
-    /// them; those that wait on another replica do so within ten seconds.
+    /// Handles a deploy on this replica that uses these requirements. If they are new, the lease polls on this replica
+    /// check the queue again, with a capability that includes them. Polls on other replicas do so within ten seconds.
     pub(crate) async fn requirements_added(&self, number: u32) -> Result<(), Error> {
         if !self.demands().await?.contains_key(&number) {
             self.demands.invalidate(&());
@@ -176,13 +176,13 @@ impl Fleets {
     }
 }
 
-/// Whether a worker has been silent for several heartbeats.
+/// Returns whether a worker has missed several heartbeats.
 pub(crate) fn is_lost(worker: &WorkerRecord, now_ms: u64, extend_every_ms: u64) -> bool {
     now_ms.saturating_sub(worker.seen_ms) > extend_every_ms.saturating_mul(MISSED_MAX)
 }
 
 impl Fleet {
-    /// Whether there is a card of this class, whatever it does now, that meets these demands.
+    /// Returns whether a GPU of this class meets these requirements, busy or not.
     pub(crate) fn has_card(&self, class_gib: u32, demands: u32) -> bool {
         let Some(demands) = self.0.demands.get(&demands) else { return false };
         self.0.workers.iter().any(|worker| has_cards(worker, class_gib, demands))
@@ -193,17 +193,17 @@ impl Fleet {
         &self.0.workers
     }
 
-    /// Every set of demands, by number.
+    /// All sets of requirements, by number.
     pub(crate) fn all_demands(&self) -> &RequirementSets {
         &self.0.demands
     }
 
-    /// A set of demands, by number.
+    /// The set of requirements with this number.
     pub(crate) fn demands(&self, number: u32) -> Option<&Requirements> {
         self.0.demands.get(&number)
     }
 
-    /// Why a job of this class, and with these demands, waits.
+    /// Reason for which a job of this class, with these requirements, waits.
     pub(crate) fn why(&self, class_gib: u32, demands: u32) -> Waiting {
         let Some(demands) = self.0.demands.get(&demands) else { return Waiting::Soon };
         let workers = &self.0.workers;
@@ -239,22 +239,22 @@ impl Fleet {
     }
 }
 
-/// The most slots that a worker may claim if no ledger has its number: more threads than machines have.
+/// Maximum number of slots of a worker whose number of slots is not in a ledger. It exceeds the threads of any host.
 const SLOTS_MAX: u32 = 512;
 
-/// For how many slots a worker is leased jobs at the most. How many it has is its own word.
+/// Maximum number of slots for which a worker leases jobs. The worker itself reports how many it has.
 pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
     worker.slots.min(worker.leased_slots.unwrap_or(SLOTS_MAX)).min(SLOTS_MAX)
 }
 
-/// What a worker can take now, as it reports, among all requirement sets.
+/// Current capability of a worker, as it reports it, among all requirement sets.
 pub(crate) fn reach(
     demands: &RequirementSets,
     worker: &WorkerRecord,
     reach_gib: u32,
     by_card: &[GpuCapability],
 ) -> Capability {
-    // Of several cards the smallest decides; of all that would do, the largest are taken.
+    // Among several GPUs the smallest decides; of all suitable GPUs, the largest are taken.
     let on_cards = |demands: &Requirements| {
         let able = worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu));
         let told = able.flat_map(|gpu| by_card.iter().filter(|card| card.index == gpu.index));
@@ -273,20 +273,20 @@ pub(crate) fn reach(
     demands.iter().filter_map(reach).collect()
 }
 
-/// Who is woken first of workers that could take the same job: the cheaper, and of those the less busy. 0 to 999,999: dollars per slot and
-/// hour in steps of 0.1 cents, then the share of its slots that is taken.
+/// Order in which workers that could take the same job are woken: the cheaper first, then the less busy. 0 to 999,999:
+/// dollars per slot and hour in steps of 0.1 cents, then the share of its slots in use.
 pub(crate) fn rank(worker: &WorkerRecord) -> u32 {
     let busy = u64::from(worker.status.running) * 99 / u64::from(worker.slots.max(1));
     u32::try_from(price(worker).min(9_999) * 100 + busy.min(99)).unwrap_or(999_999)
 }
 
-/// Dollars per slot and hour, in steps of 0.1 cents.
+/// Price per slot and hour, in steps of 0.1 cents.
 pub(crate) fn price(worker: &WorkerRecord) -> u64 {
     const STEP_USD_MICROS: u64 = 1_000;
     worker.price_usd_micros_per_hour / u64::from(worker.slots.max(1)) / STEP_USD_MICROS
 }
 
-/// The cards of a worker that a job of this class and with these demands may have, whatever they do now.
+/// GPUs of a worker that suit a job of this class with these requirements, busy or not.
 pub(crate) fn cards<'a>(
     worker: &'a WorkerRecord,
     class_gib: u32,
@@ -297,12 +297,12 @@ pub(crate) fn cards<'a>(
     able.filter(|gpu| demands.is_met_by(gpu))
 }
 
-/// Whether a worker has cards enough for such a job, whatever they do now.
+/// Returns whether a worker has enough GPUs for such a job, busy or not.
 fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> bool {
     cards(worker, class_gib, demands).count() >= demands.gpus.max(1) as usize
 }
 
-/// That none of these has cards that are large enough, in words.
+/// Message that no GPU of these workers is large enough.
 fn too_small(demands: &Requirements, class_gib: u32, workers: &[&WorkerRecord]) -> String {
     if demands.gpus > 1 {
         return format!(
@@ -316,7 +316,8 @@ fn too_small(demands: &Requirements, class_gib: u32, workers: &[&WorkerRecord]) 
     format!("the job needs a GPU of {class_gib} GiB, and {largest}")
 }
 
-/// What is asked for and no worker has; where they lack different things, of each the first.
+/// Message with the requirements that no worker meets. If the workers lack different things, it names the first of
+/// each.
 fn unmet(demands: &Requirements, workers: &[WorkerRecord]) -> String {
     let mut whys: Vec<String> = workers.iter().filter_map(|worker| demands.refusal(&worker.offer())).collect();
     whys.sort();
@@ -331,13 +332,13 @@ fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, 
     if workers.iter().any(|worker| is_free(worker)) { Waiting::Soon } else { Waiting::Busy(why.to_owned()) }
 }
 
-/// How a card of a worker is.
+/// Health of a worker's GPU.
 pub(crate) fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
     let reading = worker.status.gpus.iter().find(|gpu| gpu.index == index);
     reading.map(|reading| reading.health).unwrap_or_default()
 }
 
-/// The cards of a worker that would do and are fenced off, in words.
+/// Faulty GPUs of a worker that would otherwise suit, as text.
 fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> Vec<String> {
     let fenced = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced);
     let words = fenced.map(|gpu| {
@@ -429,7 +430,7 @@ pub(crate) mod tests {
         let at = |usd_micros, slots, running| {
             rank(&WorkerRecord { price_usd_micros_per_hour: usd_micros, slots, ..worker(&[], running, vec![]) })
         };
-        // The operator's own, idle and half busy; rented ones by price per slot; the dearest there may be.
+        // The operator's own workers, idle and half busy; rented ones by price per slot; the highest possible price.
         let in_order =
             [at(0, 4, 0), at(0, 4, 2), at(400_000, 4, 0), at(400_000, 2, 0), at(400_000, 2, 1), at(u64::MAX, 1, 1)];
         assert!(in_order.is_sorted_by(|a, b| a < b), "{in_order:?}");

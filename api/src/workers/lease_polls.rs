@@ -1,5 +1,5 @@
-//! Parked pulls: workers that wait for something to lease. One wake reaches one of them, and no wake and no lease is lost when a
-//! worker goes away in the middle.
+//! Parked lease polls: workers that wait for a job to lease. One wakeup reaches one of them. No wakeup and no lease is
+//! lost when a worker disconnects midway.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,17 +17,19 @@ use tokio_util::sync::CancellationToken;
 use crate::database::{Error, QueueTimeout};
 use crate::error::Problem;
 
-/// A wake can be lost with its connection, so a parked pull looks again on its own.
+/// Longest time between two checks of a parked poll. A wakeup can be lost with its connection, so a parked poll checks
+/// the queue by itself.
 const RELOOK: Duration = Duration::from_secs(10);
 
-/// A worker that holds as many leases as it may looks again after this, and at last after that: when one has ended, a job is there.
+/// First and longest pause before a worker that holds its maximum number of leases checks again: once a lease has
+/// ended, a job is available.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// After a break of the subscription all parked pulls look again, spread over this time.
+/// Time over which all parked polls spread their checks after a break of the subscription.
 const SPREAD: Duration = Duration::from_millis(250);
 
-/// This replica's parked pulls. Clones share them.
+/// Parked polls of this replica. Clones share them.
 #[derive(Clone)]
 pub(crate) struct LeasePolls(Arc<Shared>);
 
@@ -40,11 +42,11 @@ struct Shared {
     shutdown: CancellationToken,
 }
 
-/// Why a parked pull looks again.
+/// Reasons for which a parked poll checks the queue again.
 enum Wake {
-    /// It was chosen: if it goes away unseen, the next one must be.
+    /// The poll was chosen: if it ends before it has checked, the next one must be woken.
     Chosen,
-    /// Everybody looks.
+    /// Every parked poll checks.
     Everybody,
 }
 
@@ -54,8 +56,10 @@ impl LeasePolls {
         Self(Arc::new(Shared { queue, replica, timeout, next, parked, shutdown }))
     }
 
-    /// Leases what `query` asks for at each look, waiting for the first until `deadline`; looks again when it asks for something else. Empty when that has come or the replica shuts down. When the future is
-    /// dropped at any point, what it was granted goes back and what it was woken for goes to another.
+    /// Leases the jobs that `query` asks for. `query` runs anew for each check, so its answer may change while the poll
+    /// waits. The poll waits for the first job until `deadline`, and checks again when the worker's offer changes. The
+    /// result is empty when the deadline has passed or the replica shuts down. When the future is dropped at any point,
+    /// its leases return to the queue and its wakeup is passed on to another poll.
     pub(crate) async fn lease<Asked: Future<Output = Result<LeaseQuery, Problem>> + Send>(
         &self,
         query: impl Fn() -> Asked + Send,
@@ -68,13 +72,13 @@ impl LeasePolls {
         let mut place = ParkedPoll::new(self);
         let mut pause = FULL_PAUSE;
         loop {
-            // What there is to reach may have changed while it waited.
+            // The worker's capability may have changed while the poll waited.
             let now = query().await?;
             let was_parked = place.parked.replace(now.reach.clone());
             let granted = self.look(LeaseQuery { park: Some(place.waiter.clone()), ..now }).await?;
             place.chosen = false;
             if granted.is_full {
-                // It is not parked, and what it was woken for has gone to another.
+                // The poll is not parked, and its wakeup has gone to another one.
                 place.parked = was_parked;
                 tokio::select! {
                     () = sleep(pause) => {}
@@ -93,7 +97,7 @@ impl LeasePolls {
                 wake = &mut place.wake => {
                     place.again();
                     match wake {
-                        // By one shard: it stands in the lists of the others still.
+                        // One shard woke it: it is still in the lists of the other shards.
                         Ok(Wake::Chosen) => {
                             place.chosen = true;
                             place.parked = place.parked.take().filter(|_| self.0.queue.all().len() > 1);
@@ -104,7 +108,7 @@ impl LeasePolls {
                 () = sleep_until(relook.min(deadline)) => {
                     if relook >= deadline {
                         return if place.unpark().await? { Ok(Granted::nothing()) } else {
-                            // Chosen just now: what it was chosen for is worth one more look.
+                            // The poll was chosen just now: check once more for the job.
                             let granted = self.look(query().await?).await?;
                             place.chosen = false;
                             Ok(granted)
@@ -117,20 +121,20 @@ impl LeasePolls {
         }
     }
 
-    /// Delivers a wake. `false` when that pull is gone.
+    /// Delivers a wakeup. Returns `false` when that poll has ended.
     pub(crate) fn wake(&self, waiter: u64) -> bool {
         let place = lock(&self.0.parked).remove(&waiter);
         place.is_some_and(|place| place.send(Wake::Chosen).is_ok())
     }
 
-    /// Wakeups may have been lost: every parked poll checks the queue.
+    /// Wakes every parked poll to check the queue, because wakeups may have been lost.
     pub(crate) fn wake_all(&self) {
         for (_, place) in lock(&self.0.parked).drain() {
             let _ = place.send(Wake::Everybody);
         }
     }
 
-    /// A wakeup found no waiter here: another parked poll gets it.
+    /// Passes a wakeup that found no waiter here on to another parked poll.
     pub(crate) fn hand_on(&self) {
         let queue = self.0.queue.clone();
         tokio::spawn(async move {
@@ -140,12 +144,12 @@ impl LeasePolls {
         });
     }
 
-    /// How many are parked here.
+    /// Number of polls that are parked on this replica.
     pub(crate) fn parked(&self) -> usize {
         lock(&self.0.parked).len()
     }
 
-    /// One check of the queue in a task of its own: dropping its future does not undo a call in progress, so its
+    /// Checks the queue once, in a task of its own: dropping its future does not undo a call in progress, so its
     /// outcome must reach a poll.
     async fn look(&self, query: LeaseQuery) -> Result<Granted, Problem> {
         let (answer, answered) = oneshot::channel();
@@ -157,7 +161,7 @@ impl LeasePolls {
                 Err(QueueError::Full) => Ok(Granted { leases: Vec::new(), queue: None, is_full: true }),
                 Err(error) => Err(error),
             };
-            // When nobody takes the answer, dropping it gives the leases back.
+            // If the receiver is gone, dropping the result returns the leases.
             let _ = answer.send(granted);
         });
         match timeout(self.0.timeout.0, answered).await {
@@ -166,7 +170,7 @@ impl LeasePolls {
         }
     }
 
-    /// Where wakes for this number arrive from now on.
+    /// Registers a poll's number, and returns the channel on which its wakeups arrive from now on.
     fn register(&self, number: u64) -> oneshot::Receiver<Wake> {
         let (sender, wake) = oneshot::channel();
         lock(&self.0.parked).insert(number, sender);
@@ -174,14 +178,14 @@ impl LeasePolls {
     }
 }
 
-/// A place among the parked polls. However it ends, a wakeup that was meant for it is passed on.
+/// A place among the parked polls. However it ends, its wakeup is passed on.
 struct ParkedPoll {
     lease_polls: LeasePolls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
-    /// The reach with which it is, or may be, in the queue's lists.
+    /// Capability with which the poll is, or may be, in the queue's lists.
     parked: Option<Capability>,
-    /// It was woken for something and has not looked yet.
+    /// Set when the poll was woken for a job and has not checked yet.
     chosen: bool,
 }
 
@@ -193,13 +197,14 @@ impl ParkedPoll {
         Self { lease_polls: pulls.clone(), waiter, wake, parked: None, chosen: false }
     }
 
-    /// Ready for the next wake.
+    /// Prepares for the next wakeup.
     fn again(&mut self) {
         self.wake = self.lease_polls.register(self.waiter.waiter);
     }
 
-    /// Leaves the queue's list. `false` when it was chosen meanwhile: look once more. The wake itself may be on its way still; it
-    /// will meet no place here and be handed on, which costs another pull one look in vain at most.
+    /// Removes the poll from the queue's list. Returns `false` when it was chosen meanwhile: the caller must check once
+    /// more. The wakeup itself may still arrive. It finds no place here and is passed on, which costs another poll one
+    /// check in vain at most.
     async fn unpark(&mut self) -> Result<bool, Problem> {
         let reach = self.parked.clone().unwrap_or_default();
         let unparked =
@@ -219,7 +224,7 @@ impl Drop for ParkedPoll {
         } else if let Some(reach) = self.parked.take() {
             let (queue, waiter) = (self.lease_polls.0.queue.clone(), self.waiter.clone());
             tokio::spawn(async move {
-                // A wake that crosses this meets no place here and is handed on.
+                // A wakeup that crosses this call finds no place here and is passed on.
                 if let Err(error) = queue.unpark(&waiter, &reach).await {
                     tracing::debug!(%error, "a lease poll stays parked after its worker disconnected; its wakeup will be passed on");
                 }
@@ -233,7 +238,7 @@ impl Drop for ParkedPoll {
 pub(crate) struct Granted {
     leases: Vec<Lease>,
     queue: Option<Shards>,
-    /// Jobs are there, and the worker holds as many as it may.
+    /// Set when jobs are available and the worker holds its maximum number of leases.
     is_full: bool,
 }
 
@@ -242,12 +247,12 @@ impl Granted {
         Self { leases: Vec::new(), queue: None, is_full: false }
     }
 
-    /// What was granted.
+    /// The granted leases.
     pub(crate) fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// The reply was sent: from here on the leases are the worker's.
+    /// Marks the reply as sent: from here on the leases belong to the worker.
     pub(crate) fn told(mut self) {
         self.leases.clear();
     }
@@ -272,7 +277,7 @@ impl Drop for Granted {
     }
 }
 
-/// The map is whole at every unlock, so a panic elsewhere does not spoil it.
+/// Locks the map. It is consistent at every unlock, so a poisoned lock is safe to use.
 fn lock(parked: &Mutex<HashMap<u64, oneshot::Sender<Wake>>>) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Wake>>> {
     parked.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The advice in the reply to a heartbeat: a GPU to reserve, models to keep loaded, and what to fetch ahead.
+//! Advice in the reply to a heartbeat: a GPU to reserve, models to keep loaded, and models to fetch ahead.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -20,42 +20,42 @@ use crate::workers::fleet;
 use crate::workers::fleet::{Fleets, RequirementSets};
 use crate::workers::warm_placement::{Floor, keepers};
 
-/// Lanes whose models are worth fetching ahead, the longest first.
+/// Maximum number of lanes whose models are fetched ahead, the longest first.
 const LANES_MAX: usize = 64;
 
-/// The most models that one worker is advised to fetch.
+/// Maximum number of models that one worker is advised to fetch.
 const NEXT_MAX: usize = 8;
 
-/// A worker waits no longer than some seconds for the answer to its heartbeat.
+/// Timeout for computing advice. A worker waits only some seconds for the reply to its heartbeat.
 const ADVICE_MAX: Duration = Duration::from_millis(500);
 
-/// Versions that are looked up at once.
+/// Versions that are looked up concurrently.
 const LOOKUPS: usize = 32;
 
-/// Cache time of what the fleet should have ready.
+/// Cache time of the models that the fleet should have ready.
 const AHEAD_FOR: Duration = Duration::from_secs(1);
 
-/// How long after the advice a worker may still fetch a version ahead.
+/// Time after the advice for which a worker may still fetch a version ahead.
 const ADVISED_FOR: Duration = Duration::from_secs(3600);
 
 /// The advice to a worker.
 #[derive(Default)]
 pub(super) struct Advice {
     pub(super) hold: Option<ReserveGpus>,
-    /// `None`: not known now.
+    /// Models to keep loaded. `None` when they are not known now.
     pub(super) keep: Option<Vec<ModelRef>>,
     pub(super) next: Vec<ModelRef>,
 }
 
-/// What the whole fleet is to have ready before there is a job for it, as of a second ago at most.
+/// Models that the whole fleet should have ready before there is a job for them, at most one second old.
 struct Ahead {
-    /// The models that each worker is to keep loaded, by its id.
+    /// Models that each worker should keep loaded, by worker ID.
     keep: BTreeMap<String, Vec<ModelRef>>,
-    /// Models whose jobs wait, by class of job.
+    /// Models whose jobs wait, by job class.
     waiting: Vec<(u32, ModelRef)>,
 }
 
-/// Models that a worker has not loaded, could take, and whose jobs wait.
+/// Models whose jobs wait, that a worker could take and has not loaded.
 fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Capability) -> impl Iterator<Item = &'a ModelRef> {
     let is_loaded = |model: &ModelRef| {
         let name = format!("{}@{}", model.endpoint, model.version);
@@ -65,13 +65,13 @@ fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Capability) -> impl
     waiting.take(NEXT_MAX).map(|(_, model)| model)
 }
 
-/// The cards of a worker that take work.
+/// GPUs of a worker that accept work.
 fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<Item = &'a Gpu> {
     let is_well = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Well);
     worker.gpus.iter().filter(move |gpu| is_well(gpu.index))
 }
 
-/// What it could take if nothing were on its cards.
+/// Capability of a worker as if its GPUs were empty.
 fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &RequirementSets) -> Capability {
     let whole = |gpu: &Gpu| {
         let gib = sold_gib(gpu.vram_mib);
@@ -84,13 +84,13 @@ fn reach(worker: &WorkerRecord, demands: &RequirementSets, cards: &[GpuCapabilit
     fleet::reach(demands, worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
 }
 
-/// Gives the advice.
+/// Computes the advice.
 pub(crate) struct Advisor {
     db: Arc<Database>,
     catalog: Arc<Catalog>,
     fleets: Arc<Fleets>,
     ahead: Cache<(), Arc<Ahead>>,
-    /// Models that heartbeats advised workers to load or fetch, by worker id.
+    /// Models that heartbeats advised workers to load or fetch, by worker ID.
     advised: Cache<(String, ModelRef), ()>,
 }
 
@@ -105,8 +105,7 @@ impl Advisor {
         }
     }
 
-    /// The advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks
-    /// again.
+    /// Advice to this worker. It must neither fail nor delay the reply to a heartbeat; the next heartbeat asks again.
     pub(super) async fn advise(
         self: &Arc<Self>,
         worker: &WorkerRecord,
@@ -143,15 +142,16 @@ impl Advisor {
         advice
     }
 
-    /// Whether a recent heartbeat advised this worker to load or fetch a model.
+    /// Returns whether a recent heartbeat advised this worker to load or fetch a model.
     pub(super) fn has_advised(&self, worker_id: &str, model: &ModelRef) -> bool {
         self.advised.contains_key(&(worker_id.to_owned(), model.clone()))
     }
 
-    /// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
+    /// Returns whether a version is among those that this worker should fetch ahead. Includes advice that another
+    /// replica gave.
     pub(super) async fn is_next(self: &Arc<Self>, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Error> {
         let (demands, ahead, fleet) = tokio::try_join!(self.fleets.demands(), self.ahead(), self.fleets.fleet())?;
-        // As it was last heard of.
+        // Its most recently reported state.
         let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
         if worker.status.draining {
             return Ok(false);
@@ -160,7 +160,7 @@ impl Advisor {
         Ok(next(&ahead, &worker.status, &could).any(|next| next == model))
     }
 
-    /// What a worker whose cards are taken should make room for, if anything has waited too long for it.
+    /// GPU that a fully occupied worker should reserve, if a job has waited too long for it.
     async fn hold(
         &self,
         worker: &WorkerRecord,
@@ -185,18 +185,18 @@ impl Advisor {
         }))
     }
 
-    /// What the fleet is to have ready, as of a second ago at most.
+    /// Models that the fleet should have ready, at most one second old.
     async fn ahead(self: &Arc<Self>) -> Result<Arc<Ahead>, Error> {
         if let Some(ahead) = self.ahead.get(&()) {
             return Ok(ahead);
         }
-        // In a task of its own: what one heartbeat does not wait for is there for the next.
+        // Runs in a task of its own: a result that is too late for this heartbeat is ready for the next.
         let advisor = self.clone();
         let looked = tokio::spawn(async move { advisor.look_ahead().await }).await;
         looked.map_err(|_| Error::Timeout { step: "look ahead" })?
     }
 
-    /// Whether a worker is to keep a model loaded, jobs or not.
+    /// Returns whether a worker should keep a model loaded even without jobs.
     pub(super) async fn is_to_keep(self: &Arc<Self>, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
         Ok(self.ahead().await?.keep.get(worker_id).is_some_and(|kept| kept.contains(model)))
     }
@@ -207,7 +207,7 @@ impl Advisor {
             self.db.ask("read the lanes", self.db.queue.depth()),
             self.fleets.fleet(),
         )?;
-        // What cannot be looked up is left out.
+        // A version that cannot be looked up is left out.
         let floor = async |(model, workers): (ModelRef, u32)| {
             let deployed = self.catalog.find(&model.tenant, &model.endpoint, Some(model.version)).await?;
             let (vram_class_gib, demands) = (deployed.vram_class_gib, deployed.demands);

@@ -39,13 +39,13 @@ use crate::workers::lease_polls::Granted;
 
 const GPUS_MAX: usize = 64;
 
-/// The most loaded models that an offer lists; a GPU rarely has as many.
+/// Maximum number of loaded models in an offer. A GPU rarely has as many.
 const WARM_MAX: usize = 32;
 
-/// S3 signs for no longer than a week.
+/// Longest validity of a signed URL: S3 allows no more than a week.
 const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// `lease`: report ends and ask for more, both at once.
+/// `lease`: records finished jobs and leases more, concurrently.
 pub(super) async fn lease(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -60,11 +60,12 @@ pub(super) async fn lease(
         if request.want == 0 {
             return Ok(None);
         }
-        // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
+        // The poll of a worker that has disconnected must end before its leases expire: otherwise it would lease the
+        // same jobs again.
         let wait_ms = request.wait_ms.min(app.db.queue.lease_ms() / 2);
         let held = if wait_ms > 0 { Some(app.wait_permits.take_poll()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
-        // One that does not wait is nobody to tell.
+        // A poll that does not wait receives no changes of the offer.
         let offers = held.as_ref().map_or_else(Capacity::default, |_| app.capacity.clone());
         let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
         let asked = || query(&app, &worker, &request, offer.now());
@@ -84,7 +85,8 @@ pub(super) async fn lease(
             continue;
         }
         if fetched > LEASE_BYTES {
-            // Inputs that were fetched for a worker that does not do it itself: the rest goes back, and comes with the next reply.
+            // The inputs were fetched for a worker that does not fetch them itself. The remaining leases return to the
+            // queue and come with the next reply.
             give_back(&app.db, lease).await?;
             continue;
         }
@@ -93,17 +95,17 @@ pub(super) async fn lease(
                 fetched += told.input.get().len().saturating_sub(lease.input.get().len());
                 leases.push(told);
             }
-            // The others need not wait for what this one needs.
+            // The other leases need not wait for this one.
             Err(Untold::Passing(problem)) => {
                 tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be serialised for its worker; requeueing the job");
                 give_back(&app.db, lease).await?;
                 away = Some(problem);
             }
-            // It would come back with the next lease, and keep all others from every worker.
+            // The job would return with the next lease, and block all others on every worker.
             Err(Untold::Unreadable(why)) => end(&app.db, lease, why).await?,
         }
     }
-    // With nothing else to do, the worker is to ask again after a pause.
+    // Without any lease, the reply is an error, and the worker retries after a pause.
     if let Some(problem) = away {
         if leases.is_empty() {
             return Err(problem);
@@ -116,7 +118,7 @@ pub(super) async fn lease(
     respond(&LeaseReply { leases, finished }, Some(granted))
 }
 
-/// Checks that an offer lists no more than can be processed. `at` is its pointer in the request.
+/// Checks that the lists of an offer are within their limits. `at` is the JSON pointer of the offer in the request.
 pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
     if offer.cards.len() > GPUS_MAX {
         return Err(Problem::field(format!("{at}/cards"), format!("must be at most {GPUS_MAX}")));
@@ -138,16 +140,16 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
         app.evictions.evicted()
     )?;
     if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
-        // It may look because it was woken for a job: that is for somebody else.
+        // The poll may have been woken for a job: that wakeup goes to another worker.
         app.lease_polls.hand_on();
         return Ok(LeaseQuery::new(worker_id, request.want, Capability::default()));
     }
-    // One that is not known meets nobody's demands; its next heartbeat has it join again.
+    // An unknown worker meets no requirements; its next heartbeat makes it join again.
     let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));
     let mut warm = Vec::with_capacity(offer.warm.len());
     for WarmModel { model: ModelRef { tenant, endpoint, version }, takes, card_gib } in offer.warm {
-        // One that is not deployed has no jobs. That a model is loaded is the worker's word: it is a preference among the jobs that the worker
-        // may run, never a permission.
+        // A version that is not deployed has no jobs. The worker's report of a loaded model is only a preference among
+        // the jobs that the worker may run, never a permission.
         if let Some(worker) = &worker
             && let Some(deployed) = app.catalog.find(&tenant, &endpoint, Some(version)).await
             && deployed.vram_class_gib <= card_gib
@@ -179,8 +181,8 @@ async fn give_back(db: &Database, lease: &Lease) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
-/// has its input with it and opens its endpoint's secrets.
+/// Returns whether an endpoint's requirements forbid a worker to run its jobs. The queue has already matched them. This
+/// second check does not rely on the queue, because a job carries its input and opens its endpoint's secrets.
 async fn is_refused(catalog: &Catalog, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
     let Some(worker) = worker else { return true };
     let spec = &lease.spec;
@@ -188,11 +190,11 @@ async fn is_refused(catalog: &Catalog, worker: Option<&WorkerRecord>, lease: &Le
     deployed.is_some_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
 }
 
-/// Why a lease cannot be given to a worker.
+/// Reasons for which a lease cannot be sent to a worker.
 enum Untold {
-    /// Something does not answer, or is not as it should be: the lease goes back.
+    /// A service does not answer, or is in an unexpected state: the lease returns to the queue.
     Passing(Problem),
-    /// Its input cannot be read, in words.
+    /// The job's input cannot be read; the text is the reason.
     Unreadable(String),
 }
 
@@ -212,7 +214,7 @@ fn missing() -> Untold {
     Untold::Unreadable("the job's input is missing from the object store".to_owned())
 }
 
-/// Ends a job whose input, which came together from others' results, cannot be read.
+/// Ends a job whose input was built from other jobs' results and cannot be read.
 async fn end(db: &Database, lease: &Lease, why: String) -> Result<(), Problem> {
     tracing::error!(job.id = %lease.job_id, why, "failing a job whose input cannot be read");
     let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
@@ -225,7 +227,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
     let spec = &lease.spec;
     let is_plain = spec.depends_on.is_empty() && spec.steps.is_empty();
     let file = InputFile::of(&lease.input);
-    // The files that an input names which has come together are not known from its record.
+    // A job's record does not list the files of an input that was built later.
     let (input, input_file) = match &file {
         Some(file) if is_plain && fetches_inputs => (lease.input.clone(), Some(file.id.clone())),
         _ => (app.large_inputs.whole(&spec.tenant, &lease.input).await?.ok_or_else(missing)?.into_owned(), None),
@@ -236,7 +238,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
         named.retain(|id| *id != file.id);
     }
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
-    // One after the other: signing is arithmetic, nobody is asked.
+    // One after the other: signing is local computation, without a network call.
     let mut files = BTreeMap::new();
     for id in named {
         let url = app.objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
@@ -259,7 +261,8 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
     })
 }
 
-/// The files of an input that came together from others' results: it names more than was known at its submit.
+/// Files named in an input that was built from other jobs' results. It may name more than the input did when it was
+/// submitted.
 fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
     let unreadable = |why: &str| Untold::Unreadable(format!("the job's input cannot be read: {why}"));
     let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
