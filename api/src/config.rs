@@ -1,5 +1,5 @@
-//! The configuration: what the operator wrote (`RawConfig`) and what it means ([`Config`]). `config.default.toml` has
-//! the defaults with comments.
+//! The configuration: the operator's settings (`RawConfig`) and their parsed form ([`Config`]). `config.default.toml`
+//! has the defaults with comments.
 
 pub(crate) mod traces;
 
@@ -23,7 +23,7 @@ use crate::webhooks::schedule;
 /// The defaults, as a commented file to start from.
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
-/// Every environment variable, and the setting it overrides.
+/// All environment variables, and the setting that each overrides.
 pub const ENV: [(&str, &str); 41] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
@@ -73,7 +73,7 @@ pub const ENV: [(&str, &str); 41] = [
 pub struct Config {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The address by which clients reach this API, without a trailing slash.
+    /// The URL at which clients reach this API, without a trailing slash.
     pub public_url: String,
     /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
@@ -89,19 +89,19 @@ pub struct Config {
     pub weight_buckets: Vec<String>,
     /// Package indexes that locked requirements may name, including addresses below them.
     pub package_indexes: Vec<String>,
-    /// How often a worker extends its leases, milliseconds.
+    /// Interval at which a worker extends its leases, milliseconds.
     pub extend_every_ms: u64,
     /// Accept a Redis that loses all data at a restart.
     pub ephemeral: bool,
-    /// The folder of the worker archives that new machines install.
+    /// The folder of the worker archives that new hosts install.
     pub worker_dist: Option<PathBuf>,
     /// The limits of one replica.
     pub limits: Limits,
-    /// Where webhooks may go, and their retries.
+    /// Allowed destinations of webhooks, and their retries.
     pub webhooks: Webhooks,
     /// The prices that costs are compared with.
     pub costs: Costs,
-    /// Where traces are exported to, and which.
+    /// Export of traces: the collector and the sampling.
     pub traces: Traces,
 }
 
@@ -113,16 +113,18 @@ pub struct Costs {
     pub hosted: Vec<Hosted>,
 }
 
-/// Where webhooks may go, and their retries. The default, as in `config.default.toml`, is public addresses over https.
+/// Allowed destinations of webhooks, and their retries. The default, as in `config.default.toml`, is public addresses
+/// over https.
 #[derive(Debug, Clone)]
 pub struct Webhooks {
-    /// Also loopback and private networks. Link-local addresses, including cloud metadata services, are never allowed.
+    /// Allow loopback and private networks too. Link-local addresses, including cloud metadata services, are never
+    /// allowed.
     pub allow_private: bool,
-    /// Also plain http.
+    /// Allow plain http too.
     pub allow_http: bool,
     /// The allowed ports; empty means 443 and 8443, with `allow_http` also 80 and 8080.
     pub ports: Vec<u16>,
-    /// The pauses between delivery tries: there is one try more than there are pauses.
+    /// The pauses between delivery attempts. There is one attempt more than there are pauses.
     pub waits: Vec<Duration>,
 }
 
@@ -136,7 +138,7 @@ impl Default for Webhooks {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Open connections; more wait to be accepted.
+    /// Maximum number of open connections. Further ones wait to be accepted.
     pub connections: usize,
     /// Requests held open at the same time: waits, event streams and workers' lease polls.
     pub held_requests: usize,
@@ -172,7 +174,7 @@ pub enum Error {
     Variable {
         /// The variable's name.
         variable: &'static str,
-        /// The expected value.
+        /// The expected type.
         wanted: &'static str,
     },
     /// A setting with an invalid value.
@@ -329,7 +331,7 @@ fn trusted_proxies(text: &str) -> Result<Vec<IpNet>, Error> {
     named.map(net).collect::<Option<_>>().ok_or_else(|| Error::Setting { setting: "trusted_proxies", why: why() })
 }
 
-/// Parses the weight buckets, which must not include the API's own: its objects belong to individual tenants.
+/// Parses the weight buckets, which must not include the API's own bucket: its objects belong to individual tenants.
 fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
     let named: Vec<String> =
         text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -391,7 +393,8 @@ impl RawS3 {
     }
 }
 
-/// Replaces settings by those in `over`, table by table. Unknown keys are kept, so that they are refused by name later.
+/// Replaces settings by those in `over`, table by table. Unknown keys are kept, so that a later step can refuse them by
+/// name.
 fn overlay(settings: &mut Table, over: Table) {
     for (key, value) in over {
         match (settings.get_mut(&key), value) {

@@ -28,43 +28,43 @@ use crate::traces::context;
 use crate::traces::sampler::Sampler;
 use crate::{history, metrics};
 
-/// Work without progress for this long is handed out again. A claim is renewed for as long as its settlement runs,
-/// which copies files and may wait minutes for S3.
+/// Duration of a claim, milliseconds. Work without progress for this long is assigned again. A claim is renewed for as
+/// long as its settlement runs, which copies files and may wait minutes for S3.
 const CLAIM_MS: u64 = 30_000;
 const CLAIM_AGAIN: Duration = Duration::from_secs(10);
 
-/// The timeout of one settlement: several of the longest calls to S3.
+/// Timeout of one settlement: several of the longest calls to S3.
 const SETTLE_MAX: Duration = Duration::from_secs(240);
 
-/// The timeout of a round: as many settlements as one of [`AT_ONCE`] may have to do, one after the other.
+/// Timeout of a round: the maximum number of settlements that one of [`AT_ONCE`] may run, one after the other.
 const ROUND_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// A signal may be lost, so no wait for one is longer than this.
+/// Longest wait for a signal, because a signal may be lost.
 const RELOOK: Duration = Duration::from_secs(2);
 
-/// Settled at a time: each reads other jobs' results first, some of them from S3.
+/// Settlements that run concurrently. Each reads other jobs' results first, some of them from S3.
 const AT_ONCE: usize = 16;
 
-/// The largest input that may come together from others' results: as much as a submit may bring.
+/// Maximum size of an input that is built from other jobs' results: the same as for a submit.
 const INPUT_MAX: usize = json::BODY_MAX;
 
-/// The loop.
+/// The settlement loop.
 pub(crate) struct Settler {
     app: App,
-    /// What this replica is settling.
+    /// Jobs that this replica is settling.
     claims: Mutex<HashSet<Due>>,
 }
 
 impl Settler {
-    /// For the queue of `app`.
+    /// Creates the loop for the queue of `app`.
     pub(crate) fn new(app: App) -> Self {
         Self { app, claims: Mutex::default() }
     }
 
-    /// One round: as much as is due, at most 100. Answers how much that was.
+    /// Runs one round of at most 100 due settlements, and returns their number.
     ///
     /// # Errors
-    /// [`QueueError::Unavailable`]: what was not settled is due again after a while.
+    /// [`QueueError::Unavailable`]: unsettled jobs become due again when their claims expire.
     async fn run_once(&self) -> Result<usize, QueueError> {
         let due = self.app.db.queue.due(CLAIM_MS).await?;
         let claimed = due.len();
@@ -77,7 +77,7 @@ impl Settler {
                 Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "settling a job timed out"),
                 Err(Panic { .. }) => tracing::error!(job.id = %due.id(), "settling a job panicked"),
             }
-            // It is tried again when its claim has run out.
+            // The job is retried when its claim has expired.
             Ok(())
         });
         let settled = stream::iter(settled).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
@@ -85,17 +85,17 @@ impl Settler {
             settled = settled => settled,
             never = self.keep_claims() => match never {},
         };
-        // One that failed keeps no other from being settled.
+        // A failed settlement does not stop the others.
         settled.into_iter().collect::<Result<(), _>>().map(|()| claimed)
     }
 
-    /// Lets the claims of what is being settled go on.
+    /// Renews the claims of the jobs that are being settled.
     async fn keep_claims(&self) -> Infallible {
         loop {
             sleep(CLAIM_AGAIN).await;
             let claims: Vec<Due> = self.lock().iter().copied().collect();
             if let Err(error) = self.app.db.queue.keep_due(&claims, CLAIM_MS).await {
-                // Another replica may settle the same meanwhile; the queue hears one of both.
+                // Another replica may settle the same job meanwhile; the queue accepts one of the two.
                 tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the claims on waiting jobs");
             }
         }
@@ -121,7 +121,7 @@ impl Settler {
             job => job?,
         };
         let Some(job) = job.filter(|job| job.state == JobState::Blocked) else {
-            // It has moved on, or is gone: a settlement of no revision only strikes it off the list.
+            // The job has moved on or no longer exists: a settlement without a revision only removes it from the list.
             let verdict = Verdict::Queue { input: None };
             let gone = Settlement { id, revision: "gone".to_owned(), steps: Vec::new(), verdict };
             return self.app.db.queue.settle(&gone).await.map(drop);
@@ -132,7 +132,7 @@ impl Settler {
             Err(Error::Lost(why)) => (job.steps.clone(), fails(&job, ErrorCode::Infra, why)),
             Err(Error::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
             Err(Error::Passing(error)) => {
-                // It stays claimed, and is due again when the claim has run out.
+                // The job stays claimed, and is due again when the claim has expired.
                 let error = &*error as &dyn std::error::Error;
                 tracing::warn!(job.id = %job.id, error, "cannot settle a waiting job, trying again");
                 return Ok(());
@@ -145,7 +145,7 @@ impl Settler {
             Verdict::Fail { .. } => "fail",
         };
         let settlement = Settlement { id, revision: job.revision, steps, verdict };
-        // From here on its claim is the queue's business.
+        // From here on the queue handles its claim.
         self.lock().remove(&Due::Ready(id));
         if self.app.db.queue.settle(&settlement).await? {
             metrics::settled(word);
@@ -153,7 +153,7 @@ impl Settler {
         Ok(())
     }
 
-    /// A waiting job whose record cannot be read waits for an operator, and is not looked at again and again.
+    /// Quarantines a waiting job whose record cannot be read, for an operator, so that it is not read again and again.
     async fn put_aside(&self, id: JobId, why: &str) -> Result<(), QueueError> {
         match self.app.db.queue.all().get(usize::from(id.shard())) {
             Some(shard) => shard.quarantine().put(id, why).await,
@@ -161,7 +161,7 @@ impl Settler {
         }
     }
 
-    /// `None` when something it waits for has not ended.
+    /// Decides how a waiting job continues. Returns `None` when one of its dependencies has not ended.
     async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Error> {
         let input = self.app.large_inputs.whole(&job.spec.tenant, &job.input).await?;
         let input = input.ok_or_else(|| Error::Lost("the job's input is missing from the object store".to_owned()))?;
@@ -201,7 +201,7 @@ impl Settler {
         Ok(Some((steps, verdict)))
     }
 
-    /// An input in the form that the job's record stores.
+    /// Converts an input to the form that the job's record stores.
     async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Error> {
         let (input, _file) = self.app.large_inputs.store_one(&job.spec.tenant, json::raw(input)).await?;
         Ok(input)
@@ -227,12 +227,12 @@ impl Settler {
         Ok(found)
     }
 
-    /// A result as another job's input: the files it names are that tenant's files now.
+    /// Converts a result to an input of another job: the files that it names become files of that job's tenant.
     async fn portable(&self, job: &Job, result: Value) -> Result<Value, Error> {
         files::portable(&self.app, job, result).await
     }
 
-    /// Why an input that came together from others' results cannot be run, if it cannot.
+    /// Returns the reason for which an input that was built from other jobs' results cannot be run, if there is one.
     async fn acceptable(&self, job: &Job, input: &Value) -> Result<Option<JobError>, Error> {
         let refused = |why: String| Some(JobError::new(ErrorCode::DependencyFailed, why));
         let size = input.to_string().len();
@@ -266,16 +266,16 @@ impl Duty for Settler {
     }
 }
 
-/// Why a waiting job cannot be decided on.
+/// Reasons for which a waiting job cannot be decided.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// Something that it needs failed or does not answer: it is tried again.
+    /// A service that it needs failed or does not answer: it is retried.
     #[error(transparent)]
     Passing(BoxError),
-    /// What it needs is gone for good, in words.
+    /// Data that it needs is lost; the text is the reason.
     #[error("{0}")]
     Lost(String),
-    /// A result is larger than what others are shown, in words.
+    /// A result is larger than other jobs may receive; the text is the reason.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -292,7 +292,7 @@ macro_rules! passing {
 
 passing!(QueueError, ObjectsError, history::Error, catalog::Error, large_inputs::Error);
 
-/// The end of a job that something is wrong with: its own result, which has `code`, or what it waits for.
+/// Ends a job that has an error: in its own result, with `code`, or in a dependency.
 fn fails(job: &Job, code: ErrorCode, why: String) -> Verdict {
     Verdict::Fail { error: JobError::new(if pipeline::has_run(job) { code } else { ErrorCode::DependencyFailed }, why) }
 }
@@ -308,7 +308,7 @@ fn succeed(result: Option<&Value>) -> Verdict {
     }
 }
 
-/// The job that runs a step: as urgent as the one that waits for it, and over when that one is.
+/// Builds the job that runs a step. It has the priority of the waiting job, and ends when that one does.
 fn step_job(sampler: &Sampler, job: &Job, index: usize, asked: &Value) -> NewJob {
     let (spec, step) = (&job.spec, &job.spec.steps[index]);
     let spec = JobSpec {

@@ -1,4 +1,4 @@
-//! What became of the lines: how it is written down, and how it is read back at any time.
+//! Results of a batch's lines: how they are written, and how they are read at any time.
 
 use std::collections::HashSet;
 
@@ -17,13 +17,13 @@ use crate::history::Jobs;
 use crate::server::json;
 use crate::state::App;
 
-/// The code of lines that were cancelled since their batch's budget was reached.
+/// Error code of lines that were cancelled because their batch's budget was reached.
 const BUDGET_REACHED: &str = "budget_reached";
 
-/// Read from S3 at a time.
+/// Bytes that are read from S3 at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// Ended jobs read from the queue at a time.
+/// Ended jobs that are read from the queue at a time.
 const TAIL: usize = 200;
 
 /// The two files of a batch.
@@ -31,7 +31,7 @@ const TAIL: usize = 200;
 pub(crate) enum Kind {
     /// The lines that succeeded.
     Output,
-    /// All others.
+    /// All other lines.
     Errors,
 }
 
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// The name of a part, below the batch's prefix.
+    /// Name of a part, below the batch's prefix.
     pub(super) fn part(self, collected: u64, nonce: &str) -> String {
         format!("parts/{collected:010}-{nonce}-{}.jsonl", self.word())
     }
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Where a file lies once the batch has ended.
+/// Key of a file once the batch has ended.
 pub(super) fn whole_key(batch: &Batch, kind: Kind) -> String {
     format!("{}{}.jsonl", batch.prefix(), kind.word())
 }
@@ -85,7 +85,7 @@ pub(crate) struct ErrorLine<'a> {
     run_ms: Option<u64>,
 }
 
-/// Why.
+/// The error of a line.
 #[derive(Serialize)]
 struct Told<'a> {
     code: &'a str,
@@ -93,7 +93,7 @@ struct Told<'a> {
 }
 
 impl<'a> ErrorLine<'a> {
-    /// Of a line that is no good.
+    /// The error of an invalid line.
     pub(crate) fn invalid(line: u64, custom_id: Option<&'a str>, message: &'a str) -> Self {
         Self {
             line,
@@ -105,7 +105,7 @@ impl<'a> ErrorLine<'a> {
         }
     }
 
-    /// Of a line that was called off before it became a job.
+    /// The error of a line that was stopped before it became a job.
     pub(super) fn unfed(line: u64, custom_id: Option<&'a str>, batch: &Batch) -> Self {
         let state = batch.stop.unwrap_or(StopReason::Cancelled).state();
         let error = match state {
@@ -131,7 +131,8 @@ fn jsonl(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// One ended job as its file has it. What was cancelled in a batch whose budget is reached was so for that.
+/// Formats one ended job for its file. A job that was cancelled in a batch whose budget is reached was cancelled for
+/// that reason.
 pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str) -> (Kind, Vec<u8>) {
     let (line, custom_id) = (ended.line.line, ended.line.custom_id.as_deref());
     if ended.state == JobState::Succeeded {
@@ -157,7 +158,7 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
     (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error, run_ms: ended.run_ms }))
 }
 
-/// What became of these jobs, wherever their records are by now.
+/// Outcomes of these jobs, wherever their records are now.
 pub(super) async fn ended_lines(
     db: &Database,
     jobs: &Jobs,
@@ -169,7 +170,7 @@ pub(super) async fn ended_lines(
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
             let job = match db.queue.get(*id).await {
-                // The queue has logged the unreadable record and left it out of its own list.
+                // The queue has logged the unreadable record and omits it from its own list.
                 Err(QueueError::Corrupt { .. }) => continue,
                 Ok(Some(job)) => Some(job),
                 Ok(None) => jobs.find(tenant, *id).await?,
@@ -188,7 +189,7 @@ pub(super) async fn ended_lines(
     Ok(lines)
 }
 
-/// A file of a batch as far as it has come: each line that has ended by now, once.
+/// Streams a file of a batch in its current state: each line that has ended by now, once.
 pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     try_stream! {
         let batches = app.db.home(&batch.spec.tenant).await?.batches();
@@ -204,7 +205,7 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
             let (parts, tail) = batches.parts(&batch.id, next).await?;
             if parts.is_empty() {
                 let now = batches.get(&batch.id).await?;
-                // The list of parts goes an hour after the batch's end: then what was sent may not be all.
+                // The list of parts is deleted an hour after the batch's end: then the sent part may be incomplete.
                 if now.as_ref().is_none_or(|now| now.tidied) {
                     Err(Error::Missing { key: batch.prefix() })?;
                 }
@@ -234,7 +235,7 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
     }
 }
 
-/// An object, piece by piece.
+/// Streams an object, piece by piece.
 pub(super) fn pieces(app: App, key: String) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     try_stream! {
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Where traces are exported to, and which: OpenTelemetry's own variables, with its own meaning of them.
+//! Export of traces: the collector and the sampling, set by OpenTelemetry's own variables with their standard meaning.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use url::Url;
 use super::Error;
 pub use crate::traces::sampler::Sampler;
 
-/// Where traces are exported to, and which.
+/// Export of traces: the collector and the sampling.
 #[derive(Debug, Clone, Default)]
 pub struct Traces {
-    /// The collector; without one nothing is exported.
+    /// The collector. Without one, nothing is exported.
     pub exporter: Option<Exporter>,
-    /// Which traces are recorded; handlers and webhook receivers get the decision.
+    /// The sampler of traces. Handlers and webhook receivers get its decision.
     pub sampler: Sampler,
 }
 
-/// A collector, and how it is spoken to.
+/// A collector, and the protocol for it.
 #[derive(Debug, Clone)]
 pub struct Exporter {
     /// The whole URL, with `/v1/traces`.
     pub url: Url,
-    /// What each request carries.
+    /// Headers of each request.
     pub headers: Headers,
-    /// The form of a request.
+    /// Format of a request.
     pub protocol: Protocol,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// What the spans' resource is called.
+    /// Service name in the spans' resource.
     pub service_name: String,
 }
 
-/// The form of a request.
+/// Formats of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// `http/protobuf`.
@@ -59,12 +59,12 @@ impl Protocol {
 pub struct Headers(HeaderMap);
 
 impl Headers {
-    /// The headers, to be sent and never to be printed.
+    /// The headers, for sending only. They must not be logged.
     pub(crate) fn expose(&self) -> &HeaderMap {
         &self.0
     }
 
-    /// `name=value,name=value`, percent-encoded.
+    /// Parses `name=value,name=value`, percent-encoded.
     fn parse(text: &str) -> Option<Self> {
         let mut headers = HeaderMap::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -84,7 +84,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// As the operator typed it.
+/// The settings as the operator typed them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTraces {

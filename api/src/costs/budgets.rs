@@ -1,7 +1,9 @@
-//! Keeps the budgets of a day: looks what tenants and endpoints have spent, warns, and pauses those that are through.
+//! Enforces daily budgets: reads what tenants and endpoints have spent, warns, and pauses those whose budget is used
+//! up.
 //!
-//! One replica at a time does it for each shard. Nothing rests on that: a pause is decided by what is written down, and pausing twice
-//! changes nothing. Between two looks a budget may be overshot by what starts meanwhile, and by what still runs.
+//! One replica at a time does this for each shard. Correctness does not depend on it: a pause is decided by stored
+//! values, and pausing twice changes nothing. Between two rounds, jobs that start meanwhile and those that still run
+//! may exceed a budget.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,39 +21,39 @@ use crate::workers::fleet::Waiting;
 use stokehold_queue::costs::dollars;
 use stokehold_supervise::{BoxError, Duty};
 
-/// Between two looks.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// How long one look may take.
+/// Timeout of one round.
 const ROUND_MAX: Duration = Duration::from_secs(20);
 
-/// How long a replica keeps the role without renewing it: a little more than two rounds.
+/// Time for which a replica keeps the role without renewing it, milliseconds: a little more than two rounds.
 const ROLE_MS: u64 = 12_000;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// What one look came to.
+/// Result of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Gates by state: within, warned, reached.
+    /// Number of budgets by state: within, warned, reached.
     pub(crate) gates: [usize; 3],
-    /// Attempts that were sent back into the queue.
+    /// Attempts that were requeued.
     pub(crate) released: usize,
 }
 
-/// The loop, for one shard.
+/// The budget loop for one shard.
 pub(crate) struct Keeper {
     app: App,
     shard: RedisQueue,
 }
 
 impl Keeper {
-    /// For the tenants of one shard.
+    /// Creates the loop for the tenants of one shard.
     pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self { app, shard }
     }
 
-    /// One look; `None` when another replica does it.
+    /// Runs one round. Returns `None` when another replica has the role.
     pub(crate) async fn run_once(&self) -> Result<Option<Summary>, Error> {
         if !self.shard.claim_role("budgets", &self.app.replica, ROLE_MS).await? {
             return Ok(None);
@@ -66,7 +68,7 @@ impl Keeper {
         for budgeted in &budgets {
             let stood = stood(budgeted, &costs, now);
             summary.gates[stood.standing as usize] += 1;
-            // Raised, lowered or lifted since it was read: the next round has it.
+            // The budget was raised, lowered or removed since it was read: the next round handles it.
             let Some(before) = self.shard.pause(&budgeted.scope, &budgeted.budget, &stood).await? else { continue };
             tell(budgeted, before, &stood);
             if stood.standing == Standing::Reached && budgeted.budget.at == AtBudget::Stop {
@@ -76,7 +78,8 @@ impl Keeper {
         Ok(Some(summary))
     }
 
-    /// Sends what runs there back to the front of its queue. Its workers learn of it at their next heartbeat.
+    /// Requeues the running jobs of a limit scope at the front of their lanes. Their workers learn of it at their next
+    /// heartbeat.
     async fn stop(&self, scope: &LimitScope, running: &[Running]) -> Result<usize, Error> {
         let leases: Vec<LeaseRef> = running
             .iter()
@@ -94,7 +97,7 @@ impl Duty for Keeper {
     const NAME: &'static str = "budgets";
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
     const RETRY_DELAY: Duration = ROUND;
-    /// The next look does what this one did not.
+    /// The next round continues the work.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
@@ -103,15 +106,15 @@ impl Duty for Keeper {
     }
 }
 
-/// The budgets of a tenant and its endpoints, and what was spent of them today.
+/// Budgets of a tenant and its endpoints, and the amounts spent today.
 pub(crate) async fn of_tenant(db: &Database, tenant: &str) -> Result<Vec<Budgeted>, Error> {
     let mut budgets = db.ask("read the budgets", db.home(tenant).await?.budgets(day_of(now_ms()))).await?;
     budgets.retain(|budgeted| budgeted.scope.tenant() == tenant);
     Ok(budgets)
 }
 
-/// What each attempt that runs has cost today, micro-dollars, by the price of its worker: an upper estimate, for the worker's own measure is
-/// of less than its lease.
+/// Cost of each running attempt today, micro-dollars, by the price of its worker. It is an upper estimate: the worker
+/// itself measures less than the time of its lease.
 pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now_ms: u64) -> Vec<(&'a Running, u64)> {
     let prices: HashMap<&str, &WorkerRecord> =
         workers.iter().map(|worker| (worker.worker_id.as_str(), worker)).collect();
@@ -123,7 +126,7 @@ pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now
     running.iter().map(|it| (it, cost(it))).collect()
 }
 
-/// The state of a gate. A paused gate stays paused, even if the stopped work cost less than estimated.
+/// State of a budget. A paused scope stays paused, even if the stopped work cost less than estimated.
 fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
     let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.scope));
     let spent = of_gate.fold(budgeted.spent_usd_micros, |sum, (_, cost)| sum.saturating_add(*cost));
@@ -135,7 +138,7 @@ fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
     Stood { day: day_of(now_ms), spent_usd_micros: spent, standing }
 }
 
-/// Why a job may not start, if that is a budget: the one that keeps it back the longest.
+/// Returns the budget for which a job may not start, if any: the one that delays it the longest.
 pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], now_ms: u64) -> Option<Waiting> {
     let is_its = |budgeted: &&Budgeted| match &budgeted.scope {
         LimitScope::Tenant(its) => its == tenant,
@@ -161,7 +164,7 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
     }))
 }
 
-/// Says once a day that a budget is nearly spent, and that it is.
+/// Logs once a day that a budget is nearly spent, and once that it is spent.
 fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
     let known = before.filter(|before| before.day == stood.day).map_or(Standing::Within, |before| before.standing);
     if stood.standing <= known {

@@ -1,4 +1,4 @@
-//! The options of an endpoint, each written once: as a deploy sends it, and as a version shows it.
+//! The options of an endpoint. Each is declared once, for the request of a deploy and for the view of a version.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use crate::time_format::rfc3339;
 
 /// The form in which the API receives an option.
 trait Given<Stored> {
-    /// Checks the value and converts it. `at` is its pointer.
+    /// Checks the value and converts it. `at` is its JSON pointer.
     fn stored(self, at: &str) -> Result<Stored, Problem>;
 }
 
@@ -30,7 +30,7 @@ trait Shown<Stored> {
     fn shown(stored: Stored) -> Self;
 }
 
-/// Most options are stored as they are sent.
+/// Most options are stored in the form in which they are sent.
 impl<T> Given<T> for T {
     fn stored(self, _: &str) -> Result<T, Problem> {
         Ok(self)
@@ -103,7 +103,7 @@ impl Shown<f64> for Option<f64> {
     }
 }
 
-/// A number, or none if the option has none by default.
+/// A number, or `None` if the option has no default.
 trait Bounded {
     type Number: PartialOrd + Display;
 
@@ -201,7 +201,7 @@ macro_rules! options {
         }
 
         impl DeployRequest {
-            /// The specification of the version, if each option is within its bounds.
+            /// Converts the request to the specification of the version, if each option is within its bounds.
             pub(super) fn stored(self) -> Result<EndpointSpec, Problem> {
                 let spec = EndpointSpec {
                     $($name: Given::stored(

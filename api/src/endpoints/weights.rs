@@ -1,4 +1,4 @@
-//! `/v1/weights`: files that are too large for a package. They are uploaded here, or stay where they are.
+//! `/v1/weights`: files that are too large for a package. They are uploaded here, or referenced where they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::server::query::Params;
 use crate::tenants::auth::{Caller, EndpointsWrite};
 use crate::tenants::storage::Storage;
 
-/// How long an upload or a download may start after its URL was given.
+/// Time after a URL was issued within which its upload or download must start.
 const URL_TTL: Duration = Duration::from_secs(6 * 3600);
 
 const CONTENT_TYPE: &str = "application/octet-stream";
 
-/// What S3 takes in one PUT.
+/// Maximum size of one PUT to S3, bytes.
 const UPLOAD_BYTES_MAX: u64 = 5 << 30;
 
-/// A larger file is no model's.
+/// Maximum size of a file of weights, bytes. No model has a larger one.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
 pub(super) const FILES_MAX: usize = 1_000;
@@ -143,7 +143,7 @@ impl From<Weight> for WeightView {
     }
 }
 
-/// The weights that a deploy names, if they may be.
+/// Checks the weights that a deploy names.
 pub(crate) fn check(config: &Config, weights: &[Weight]) -> Result<(), Problem> {
     if weights.len() > FILES_MAX {
         return Err(Problem::field("/weights", format!("must be at most {FILES_MAX} files")));
@@ -198,7 +198,7 @@ pub(crate) async fn check_uploaded(objects: &Objects, tenant: &str, weights: &[W
     Ok(())
 }
 
-/// Where a worker fetches each of them from.
+/// URLs from which a worker fetches the weights.
 pub(crate) async fn urls(
     objects: &Objects,
     config: &Config,
@@ -219,12 +219,14 @@ pub(crate) async fn urls(
     Ok(urls)
 }
 
-/// The key of uploaded weights. It is below their tenant, so that a hash does not reveal what other tenants have.
+/// Object key of uploaded weights. It is below their tenant, so that a hash does not reveal the weights of other
+/// tenants.
 fn key(tenant: &str, sha256: &str) -> String {
     format!("weights/{tenant}/{sha256}")
 }
 
-/// Bucket and key, if the operator lets weights be read from there: this API's credentials may read more than a tenant is to see.
+/// Returns bucket and key, if the operator allows weights from there: this API's credentials may read more than a
+/// tenant may.
 fn in_bucket(config: &Config, source: &str, at: &str) -> Result<(String, String), Problem> {
     let wrong = |message: String| Problem::field(at, message);
     let parts = source.strip_prefix("s3://").and_then(|rest| rest.split_once('/'));

@@ -1,5 +1,5 @@
-//! Moves ended jobs from the queue to the archive: written first, forgotten afterwards. A sweep that is cut short in between has
-//! archived some jobs twice, which readers do not notice.
+//! Moves ended jobs from the queue to the archive: they are written first and deleted afterwards. A sweep that is
+//! interrupted in between archives some jobs twice, which does not affect readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,67 +18,69 @@ use super::{Error, History};
 use crate::metrics;
 use crate::state::App;
 
-/// A round starts nothing more after this long; the next goes on.
+/// Time after which a round starts nothing more; the next one continues.
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
-/// The timeout of a round: what it had begun by then may run into the object store's timeouts.
+/// Timeout of a round: work in progress may wait for the object store's timeouts.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
 
-/// Rounds follow each other in a twentieth of the retention, within these: a longer pause makes fewer and larger segments.
+/// Bounds of the pause between rounds, which is a twentieth of the retention. A longer pause makes fewer and larger
+/// segments.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A pause ends when this many jobs are due, which is checked this often: quick batches end thousands of jobs per
-/// second, and one minute of them would fill the queue's memory.
+/// Number of due jobs that ends a pause, and the interval of that check: fast batches end thousands of jobs per second,
+/// and one minute of them would fill the queue's memory.
 const MANY: u64 = 2_000;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a replica keeps the sweeping role without renewing it: longer than a round and one write that runs into its
-/// timeouts.
+/// Time for which a replica keeps the sweeping role without renewing it, milliseconds: longer than a round and one
+/// write that reaches its timeouts.
 const ROLE_MS: u64 = 180_000;
 
-/// Segments written at once.
+/// Segments that are written concurrently.
 const WRITES_AT_ONCE: usize = 8;
 
-/// What is due and has not ended is looked at again after this long.
+/// Time after which a due job that has not ended is checked again, milliseconds.
 const STAYING_AGAIN_MS: u64 = 60 * 60 * 1000;
 
-/// Days tidied up in one round, and merges in one of them.
+/// Maximum number of days compacted in one round, and of merges per day.
 const DAYS_TIDIED: usize = 8;
 const MERGES_MAX: usize = 4;
 
-/// Days remembered as written to since they were last tidied up; a day that falls out is tidied up after the next write to it.
+/// Maximum number of days remembered as written to since their last compaction. A day that is dropped is compacted
+/// after the next write to it.
 const DAYS_NOTED: usize = 10_000;
 
-/// What one round did.
+/// Result of one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Jobs archived and forgotten.
+    /// Jobs that were archived and deleted from the queue.
     pub(crate) archived: u64,
     /// Segments written for them.
     pub(crate) segments: u32,
-    /// Times that small or overlapping segments were merged.
+    /// Number of merges of small or overlapping segments.
     pub(crate) merges: u32,
-    /// Something was left for the next round.
+    /// Set when work was left for the next round.
     pub(crate) more: bool,
 }
 
-/// The loop. Every replica has one; one of them at a time works.
+/// The sweep loop. Every replica has one; one of them works at a time.
 pub(crate) struct Sweeper {
     app: App,
     pause: Duration,
-    /// Days written to since they were last tidied up.
+    /// Days written to since their last compaction.
     untidy: BTreeSet<(String, Date)>,
 }
 
 impl Sweeper {
-    /// For the queue and the archive of `app`.
+    /// Creates the loop for the queue and the archive of `app`.
     pub(crate) fn new(app: App) -> Self {
         let pause = Duration::from_millis(app.db.queue.retention_ms() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
         Self { app, pause, untidy: BTreeSet::new() }
     }
 
-    /// Sleeps, but not while many jobs wait to be archived.
+    /// Sleeps until the pause ends or many jobs are due.
     async fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
@@ -99,8 +101,8 @@ impl Sweeper {
         false
     }
 
-    /// One round: everything that is due on every shard, then the days it wrote to. Leaves out the shards for which another replica
-    /// has the role.
+    /// Runs one round: everything that is due on every shard, then the days it wrote to. Skips the shards for which
+    /// another replica has the role.
     pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
         let (deadline, mut summary, mut failure) = (Instant::now() + ROUND_MAX, Summary::default(), None);
         for shard in self.app.db.queue.clone().all() {
@@ -112,7 +114,7 @@ impl Sweeper {
         failure.map_or(Ok(summary), Err)
     }
 
-    /// Everything that is due there, unless another replica has the role.
+    /// Sweeps everything that is due on a shard, unless another replica has the role.
     async fn sweep_shard(&mut self, shard: &RedisQueue, deadline: Instant, summary: &mut Summary) -> Result<(), Error> {
         loop {
             if !shard.claim_role("history", &self.app.replica, ROLE_MS).await? {
@@ -132,11 +134,11 @@ impl Sweeper {
         }
     }
 
-    /// Archives and forgets what is due.
+    /// Archives due jobs and deletes them from the queue.
     async fn sweep(&mut self, shard: &RedisQueue, due: Due) -> Result<Summary, Error> {
         let queue = shard.history();
         for (id, error) in &due.corrupt {
-            // It stays, and waits for an operator.
+            // The job stays, and is quarantined for an operator.
             shard.quarantine().put(*id, &format!("the job cannot be archived: {error}")).await?;
         }
         let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
@@ -163,7 +165,7 @@ impl Sweeper {
         for outcome in written {
             match outcome {
                 Ok((place, ids)) => {
-                    // Durable by now: only what was written is forgotten.
+                    // The segments are durable by now: only archived jobs are deleted.
                     queue.forget(&ids).await?;
                     metrics::archived(ids.len());
                     summary.archived += ids.len() as u64;
@@ -178,7 +180,7 @@ impl Sweeper {
         failed.map_or(Ok(summary), Err)
     }
 
-    /// Merges segments of days that were written to, as far as the time goes.
+    /// Merges segments of days that were written to, until the deadline.
     async fn tidy(&mut self, deadline: Instant) -> Result<u32, Error> {
         let mut merges = 0;
         for _ in 0..DAYS_TIDIED {
@@ -203,7 +205,7 @@ impl Sweeper {
 impl Duty for Sweeper {
     const NAME: &'static str = "history";
     const ROUND_TIMEOUT: Duration = ROUND_LIMIT;
-    /// The next round does what this one did not.
+    /// The next round continues the work.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
@@ -217,7 +219,7 @@ impl Duty for Sweeper {
     }
 }
 
-/// Where a job is archived.
+/// Tenant and day under which a job is archived.
 fn place(job: &Job) -> (String, Date) {
     (job.spec.tenant.clone(), day_of(job.id))
 }

@@ -1,4 +1,4 @@
-//! `/v1/jobs`: seeing, listing and cancelling jobs.
+//! `/v1/jobs`: viewing, listing and cancelling jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) async fn get(
         caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         let seen = match app.job_watchers.until_end(job.id, deadline).await? {
-            // Ended and archived since it was last looked at.
+            // The job has ended and was archived since it was last read.
             None => app.jobs.find(&caller.tenant, job.id).await?,
             seen => seen,
         };
@@ -64,14 +64,14 @@ pub(crate) async fn get(
         check_still(&app, &caller.token).await?;
     }
     let view = JobView::new(&job, &app.config);
-    // Only who looks at a job that waits is told what for.
+    // The reason for waiting is computed only for a job that waits.
     let view = view.waiting(waiting::of(&app, &job).await?);
-    // What cannot be told now is no reason to hide the job.
+    // An error here must not hide the job.
     let cost = if job.state.is_terminal() { cost(&app.costs, &job).await } else { None };
     Ok(Json(view.costing(cost)).into_response())
 }
 
-/// What an ended job has cost; `None` if that cannot be read now.
+/// Cost of an ended job; `None` if it cannot be read now.
 async fn cost(costs: &Costs, job: &Job) -> Option<JobCost> {
     let read = costs.of_jobs(std::slice::from_ref(job)).await;
     let read = read.inspect_err(|error| {
@@ -111,7 +111,7 @@ pub(crate) async fn list(
     Ok(Json(JobList { jobs, next_cursor }).into_response())
 }
 
-/// Where a page of the list starts: the queue's jobs come first, the archived ones after them.
+/// Start of a page of the list: the queue's jobs come first, the archived ones after them.
 pub(crate) enum PageStart {
     Queue(Option<String>),
     Archive(Cursor),
@@ -123,7 +123,7 @@ impl PageStart {
     }
 }
 
-/// One page, and where the next one starts.
+/// One page, and the start of the next one.
 async fn page(
     app: &App,
     tenant: &str,
@@ -142,7 +142,7 @@ async fn page(
         }
     };
     let room = (limit as usize).saturating_sub(jobs.len());
-    // Nothing that has not ended is in the archive.
+    // The archive contains only ended jobs.
     if filter.state.is_some_and(|state| !state.is_terminal()) {
         return Ok((jobs, None));
     }
@@ -154,7 +154,7 @@ async fn page(
             jobs.extend(archived);
             Ok((jobs, next.map(|next| next.to_string())))
         }
-        // What the queue has is worth showing; the next page says what is wrong.
+        // The jobs of the queue are returned; the next page reports the error.
         Err(error) if !jobs.is_empty() => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a page of jobs ends before the archived ones");
             Ok((jobs, Some(cursor.to_string())))
@@ -163,7 +163,7 @@ async fn page(
     }
 }
 
-/// The parameters that select jobs.
+/// Parses the parameters that select jobs.
 fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
     let states = JobState::ALL.map(JobState::as_str).join(", ");
     let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
@@ -179,7 +179,7 @@ fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
     })
 }
 
-/// A word that the queue's own types know.
+/// Parses a value that the queue's own types define.
 fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(text.into()).ok()
 }
@@ -212,7 +212,7 @@ pub(crate) async fn cancel(
                 "the job's record cannot be read: the job is quarantined until an operator readmits or discards it";
             return Err(Problem::new(Code::Quarantined, detail));
         }
-        // Unless it is archived, and then it has ended.
+        // Unless the job is archived, and then it has ended.
         None | Some(CancelAnswer::NotFound) => {}
     }
     let job = jobs.find(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
@@ -227,7 +227,7 @@ fn already_ended(state: JobState) -> Problem {
     Problem::new(Code::AlreadyEnded, format!("the job has already ended: it is {}", state.as_str()))
 }
 
-/// The step of a cancelled job that still waits or runs has nothing left to decide.
+/// Cancels the open step of a cancelled job, which is no longer needed.
 async fn cancel_step(db: &Database, job: &Job) -> Result<(), Problem> {
     let Some(step) = job.open_step() else { return Ok(()) };
     let ids = [step];
@@ -235,7 +235,7 @@ async fn cancel_step(db: &Database, job: &Job) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The caller's own job with this id, archived or not. For all other tenants it does not exist.
+/// Returns the caller's own job with this ID, archived or not. For all other tenants it does not exist.
 pub(crate) async fn own(jobs: &Jobs, tenant: &str, id: &str) -> Result<Job, Problem> {
     jobs.find(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }
@@ -244,8 +244,9 @@ fn parse_id(id: &str) -> Result<JobId, Problem> {
     id.parse().map_err(|error| Problem::new(Code::NotFound, format!("no such job: {error}")))
 }
 
-/// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`, as Redis writes it. Its two ends are
-/// none: nothing is kept there, and Redis refuses to look beyond them.
+/// Returns whether a text is a place in a Redis stream, which is the form of cursors and event IDs:
+/// `<milliseconds>-<number>`, as Redis writes it. The first and the last possible place are invalid: nothing is stored
+/// there, and Redis refuses to read beyond them.
 pub(crate) fn is_cursor(text: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok().filter(|number| number.to_string() == text);
     let place = text.split_once('-').and_then(|(ms, n)| number(ms).zip(number(n)));

@@ -1,4 +1,4 @@
-//! `/v1/schedules`: jobs that come back by the clock.
+//! `/v1/schedules`: jobs that are submitted at regular times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::wakeups::Wakeups;
 
 const NAME_MAX: usize = 255;
 
-/// Ticks later than a week are missed, whatever one wishes.
+/// Largest grace period, seconds: ticks more than a week late are always missed.
 const GRACE_MAX_S: u64 = 7 * 24 * 3600;
 const GRACE_S: u64 = 60;
 
 const UTC: &str = "UTC";
 
-/// What a job of a schedule cannot have, and why.
+/// Members that a job of a schedule cannot have, and the reasons.
 const FOREIGN: [(&str, &str); 3] = [
     ("run_after", "is not allowed: the schedule sets when its jobs run; leave it out"),
     ("idempotency_key", "is not allowed: every tick has its own key; leave it out"),
@@ -69,7 +69,7 @@ pub(crate) struct ScheduleRequest {
     job: SubmitRequest,
 }
 
-/// The job's own text, which is kept as it was written.
+/// The job's own text, stored as it was sent.
 #[derive(Deserialize)]
 struct JobText {
     job: Box<RawValue>,
@@ -225,7 +225,8 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, JsonAnswer(schedule.into())))
 }
 
-/// The job's text, without what a schedule's job cannot have. Anything else that is wrong is found when it is read for good.
+/// The job's text, after a check that it contains no member that a schedule's job cannot have. All other errors are
+/// found when the text is parsed in full.
 fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
     let JobText { job } = json::parse(body.get().as_bytes())?;
     if let Ok(members) = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(job.get())
@@ -252,7 +253,7 @@ pub(crate) async fn list(
     let cursor = params.take("cursor", "the next_cursor of a page", read)?;
     let limit = params.limit()? as usize;
     params.finish()?;
-    // One more than asked for, to see whether there is a next page.
+    // Read one more than requested, to find whether there is a next page.
     let schedules = db.home(&caller.tenant).await?.schedules();
     let mut page = db.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
     let more = page.len() > limit;
@@ -343,7 +344,7 @@ pub(crate) async fn resume(
     Ok(JsonAnswer(own(&db, &caller.tenant, &id).await?.into()))
 }
 
-/// The caller's own schedule with this id. For all other tenants it does not exist.
+/// Returns the caller's own schedule with this ID. For all other tenants it does not exist.
 async fn own(db: &Database, tenant: &str, id: &str) -> Result<Schedule, Problem> {
     let schedules = db.home(tenant).await?.schedules();
     db.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)

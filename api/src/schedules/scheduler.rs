@@ -21,36 +21,38 @@ use crate::state::App;
 use crate::tenants::storage;
 use crate::{metrics, problems};
 
-/// The longest sleep between two rounds: another replica may have taken a schedule that ticks sooner than was known here.
+/// Longest pause between two rounds: another replica may have added a schedule that ticks earlier than the next one
+/// known here.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest, so that nothing makes this spin.
+/// Shortest pause, which prevents a busy loop.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// How long one round may take.
+/// Timeout of one round.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// Schedules that one round works on at once.
+/// Schedules that one round works on concurrently.
 const AT_ONCE: usize = 16;
 
-/// When what a tick needs does not answer, or its schedule was changed meanwhile, it is looked at again so much later.
+/// Delay before a schedule is retried when a service does not answer, or the schedule was changed meanwhile,
+/// milliseconds.
 const PUT_OFF_MS: u64 = 1_000;
 
-/// When the record cannot be used by this version.
+/// Delay before a schedule is retried when this version cannot use its record, milliseconds.
 const PUT_ASIDE_MS: u64 = 60_000;
 
-/// What one round did.
+/// Result of one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Ticks that have a job now, whichever replica made it.
+    /// Ticks that have a job now, no matter which replica made it.
     pub(crate) ticks: u64,
-    /// When the round looked, by the queue's clock, unix milliseconds.
+    /// Time of the round by the queue's clock, Unix milliseconds.
     pub(crate) now_ms: u64,
-    /// When the next schedule falls due, unix milliseconds, if any is known.
+    /// Time at which the next schedule is due, Unix milliseconds, if any is known.
     pub(crate) next_due_ms: Option<u64>,
 }
 
-/// The loop.
+/// The scheduler loop.
 pub(crate) struct Scheduler {
     app: App,
     schedules: Schedules,
@@ -58,18 +60,18 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// For the schedules of one shard.
+    /// Creates the loop for the schedules of one shard.
     pub(crate) fn new(app: App, shard: &RedisQueue) -> Self {
         Self { app, schedules: shard.schedules(), shard: shard.number() }
     }
 
-    /// One round: every schedule that is due, up to the queue's bound.
+    /// Runs one round: every schedule that is due, up to the queue's limit.
     ///
     /// # Errors
-    /// [`QueueError::Unavailable`]: the next round does what this one did not.
+    /// [`QueueError::Unavailable`]: the next round continues the work.
     pub(crate) async fn run_once(&self) -> Result<Summary, QueueError> {
         let round = self.schedules.due().await?;
-        // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+        // Collected, because the compiler cannot check a borrowing stream of borrowing futures.
         let ticks: Vec<_> = round.due.iter().map(|due| self.tick_apart(due, round.now_ms)).collect();
         let done: Vec<(u64, Option<u64>)> =
             futures::stream::iter(ticks).buffer_unordered(AT_ONCE).try_collect().await?;
@@ -77,7 +79,7 @@ impl Scheduler {
         Ok(Summary { ticks: done.iter().map(|(ticks, _)| ticks).sum(), now_ms: round.now_ms, next_due_ms })
     }
 
-    /// As [`Self::tick`]; a schedule whose tick panics keeps no other from ticking.
+    /// Runs [`Self::tick`]; a schedule whose tick panics does not stop the others.
     async fn tick_apart(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), QueueError> {
         match Box::pin(guard_beside(Self::NAME, self.tick(due, now_ms))).await {
             Ok(done) => done,
@@ -85,7 +87,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes the jobs of one schedule's due ticks, then moves it on. How many it made, and when to look at it next.
+    /// Makes the jobs of one schedule's due ticks, then advances the schedule. Returns the number of jobs, and the time
+    /// of the next check.
     async fn tick(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), QueueError> {
         let (id, spec) = (&due.schedule.id, &due.schedule.spec);
         let Ok(cron) = Cron::parse(&spec.cron, &spec.time_zone) else {
@@ -101,7 +104,7 @@ impl Scheduler {
                     ticked.last = Some((*tick_ms, submitted.id()));
                     ticked.error = None;
                 }
-                // Deleted or paused since it was looked at.
+                // The schedule was deleted or paused since it was read.
                 Ok(None) => return self.put_off(due, now_ms + PUT_OFF_MS).await,
                 Err(error) if is_transient(&error) => {
                     tracing::warn!(schedule.id = id, error = &error as &dyn std::error::Error, "a tick must wait");
@@ -130,7 +133,7 @@ impl Scheduler {
         Ok((0, Some(look_ms)))
     }
 
-    /// `None` when there is no such schedule any more.
+    /// Submits the job of a tick. Returns `None` when the schedule no longer exists.
     async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Error> {
         let mut job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
         self.app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
@@ -162,8 +165,8 @@ impl Duty for Scheduler {
     }
 }
 
-/// Whether the same tick may succeed in a moment. Everything else is the tick's own fault, and the schedule goes on
-/// without it.
+/// Returns whether the same tick may succeed in a moment. Every other error is caused by the tick itself, and the
+/// schedule continues without it.
 fn is_transient(error: &Error) -> bool {
     let objects = |error: &ObjectsError| matches!(error, ObjectsError::Unavailable { .. });
     match error {
@@ -191,7 +194,7 @@ fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// How long to sleep after a round that took `elapsed`.
+/// Pause after a round that took `elapsed`.
 fn pause(summary: &Summary, elapsed: Duration) -> Duration {
     let due = summary
         .next_due_ms

@@ -1,4 +1,4 @@
-//! What machines ask of this replica: is it alive, can it serve, how is it doing. No token is needed.
+//! Health endpoints of this replica for probes and monitoring: liveness, readiness and metrics. No token is needed.
 
 use std::sync::Arc;
 

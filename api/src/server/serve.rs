@@ -1,4 +1,5 @@
-//! The accept loop. The stock one installs no timer, which leaves header timeouts without effect, and caps nothing.
+//! The accept loop. The default of axum installs no timer, which leaves header timeouts without effect, and limits
+//! nothing.
 
 mod bodies;
 pub(crate) mod connection_limit;
@@ -50,39 +51,39 @@ impl Bounds {
     }
 }
 
-/// Most headers of a request, and most bytes of its head.
+/// Maximum number of headers of a request, and maximum length of its head, bytes.
 const HEADERS_MAX: usize = 100;
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// Requests at once on one HTTP/2 connection; a worker needs a handful.
+/// Maximum number of concurrent requests on one HTTP/2 connection; a worker needs a handful.
 const STREAMS_MAX: u32 = 128;
 
-/// Streams that a client opens and resets at once before its connection is closed (CVE-2023-44487).
+/// Maximum number of streams that a client may open and reset at once before its connection is closed (CVE-2023-44487).
 const RESETS_MAX: usize = 32;
 
-/// Bytes of an answer that wait for an HTTP/2 peer to take them, per stream.
+/// Maximum number of bytes of a response that wait for an HTTP/2 peer, per stream.
 const UNSENT_MAX: usize = 64 << 10;
 
-/// Bytes of an answer that the kernel takes beyond what the client has room for; by itself it would take 4 MiB. What is on its way
-/// comes on top, so that a distant client that does read is none the slower.
+/// Maximum number of bytes of a response that the kernel buffers beyond the client's receive window; its default is 4
+/// MiB. Bytes in flight are not included, so that a distant client which does read is not slowed.
 const UNTAKEN_MAX: u32 = 64 << 10;
 
-/// How often an HTTP/2 peer is pinged, and the timeout of its answer.
+/// Interval between pings to an HTTP/2 peer, and the timeout of its answer.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long open requests may take to end once the replica shuts down, or its connection does.
+/// Longest time for open requests to end once the replica or their connection shuts down.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The pause after a failed accept: out of file descriptors, most likely.
+/// Pause after a failed accept, which most likely means that file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until `shutdown`, then lets those that are open end.
+/// Accepts connections until `shutdown`, then waits for open ones to end.
 pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, shutdown: CancellationToken) {
     let (permits, open) = (ConnectionLimit::new(bounds.connections), TaskTracker::new());
     loop {
-        // One more than there are permits is accepted: that there is somebody to make room for has to be known first. The rest stays
-        // in the kernel's backlog.
+        // One connection more than there are permits is accepted, because a connection is closed only once another one
+        // needs its permit. The rest stays in the kernel's backlog.
         let accepted = async {
             let (stream, _) = listener.accept().await?;
             Ok::<_, std::io::Error>((stream, permits.take().await))
@@ -102,7 +103,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                // Whatever there is too little of, most likely file descriptors, a connection less gives back.
+                // Closing a connection frees the scarce resource, most likely file descriptors.
                 permits.make_room();
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -114,7 +115,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
     }
 }
 
-/// Serves one connection until it ends, is idle for too long, is asked to end or has to make room.
+/// Serves one connection until it ends, is idle for too long, is asked to end, or must make room.
 async fn connection(
     stream: TcpStream,
     router: Router,
@@ -155,7 +156,7 @@ async fn connection(
     let outcome = match outcome {
         Some(outcome) => outcome,
         None => {
-            // Takes no more requests, lets those that are open end.
+            // Accepts no more requests, and lets open ones end.
             connection.as_mut().graceful_shutdown();
             timeout(GRACE, connection).await.unwrap_or(Ok(()))
         }
@@ -170,14 +171,14 @@ fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_tcp_notsent_lowat(UNTAKEN_MAX)
 }
 
-/// Elsewhere with what is on its way.
+/// On other systems, the limit includes bytes in flight.
 #[cfg(not(target_os = "linux"))]
 fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_send_buffer_size(UNTAKEN_MAX as usize)
 }
 
-/// Returns when no request has been open for the idle time. It covers what hyper's own timer does not: a client that
-/// sends nothing at all, or half of an HTTP/2 preface, or opens no stream.
+/// Returns when no request has been open for the idle time. This covers what hyper's own timer does not: a client that
+/// sends nothing at all, sends half of an HTTP/2 preface, or opens no stream.
 async fn idle(permit: &ConnectionPermit, bounds: Bounds) {
     loop {
         let (open, served) = permit.open();
@@ -224,21 +225,21 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything that is waited for.
+    /// Timeout of the tests; longer than any wait in them.
     const PATIENCE: Duration = Duration::from_secs(30);
     const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
     const CONNECTIONS: usize = 8;
 
     struct Server {
         address: SocketAddr,
-        /// One permit for each request that is held, or answered without end.
+        /// One permit for each request that is held open, or whose response never ends.
         held: Arc<Semaphore>,
-        /// One permit for each endless answer that was given up.
+        /// One permit for each endless response that was dropped.
         given_up: Arc<Semaphore>,
         _ends: DropGuard,
     }
 
-    /// Goes with the answer that owns it.
+    /// Dropped together with the response that owns it.
     struct GivenUp(Arc<Semaphore>);
 
     impl Drop for GivenUp {
@@ -247,7 +248,8 @@ mod tests {
         }
     }
 
-    /// An API that answers at once, keeps its answer, wants a body, or says more than anybody takes.
+    /// Starts an API with four kinds of routes: an immediate answer, a held answer, one that reads a body, and an
+    /// endless response.
     async fn start(bounds: Bounds) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -281,7 +283,7 @@ mod tests {
         Bounds { headers: PATIENCE, idle: PATIENCE, unread: PATIENCE, ..Bounds::of(CONNECTIONS) }
     }
 
-    /// A connection that has said `said`.
+    /// Opens a connection and sends `said`.
     async fn say(address: SocketAddr, said: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(said).await.unwrap();
@@ -292,7 +294,7 @@ mod tests {
         join_all((0..CONNECTIONS).map(|_| say(address, said))).await
     }
 
-    /// What a new client hears.
+    /// Returns what a new client receives.
     async fn heard(address: SocketAddr) -> String {
         let mut stream = say(address, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
         let mut said = String::new();
@@ -300,7 +302,7 @@ mod tests {
         said
     }
 
-    /// Waits until the other side has closed or reset it.
+    /// Waits until the other side has closed or reset the connection.
     async fn until_cut(stream: &mut TcpStream) {
         let mut sink = [0; 1 << 10];
         let cut = async { while stream.read(&mut sink).await.is_ok_and(|bytes| bytes > 0) {} };
@@ -326,7 +328,7 @@ mod tests {
         let mut crowd = all_say(address, b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n").await;
         let _all_are_held = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
         let mut waiting = Box::pin(heard(address));
-        // A permit that is given back, and nothing else, lets it in.
+        // Only a released permit admits it.
         assert!(timeout(Duration::from_millis(100), &mut waiting).await.is_err());
         drop(crowd.pop());
         assert!(waiting.await.ends_with("served"));
@@ -341,7 +343,7 @@ mod tests {
         let unread = Duration::from_millis(50);
         let server = start(Bounds { unread, ..bounds() }).await;
         let _crowd = all_say(server.address, b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        // One whose request has not been read yet would make room for the next.
+        // A connection whose request has not been read yet would be closed to make room for the next.
         let _all_begin = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
         assert!(heard(server.address).await.ends_with("served"));
         let _all_end = timeout(PATIENCE, server.given_up.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What a bearer of an API token may do: scopes, and the roles that are usual sets of them.
+//! Permissions of an API token: scopes, and roles, which are common sets of scopes.
 
 use std::str::FromStr;
 
@@ -6,57 +6,57 @@ use stokehold_queue::TokenRecord;
 
 use crate::tenants::token::Error;
 
-/// What a bearer of an API token may do.
+/// A permission of an API token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// See jobs, their events and results.
+    /// View jobs, their events and results.
     JobsRead,
-    /// All of [`Scope::JobsSubmit`] and [`Scope::JobsCancel`], as before there were these.
+    /// All of [`Scope::JobsSubmit`] and [`Scope::JobsCancel`], from before these were separate.
     JobsWrite,
     /// Submit jobs, batches and schedules, retry them, and give feedback on them.
     JobsSubmit,
     /// Cancel jobs and batches, pause and delete schedules.
     JobsCancel,
-    /// See endpoints.
+    /// View endpoints.
     EndpointsRead,
     /// Deploy endpoints.
     EndpointsWrite,
-    /// See uploaded files.
+    /// View uploaded files.
     FilesRead,
     /// Upload files.
     FilesWrite,
-    /// See webhook deliveries and the secret that signs them.
+    /// View webhook deliveries and the secret that signs them.
     WebhooksRead,
     /// Replay webhook deliveries and rotate the secret.
     WebhooksWrite,
-    /// See the names of secrets.
+    /// View the names of secrets.
     SecretsRead,
     /// Set and delete secrets.
     SecretsWrite,
-    /// See the tenant's tokens, without their secrets.
+    /// View the tenant's tokens, without their secrets.
     TokensRead,
     /// Make, rotate and revoke the tenant's tokens.
     TokensWrite,
-    /// See who has changed what.
+    /// View the audit log.
     AuditRead,
-    /// Seal every tenant's secrets with another key: for operators.
+    /// Seal every tenant's secrets with another key; for operators.
     SecretsRewrap,
-    /// See the workers of the whole installation: for operators.
+    /// View the workers of the whole installation; for operators.
     WorkersRead,
-    /// Make, rotate and revoke the tokens that workers join with: for operators.
+    /// Make, rotate and revoke the tokens that workers join with; for operators.
     WorkersJoin,
-    /// See any tenant's limits: for operators.
+    /// View any tenant's limits; for operators.
     LimitsRead,
-    /// Set any tenant's limits: for operators.
+    /// Set any tenant's limits; for operators.
     LimitsWrite,
-    /// See every tenant, its tokens and its log of changes: for operators.
+    /// View every tenant, its tokens and its audit log; for operators.
     TenantsRead,
-    /// Make, disable and enable tenants, and make tokens for them: for operators.
+    /// Make, disable and enable tenants, and make tokens for them; for operators.
     TenantsWrite,
 }
 
 impl Scope {
-    /// Every scope, those of operators last.
+    /// All scopes, those of operators last.
     pub const ALL: [Self; 22] = [
         Self::JobsRead,
         Self::JobsWrite,
@@ -82,7 +82,7 @@ impl Scope {
         Self::TenantsWrite,
     ];
 
-    /// The word for it.
+    /// Name of the scope.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ impl Scope {
         }
     }
 
-    /// Whether it reaches beyond its bearer's tenant.
+    /// Returns whether the scope extends beyond its bearer's tenant.
     #[must_use]
     pub fn is_operators(self) -> bool {
         matches!(
@@ -126,7 +126,7 @@ impl Scope {
         )
     }
 
-    /// Whether who has this one may do what `wanted` is for.
+    /// Returns whether this scope permits everything that `wanted` permits.
     #[must_use]
     pub fn covers(self, wanted: Self) -> bool {
         self == wanted || (self == Self::JobsWrite && matches!(wanted, Self::JobsSubmit | Self::JobsCancel))
@@ -145,37 +145,37 @@ impl FromStr for Scope {
     }
 }
 
-/// Whether a token's scopes cover this one. Words of a newer release are no scopes here.
+/// Returns whether a token's scopes cover this one. Names from a newer release are ignored.
 #[must_use]
 pub fn has(token: &TokenRecord, wanted: Scope) -> bool {
     token.scopes.iter().filter_map(|word| word.parse::<Scope>().ok()).any(|scope| scope.covers(wanted))
 }
 
-/// A usual set of scopes.
+/// A common set of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// An application: submits jobs, uploads what they need, and fetches what comes of them.
+    /// An application: submits jobs, uploads their files, and fetches results.
     Submit,
-    /// Looks, and changes nothing.
+    /// Reads, and changes nothing.
     Read,
-    /// Stops work.
+    /// Cancels jobs and batches.
     Cancel,
-    /// A CI: deploys endpoints and moves traffic.
+    /// A CI system: deploys endpoints and moves traffic.
     Deploy,
-    /// Everything that is the tenant's own, its tokens among it.
+    /// Everything that belongs to the tenant, including its tokens.
     Admin,
-    /// Everything there is, beyond the tenant too.
+    /// Everything, including other tenants.
     Operator,
-    /// No API token: what a worker joins with. It serves every tenant, so only operators make one.
+    /// A join token of a worker instead of an API token. It serves every tenant, so only operators make one.
     Worker,
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 7] =
         [Self::Submit, Self::Read, Self::Cancel, Self::Deploy, Self::Admin, Self::Operator, Self::Worker];
 
-    /// The word for it.
+    /// Name of the role.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -189,7 +189,7 @@ impl Role {
         }
     }
 
-    /// What it may do.
+    /// Scopes of the role.
     #[must_use]
     pub fn scopes(self) -> Vec<Scope> {
         use Scope::{
@@ -206,7 +206,7 @@ impl Role {
         }
     }
 
-    /// What these roles and scopes are together, each scope once.
+    /// Union of these roles and scopes, each scope once.
     #[must_use]
     pub fn union(roles: &[Self], scopes: &[Scope]) -> Vec<Scope> {
         let given: Vec<Scope> = roles.iter().flat_map(|role| role.scopes()).chain(scopes.iter().copied()).collect();
@@ -243,7 +243,7 @@ mod tests {
         for role in Role::ALL.into_iter().filter(|role| *role != Role::Operator) {
             assert!(!role.scopes().into_iter().any(Scope::is_operators), "{role:?}");
             assert_eq!(role.scopes().contains(&Scope::TokensWrite), role == Role::Admin, "{role:?}");
-            // The secret that signs webhooks is no reading matter.
+            // The secret that signs webhooks is not part of read access.
             assert_eq!(role.scopes().contains(&Scope::WebhooksRead), role == Role::Admin, "{role:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Tokens: `<kind>_<id>_<secret>_<crc>`. Only a keyed hash of one is ever stored, so a stolen backup opens nothing.
+//! Tokens: `<kind>_<id>_<secret>_<crc>`. Only a keyed hash of a token is ever stored, so a stolen backup gives no
+//! access.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,17 +15,17 @@ use stokehold_queue::{SpentToken, TokenKind, TokenRecord, now_ms};
 
 pub use crate::tenants::scope::{Role, Scope, has};
 
-/// Bytes of randomness in the public and in the secret part.
+/// Random bytes in the public and in the secret part.
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 
-/// The first join token of a rented machine: as long as a slow host may take to start it.
+/// Validity of the first join token of a rented instance: the time that a slow host may take to start it.
 const MACHINE_TTL: Duration = Duration::from_secs(45 * 60);
 
-/// How long the used join token of an instance may be used again, see [`after_join`].
+/// Time for which the used join token of an instance may be used again, milliseconds; see [`after_join`].
 const REPEAT_MS: u64 = 10 * 60 * 1000;
 
-/// Shortest key that token hashes are made with.
+/// Minimum length of the key for token hashes, bytes.
 const KEY_BYTES_MIN: usize = 32;
 
 /// The key that hashes tokens: with it and the records, tokens can be checked but not recovered.
@@ -32,15 +33,15 @@ const KEY_BYTES_MIN: usize = 32;
 pub struct TokenKey(Vec<u8>);
 
 impl TokenKey {
-    /// A fresh random key.
+    /// Generates a random key.
     ///
     /// # Errors
-    /// When the system's generator fails.
+    /// When the system's random generator fails.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(random::<KEY_BYTES_MIN>()?.to_vec()))
     }
 
-    /// The key as it is written in a configuration: hex.
+    /// The key in the form used in a configuration: hex.
     #[must_use]
     pub fn to_secret(&self) -> Secret {
         hex::encode(&self.0).into()
@@ -51,24 +52,24 @@ impl TokenKey {
         hex::encode(self.mac(token).finalize().into_bytes())
     }
 
-    /// Compares in constant time.
+    /// Compares a token with a hash, in constant time.
     fn matches(&self, token: &Token<'_>, hash: &str) -> bool {
         hex::decode(hash).is_ok_and(|hash| self.mac(token).verify_slice(&hash).is_ok())
     }
 
-    /// 32 bytes that only the key's holder can derive, different for each `label`. A label never looks like a token, so
-    /// that nothing derived here reveals a token's hash.
+    /// Derives 32 bytes that require the key, different for each `label`. A label never looks like a token, so that
+    /// nothing derived here reveals a token's hash.
     pub(crate) fn derive(&self, label: &str) -> [u8; 32] {
         debug_assert!(Token::parse(label).is_none());
         self.mac_of(label).finalize().into_bytes().into()
     }
 
-    /// What only who has the key can make for this label, hex.
+    /// Derives the seal of a label, hex. It cannot be made without the key.
     pub(crate) fn seal(&self, label: &str) -> String {
         hex::encode(self.derive(label))
     }
 
-    /// Whether a text is what [`Self::seal`] makes for this label. Compares in constant time.
+    /// Returns whether a text is what [`Self::seal`] returns for this label. Compares in constant time.
     pub(crate) fn is_sealed(&self, label: &str, text: &str) -> bool {
         debug_assert!(Token::parse(label).is_none());
         hex::decode(text).is_ok_and(|seal| self.mac_of(label).verify_slice(&seal).is_ok())
@@ -101,22 +102,22 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Why a token cannot be made.
+/// Reasons for which a token cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The token key is no key.
+    /// The token key is invalid.
     #[error("the token key must be at least 64 hex digits; create one with: openssl rand -hex 32")]
     Key,
-    /// Not a tenant's name.
+    /// The tenant name is invalid.
     #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and does not start with -")]
     Tenant,
-    /// Not a token's name.
+    /// The token name is invalid.
     #[error("a token's name is at most 64 printable characters")]
     Name,
-    /// No such scope.
+    /// The scope does not exist.
     #[error("no such scope: {0:?}; the scopes are {list}", list = Scope::words())]
     Scope(String),
-    /// No such role.
+    /// The role does not exist.
     #[error("no such role: {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
     Role(String),
     /// The system's random generator failed.
@@ -124,8 +125,8 @@ pub enum Error {
     Random(#[source] rand::rand_core::OsError),
 }
 
-/// Makes a token: the record to store (`Registry::put_token`) and the text to show once. It lasts for ever without `ttl`. A join
-/// token that is good for one worker only gets `single_use` set by the caller.
+/// Makes a token: the record to store (`Registry::put_token`) and the text to show once. Without `ttl` it never
+/// expires. For a join token of a single worker, the caller sets `single_use`.
 ///
 /// # Errors
 /// [`Error::Tenant`], [`Error::Name`], [`Error::Random`].
@@ -141,9 +142,9 @@ pub fn mint(
     mint_as(id, kind, tenant, scopes, name, ttl, key)
 }
 
-/// Makes the join token of a machine that is about to be rented, by its id in the ledger of machines, which its worker is called by:
-/// good once, for 45 minutes, and only while that wants the machine to run. A machine has one such token at a time: another one made for
-/// it, and stored, takes the place of the one before.
+/// Makes the join token of an instance that is about to be rented. `machine` is the instance's ID in the rental ledger,
+/// which is also the name of its worker. The token can be used once, within 45 minutes, and only while the ledger wants
+/// the instance to run. An instance has one such token at a time: a new one replaces it when it is stored.
 ///
 /// # Errors
 /// [`Error::Tenant`], [`Error::Name`], [`Error::Random`].
@@ -159,11 +160,13 @@ pub fn for_machine(
     Ok((TokenRecord { single_use: true, trust, region, machine, ..record }, secret))
 }
 
-/// What a machine joins with next time, after it has joined with the token of this hash. It has no end of its own.
+/// Makes the token with which an instance joins next time, after it has joined with the token of this hash. The new
+/// token does not expire.
 ///
-/// The token that was used stays good, for a machine that never heard of the next one: its answer was lost, or it died before it had
-/// written it down. It is spent once the next one has been used, and after ten minutes in any case: by then a machine that still has not
-/// been heard of is on its way to be given back. A repeat does not begin those ten minutes anew.
+/// The used token stays valid, for an instance that did not receive or store the next one: the reply was lost, or the
+/// instance stopped before it had written the token. The used token ends once the next one has been used, and after ten
+/// minutes in any case: by then an instance that is still silent is being returned. A repeated use does not extend the
+/// ten minutes.
 pub(crate) fn after_join(record: &TokenRecord, used: &str, key: &TokenKey) -> Result<(TokenRecord, Secret), Error> {
     let (next, secret) = mint_as(record.id.clone(), TokenKind::Join, &record.tenant, &[], &record.name, None, key)?;
     let repeats = || record.spent.clone().filter(|spent| spent.hash == used);
@@ -175,8 +178,9 @@ pub(crate) fn after_join(record: &TokenRecord, used: &str, key: &TokenKey) -> Re
     ))
 }
 
-/// What takes a token's place: the same in all but its secret, and its end, which is `ttl` from now, else as far away as the token's was when
-/// it was made. The one before stays good for `overlap`, but no longer than it would have been; the one before that ends now.
+/// Makes the replacement of a token. Only the secret and the expiry differ: the expiry is `ttl` from now, or else as
+/// far away as the old token's was when it was made. The old token stays valid for `overlap`, but not beyond its own
+/// expiry. The token before that ends now.
 ///
 /// # Errors
 /// [`Error::Random`].
@@ -234,23 +238,24 @@ fn mint_as(
     Ok((record, text.into()))
 }
 
-/// Whether a text is a valid tenant name. Tenant names are part of Redis and S3 keys, between `:` and `/`.
+/// Returns whether a text is a valid tenant name. Tenant names are part of Redis and S3 keys, between `:` and `/`.
 #[must_use]
 pub fn is_tenant(text: &str) -> bool {
     crate::names::is_name(text)
 }
 
-/// A token as its bearer sent it, well-formed but not yet believed.
+/// A token as its bearer sent it: well-formed, but not verified.
 #[derive(Clone, Copy)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind,
     pub(crate) id: &'a str,
-    /// All but the checksum: what is hashed.
+    /// The text without its checksum, which is what is hashed.
     body: &'a str,
 }
 
 impl<'a> Token<'a> {
-    /// `None` when the text is no token. The checksum catches typing errors and guesses before anything is looked up.
+    /// Parses a token. Returns `None` when the text is not a token. The checksum detects typing errors and guesses
+    /// before any lookup.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         if text.len() != 2 + 1 + ID_BYTES * 2 + 1 + SECRET_BYTES * 2 + 1 + 8 {
             return None;
@@ -269,13 +274,14 @@ impl<'a> Token<'a> {
         sound.then_some(Self { kind, id, body })
     }
 
-    /// Whether `record` is this token's, and has not ended.
+    /// Returns whether `record` belongs to this token and has not expired.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_proven_by(&self, record: &TokenRecord, key: &TokenKey) -> bool {
         self.proof(record, key).is_some()
     }
 
-    /// Which of the record's hashes proves that: its own, or that of the token before while that may be repeated.
+    /// Returns the hash of the record that proves the token: its own, or that of the previous token while that one may
+    /// be repeated.
     pub(crate) fn proof<'r>(&self, record: &'r TokenRecord, key: &TokenKey) -> Option<&'r str> {
         if record.kind != self.kind || record.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms()) {
             return None;
@@ -361,7 +367,7 @@ mod tests {
         let (second, next) = after_join(&first, &first.hash, &key).unwrap();
         assert_eq!((&second.id, second.expires_ms, second.trust), (&first.id, None, Trust::Community));
         assert!(proves(&used, &second) && proves(&next, &second));
-        // The answer was lost, and another one is given; the time for that goes on.
+        // The reply was lost, and another token is issued; the ten minutes continue.
         let (again, other) = after_join(&second, &first.hash, &key).unwrap();
         assert_eq!(again.spent, second.spent);
         assert!(proves(&used, &again) && proves(&other, &again) && !proves(&next, &again));
@@ -387,7 +393,7 @@ mod tests {
         assert!(!proves(&old, &third) && proves(&new, &third) && proves(&newest, &third), "two are live, not three");
         let (at_once, _) = rotated(&third, Duration::ZERO, None, &key).unwrap();
         assert!(!proves(&newest, &at_once));
-        // Nothing is good for longer by being rotated away.
+        // A rotation does not extend the validity of the old token.
         let (short, ends) = mint(TokenKind::Api, "acme", &[], "ci", Some(Duration::from_secs(60)), &key).unwrap();
         let (next, _) = rotated(&short, 7 * day, None, &key).unwrap();
         assert_eq!(next.spent.as_ref().map(|spent| spent.until_ms), short.expires_ms);

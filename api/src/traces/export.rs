@@ -25,45 +25,45 @@ use crate::state::App;
 /// The sleep between two rounds; a full round is followed at once.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The timeout of a round: three tries at the longest timeout of a collector, and reading.
+/// Timeout of a round: three attempts at the longest timeout of a collector, plus reading.
 const ROUND_MAX: Duration = Duration::from_secs(300);
 
-/// How long the reading of what to send may take.
+/// Timeout for reading the traces to send.
 const READ_MAX: Duration = Duration::from_secs(10);
 
-/// Jobs that are read at a time.
+/// Jobs that are read concurrently.
 const AT_ONCE: usize = 16;
 
-/// A claim lasts longer than reading and three tries together, at the usual timeout. It is also the pause after which a trace is tried
-/// again whose collector is away.
+/// Duration of a claim, milliseconds. It is longer than reading and three attempts together, at the usual timeout. It
+/// is also the pause before a trace is retried whose collector is unreachable.
 const CLAIM_MS: u64 = 60_000;
 
-/// The pause of a trace whose webhooks are not delivered yet.
+/// Pause of a trace whose webhooks are not delivered yet, milliseconds.
 const HOOKS_PAUSE_MS: u64 = 2_000;
 
-/// A trace waits for its webhooks until this long after the job's end. Later tries are not in it; `GET
-/// /v1/jobs/{id}/trace` has them.
+/// Time after a job's end until which its trace waits for its webhooks, milliseconds. The exported trace omits later
+/// delivery attempts; `GET /v1/jobs/{id}/trace` includes them.
 const HOOKS_MAX_MS: u64 = 60_000;
 
-/// A collector that is away for longer does not get it any more.
+/// Age at which a trace is dropped, milliseconds. A collector that is unreachable for longer does not receive it.
 const GIVE_UP_MS: u64 = 10 * 60 * 1000;
 
-/// What one round did.
+/// Result of one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Traces that have arrived.
+    /// Traces that the collector has received.
     pub(crate) sent: usize,
     /// Traces that were dropped.
     pub(crate) dropped: u64,
     /// Traces that wait for their webhooks, or for the collector.
     pub(crate) waiting: usize,
-    /// More may be due.
+    /// Set when more may be due.
     pub(crate) is_full: bool,
-    /// The collector takes nothing at present.
+    /// Set when the collector accepts nothing at present.
     pub(crate) is_away: bool,
 }
 
-/// The loop.
+/// The export loop.
 pub(crate) struct Sender {
     app: App,
     traces: Traces,
@@ -72,20 +72,20 @@ pub(crate) struct Sender {
     exporter: Exporter,
 }
 
-/// What becomes of a claimed trace.
+/// Outcomes for a claimed trace.
 enum Fate {
-    /// It is sent.
+    /// The trace is sent.
     Send(JobTrace),
     /// Its webhooks are not delivered yet.
     Wait,
-    /// It is not to be recorded, or there is no such job.
+    /// The trace is not sampled, or the job does not exist.
     Leave,
-    /// It is too late.
+    /// The trace is too old to be sent.
     Drop,
 }
 
 impl Sender {
-    /// For the traces of one shard.
+    /// Creates the loop for the traces of one shard.
     ///
     /// # Errors
     /// When the system's certificates cannot be read.
@@ -95,10 +95,10 @@ impl Sender {
         Ok(Self { app, traces: shard.traces(), queue: shard.clone(), collector, exporter })
     }
 
-    /// Claims what is due and sends it.
+    /// Claims due traces and sends them.
     ///
     /// # Errors
-    /// When Redis does not answer: what was claimed comes back by itself.
+    /// When Redis does not answer: claimed traces become due again when their claims expire.
     pub(crate) async fn run_once(&self) -> Result<Summary, database::Error> {
         let claimed = self.app.db.ask("claim traces", self.traces.claim(CLAIM_MAX, CLAIM_MS)).await?;
         let mut summary =
@@ -106,7 +106,7 @@ impl Sender {
         metrics::traces_dropped(TraceDrop::TooMany, claimed.dropped);
         let (mut stories, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let fates = stream::iter(claimed.jobs).map(|id| async move {
-            // One that cannot be read now comes back; the others go.
+            // A trace that cannot be read now becomes due again; the others are sent.
             (id, timeout(READ_MAX, self.fate(id)).await.ok().and_then(|fate| fate.inspect_err(|error| {
                 tracing::warn!(error = error as &dyn std::error::Error, job.id = %id, "a trace waits: its job cannot be read");
             }).ok()))
@@ -159,7 +159,7 @@ impl Sender {
         }
     }
 
-    /// The queue's time, so that a test that moves that moves this.
+    /// The queue's time, so that a test which moves the queue's clock also moves this one.
     fn now_ms(&self) -> u64 {
         self.app.config.redis.clock.now_ms()
     }
@@ -189,7 +189,7 @@ impl Duty for Sender {
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
     const RETRY_DELAY: Duration = ROUND;
     const BLOCKS_READINESS: bool = false;
-    /// What was in hand comes back to another replica.
+    /// Another replica sends the claimed traces after their claims expire.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {

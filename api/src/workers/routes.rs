@@ -1,4 +1,4 @@
-//! `/v1/workers`: who is here to run jobs, and who is put out.
+//! `/v1/workers`: the connected workers, and the evicted ones.
 
 use std::sync::Arc;
 

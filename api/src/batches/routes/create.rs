@@ -1,4 +1,4 @@
-//! `POST /v1/batches`: the lines are made durable before the answer; all else happens afterwards.
+//! `POST /v1/batches`: the lines are durable before the response; everything else happens afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,10 +40,10 @@ use crate::{names, webhooks};
 /// The longest deadline: 30 days.
 const DEADLINE_MAX_S: u64 = 30 * 24 * 3600;
 
-/// The body may pause this long.
+/// Longest pause within a body.
 const BODY_IDLE: Duration = Duration::from_secs(30);
 
-/// How long a body waits for its turn: each that comes in holds two parts of 8 MiB.
+/// Longest wait of a body for its turn: each body in progress takes two parts of 8 MiB.
 const TURN: Duration = Duration::from_secs(10);
 
 /// Many inputs for one endpoint. Instead of JSON, the body may be the lines themselves as `application/jsonl`; all
@@ -165,7 +165,7 @@ pub(crate) async fn create(
     let kept = matches!(&answer, Ok(answer) if answer.status() == axum::http::StatusCode::ACCEPTED);
     let unknown = matches!(&answer, Err(problem) if problem.code() == Code::Unavailable);
     if uploaded && !kept && !unknown {
-        // The key's batch has lines of its own, and a refused one needs none.
+        // The existing batch of the key has its own lines, and a refused batch needs none.
         if let Err(error) = app.objects.delete(&[input]).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "an unused upload of lines could not be deleted");
         }
@@ -173,7 +173,7 @@ pub(crate) async fn create(
     answer
 }
 
-/// A new batch's id.
+/// Makes an ID for a new batch.
 pub(super) fn new_id() -> String {
     format!("batch_{}", Uuid::now_v7().simple())
 }
@@ -209,7 +209,7 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
     Ok(wanted)
 }
 
-/// What does not depend on where the lines are.
+/// Checks everything that does not depend on where the lines are.
 async fn checked(
     config: &Config,
     catalog: &Catalog,
@@ -278,9 +278,10 @@ fn hook(config: &Webhooks, wanted: &BatchRequest) -> Result<Option<Hook>, Proble
     Ok(Some(Hook { url: url.clone(), events: vec![HookEvent::BatchCompleted] }))
 }
 
-/// What makes two requests the same request, but for the lines.
+/// Text that is equal for equal requests, without the lines.
 fn asked(wanted: &BatchRequest) -> String {
-    // Taken apart without `..`, so that no member is forgotten. The lines are hashed apart; an event list has one value only.
+    // Destructured without `..`, so that no member is forgotten. The lines are hashed separately; an event list has
+    // only one possible value.
     let BatchRequest {
         endpoint,
         version,
@@ -312,7 +313,7 @@ fn asked(wanted: &BatchRequest) -> String {
         metadata,
         webhook,
     ]);
-    // Only where there is one: a key that came before there were budgets and versions is still known.
+    // Added only if present: keys from before budgets and versions existed stay valid.
     if let (Some(budget), Some(asked)) = (budget_usd_micros, asked.as_array_mut()) {
         asked.push(serde_json::json!([budget, at_budget.unwrap_or_default()]));
     }
@@ -322,7 +323,8 @@ fn asked(wanted: &BatchRequest) -> String {
     asked.to_string()
 }
 
-/// Lines of JSON: what is spread over several is drawn together. No string of JSON holds a line's end as it is.
+/// Joins values as lines of JSON. A value that spans several lines is joined to one; a JSON string never contains a raw
+/// line break.
 pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
@@ -368,7 +370,7 @@ fn too_large() -> Problem {
     )
 }
 
-/// Streams a body to S3. Once this returns, it is durable.
+/// Streams a body to S3. Once this returns, the body is durable.
 async fn receive(
     objects: &Objects,
     uploads: &Uploads,

@@ -1,4 +1,4 @@
-//! A batch as every route shows it.
+//! The view of a batch, which every route shares.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ impl EstimateView {
     }
 }
 
-/// What is thought, and why if nothing is.
+/// The estimate, or the reason for which there is none.
 pub(super) fn told(forecast: Option<&Forecast>) -> (Option<EstimateView>, Option<Unknown>) {
     match forecast {
         None => (None, None),
@@ -137,7 +137,7 @@ pub(crate) enum StopReasonWord {
     Budget,
 }
 
-/// Why it does not run to its end. What came too late to change anything is not why.
+/// Reason for which a batch does not run to its end. An event that came too late to have an effect does not count.
 fn stop_reason(batch: &Batch) -> Option<&'static str> {
     match (batch.state, batch.stop) {
         (BatchState::Completed | BatchState::Failed, _) | (_, None) => None,

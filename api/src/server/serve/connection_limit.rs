@@ -1,4 +1,4 @@
-//! Which connection is closed when the connection limit is reached: that of the least active client.
+//! Selects the connection to close when the connection limit is reached: that of the least active client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
 
-/// What a connection does that may be ended for another one's sake, in the order in which they are: those that never made a request,
-/// then those between two, then those whose requests are all still on their way in. One that waits for its answer stays.
+/// States of a connection that may be closed to make room, in the order of closing: connections that never made a
+/// request, then those between two requests, then those whose requests are all still being received. A connection that
+/// waits for its response stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
     Nothing,
@@ -27,7 +28,8 @@ pub(super) struct ConnectionLimit {
 struct Connections {
     permits: usize,
     taken: usize,
-    /// Those that may be closed to make room, within each kind the longest first.
+    /// Connections that may be closed to make room; within each state, the one that has been in it the longest comes
+    /// first.
     idle: BTreeMap<(Doing, u64), CancellationToken>,
     next: u64,
 }
@@ -38,8 +40,8 @@ impl ConnectionLimit {
         Arc::new(Self { connections: Mutex::new(connections), freed: Notify::new() })
     }
 
-    /// A permit for an accepted connection, as soon as there is one: a free one, otherwise that of the least active
-    /// client. Called by one task at a time.
+    /// Takes a permit for an accepted connection as soon as there is one: a free one, otherwise that of the least
+    /// active client. Called by one task at a time.
     pub(super) async fn take(self: &Arc<Self>) -> Arc<ConnectionPermit> {
         loop {
             if let Some(permit) = self.try_take() {
@@ -77,7 +79,7 @@ impl ConnectionLimit {
 }
 
 impl Connections {
-    /// Notes that a connection may be closed to make room.
+    /// Records that a connection may be closed to make room.
     fn put(&mut self, doing: Doing, leave: &CancellationToken) -> (Doing, u64) {
         let place = (doing, self.next);
         self.next += 1;
@@ -85,7 +87,7 @@ impl Connections {
         place
     }
 
-    /// Its permit passes on at once, while its connection is still on its way out.
+    /// Closes the least active connection. Its permit is passed on at once, while the connection is still closing.
     fn close_least_active(&mut self) -> bool {
         let Some((_, leave)) = self.idle.pop_first() else { return false };
         leave.cancel();
@@ -100,35 +102,35 @@ pub(super) struct ConnectionPermit {
     /// Signals that the permit is needed for another connection.
     pub(super) leave: CancellationToken,
     open: Mutex<Open>,
-    /// A request began or ended.
+    /// Notifies that a request began or ended.
     pub(super) changed: Notify,
 }
 
-/// The requests of one connection.
+/// Counts of the requests of one connection.
 #[derive(Default)]
 struct Open {
-    /// Begun, and not answered to the last byte.
+    /// Requests that have begun and whose response is not fully sent.
     requests: usize,
-    /// Of these, those whose body is still on its way in.
+    /// Requests among these whose body is still being received.
     sending: usize,
     served: bool,
     place: Option<(Doing, u64)>,
 }
 
 impl ConnectionPermit {
-    /// Requests that are open, and whether there has ever been one.
+    /// Number of open requests, and whether there has ever been one.
     pub(super) fn open(&self) -> (usize, bool) {
         let open = lock(&self.open);
         (open.requests, open.served)
     }
 
-    /// Whether some request has come in whole and waits for its answer.
+    /// Returns whether a request has been fully received and waits for its response.
     pub(super) fn is_needed(&self) -> bool {
         let open = lock(&self.open);
         open.requests > open.sending
     }
 
-    /// A request begins; it is open, and its body on its way, until these are dropped.
+    /// Begins a request. It is open, and its body is being received, until these are dropped.
     pub(super) fn begin(self: &Arc<Self>) -> (Busy, Sending) {
         self.change(|open| {
             open.requests += 1;
@@ -152,7 +154,7 @@ impl ConnectionPermit {
             if let Some(place) = open.place.take() {
                 connections.idle.remove(&place);
             }
-            // A connection that was closed has passed its permit on already.
+            // A closed connection has already passed its permit on.
             let doing = doing.filter(|_| !self.leave.is_cancelled());
             open.place = doing.map(|doing| connections.put(doing, &self.leave));
             if doing.is_some() {
@@ -189,7 +191,7 @@ impl Drop for Busy {
     }
 }
 
-/// A request's body, on its way in.
+/// The body of a request that is being received.
 pub(super) struct Sending(Arc<ConnectionPermit>);
 
 impl Drop for Sending {
@@ -198,7 +200,7 @@ impl Drop for Sending {
     }
 }
 
-/// What is locked is whole at every unlock.
+/// Locks the value. It is consistent at every unlock, so a poisoned lock is safe to use.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -258,7 +260,7 @@ mod tests {
         let permits = ConnectionLimit::new(2);
         let (one, two) = (take(&permits), take(&permits));
         let three = take(&permits);
-        // The first is on its way out, and does something once more.
+        // The first connection is closing, and begins another request.
         drop(one.begin());
         drop(one);
         assert_eq!(lock(&permits.connections).taken, 2);
@@ -278,7 +280,7 @@ mod tests {
         let (busy, body) = permit.begin();
         assert!(!permit.is_needed());
         drop(busy);
-        // The answer is out while the body is on its way: neither more nor less than idle.
+        // The response is sent while the body is still being received: neither more nor less than idle.
         drop(body);
         assert_eq!(permit.open(), (0, true));
         drop(permit);
