@@ -1,7 +1,7 @@
-//! Ended jobs after their time in Redis: archived in the object store and found there by name alone.
+//! Ended jobs after their time in Redis: they are archived in the object store and found there by name alone.
 //!
 //! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is deleted from Redis, so at every
-//! moment it is in one of the two or in both; readers ask Redis first.
+//! moment it is in one of the two or in both; readers query Redis first.
 
 mod compact;
 mod find;
@@ -37,22 +37,22 @@ const CACHED_NAMES: u64 = 100_000;
 /// Cache time of a day's names; not used to conclude that a job does not exist.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 
-/// Segments read at once by one replica; each takes up to [`segment::READ_MAX`] while it is unpacked.
+/// Segments that one replica reads concurrently; each takes up to [`segment::READ_MAX`] while it is unpacked.
 const LOADS_AT_ONCE: usize = 8;
 
-/// How long a client waits for the archive.
+/// Timeout of a client's request to the archive.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why the archive could not be read or written.
+/// Reasons for which the archive could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The object store. Nothing was lost: try again.
+    /// The object store failed. No data was lost; a retry may succeed.
     #[error("the archive's object store failed")]
     Objects(#[from] ObjectsError),
-    /// The queue. Nothing was lost: try again.
+    /// The queue failed. No data was lost; a retry may succeed.
     #[error("the queue failed")]
     Queue(#[from] QueueError),
-    /// The archive holds invalid data. An operator has to look at it.
+    /// The archive contains invalid data. An operator has to examine it.
     #[error("{key} cannot be read: {why}")]
     Corrupt {
         /// Key of the object.
@@ -60,21 +60,21 @@ pub(crate) enum Error {
         /// Reason.
         why: String,
     },
-    /// A call of the queue did not answer in time, or failed. Nothing was lost: try again.
+    /// A call of the queue did not answer in time, or failed. No data was lost; a retry may succeed.
     #[error(transparent)]
     Database(#[from] database::Error),
-    /// The archive did not answer in time: try again.
+    /// The archive did not answer in time; a retry may succeed.
     #[error("failed to {step}: the archive did not answer in time")]
     Timeout {
         /// The step that failed.
         step: &'static str,
     },
-    /// Segments were replaced again and again while they were read: try again.
+    /// Segments were replaced again and again while they were read; a retry may succeed.
     #[error("the archive of {0} changes faster than it can be read")]
     Restless(String),
 }
 
-/// The archive of all tenants. Holds nothing that another replica would miss.
+/// The archive of all tenants. Its state is only a cache, which other replicas do not need.
 pub(crate) struct History {
     objects: Objects,
     listings: Cache<(String, Date), Arc<Listing>>,
@@ -100,12 +100,12 @@ impl History {
     }
 }
 
-/// Where a list goes on in the archive: older than this job, or from the newest on.
+/// Position in the archive at which a list continues: before this job, or at the newest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor(pub(crate) Option<JobId>);
 
 impl Cursor {
-    /// `h:` and an id.
+    /// Parses `h:` and an ID.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("h:")? {
             "" => Some(Self(None)),
@@ -137,12 +137,12 @@ impl Jobs {
         if let Some(job) = self.db.ask("read a job", self.db.queue.get(id)).await? {
             return Ok(Some(job).filter(|job| job.spec.tenant == tenant));
         }
-        // Boxed: every route that reads a job would carry its size, and few get here.
+        // Boxed: every route that reads a job would include its size, and few requests get here.
         self.ask_archive("find a job", Box::pin(self.history.get(tenant, id))).await
     }
 
-    /// One page of a tenant's archived jobs, newest first, without those that are still in the queue, which readers of
-    /// a whole list have already seen there.
+    /// One page of a tenant's archived jobs, newest first. Omits those that are still in the queue, where readers of a
+    /// whole list have already seen them.
     pub(crate) async fn archived(
         &self,
         tenant: &str,
@@ -161,7 +161,7 @@ impl Jobs {
         Ok((jobs, next))
     }
 
-    /// Asks the archive, for as long as a client should wait for it.
+    /// Queries the archive, for at most as long as a client should wait for it.
     async fn ask_archive<T>(
         &self,
         step: &'static str,

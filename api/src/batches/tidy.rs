@@ -1,26 +1,26 @@
-//! Tidying: an ended batch's parts go after an hour, all of it after thirty days.
+//! Clean-up of ended batches: their parts are deleted after an hour, everything else after thirty days.
 
 use stokehold_queue::now_ms;
 
 use super::{Error, Runner};
 
-/// How long an ended batch, its results and its errors are kept.
+/// Retention of an ended batch, its results and its errors, milliseconds.
 const KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// One replica at a time looks, this often.
+/// Interval of the clean-up, milliseconds. One replica at a time runs it.
 const EVERY_MS: u64 = 60_000;
 
-/// One that could not be tidied is looked at again after this long.
+/// Delay before a batch whose clean-up failed is retried, milliseconds.
 const AGAIN_MS: u64 = 60 * 60 * 1000;
 
-/// Batches tidied in one look.
+/// Maximum number of batches cleaned up in one round.
 const MOST: isize = 10;
 
 /// Objects deleted in one call.
 const PAGE: u32 = 1_000;
 
 impl Runner {
-    /// Tidies away what is due.
+    /// Cleans up the batches that are due.
     pub(super) async fn tidy(&self) -> Result<(), Error> {
         let now = now_ms();
         let last = self.tidied.load(std::sync::atomic::Ordering::Relaxed);
@@ -30,7 +30,7 @@ impl Runner {
         self.tidied.store(now, std::sync::atomic::Ordering::Relaxed);
         for id in self.batches.untidy(now, MOST).await? {
             if let Err(error) = self.tidy_one(&id, now).await {
-                // It makes way for those behind it.
+                // A failed batch must not block the ones behind it.
                 tracing::warn!(
                     batch.id = id,
                     error = &error as &dyn std::error::Error,

@@ -1,4 +1,5 @@
-//! The first stage: every line is looked at before the first one runs. Starts from the beginning when it was broken off.
+//! The first stage: validates every line before the first one runs. An interrupted validation starts from the
+//! beginning.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -24,17 +25,17 @@ use crate::names;
 use crate::server::json;
 use crate::state::App;
 
-/// Lines looked at together, and the bytes after which they are enough.
+/// Maximum number of lines that are checked together, and the number of bytes that ends a chunk earlier.
 const CHUNK_LINES: usize = 500;
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// How often the batch's record shows the progress of the validation.
+/// Interval at which the batch's record is updated with the progress of the validation.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Endpoints that the lines of one batch may name.
+/// Maximum number of endpoints that the lines of one batch may name.
 const ENDPOINTS_MAX: usize = 100;
 
-/// Files known to exist; the cache is cleared at this size.
+/// Maximum number of file IDs that are cached as existing; the cache is cleared at this size.
 const FILES_KNOWN_MAX: usize = 100_000;
 
 const HEADS_AT_ONCE: usize = 16;
@@ -42,7 +43,7 @@ const HEADS_AT_ONCE: usize = 16;
 const JSONL: &str = "application/jsonl";
 
 impl Runner {
-    /// Validates a batch's lines, copies them unless they lie in their place already, and lets the batch run or fail.
+    /// Validates a batch's lines, copies them unless they are in their place already, and starts or fails the batch.
     pub(super) async fn validate(&self, batch: &Batch) -> Result<(), Error> {
         let (source, only) = match &batch.spec.source {
             Source::Uploaded => (batch.input.clone(), None),
@@ -52,7 +53,7 @@ impl Runner {
                 let only = match &old {
                     Some(old) => {
                         let (lines, jobs) = self.to_retry(old).await?;
-                        // Every pass writes the same: the old batch does not change any more.
+                        // Every pass writes the same, because the old batch does not change any more.
                         self.note_tried(batch, &jobs).await?;
                         Some(lines)
                     }
@@ -69,7 +70,7 @@ impl Runner {
                 Some(false)
             }
         };
-        // Somebody else was quicker.
+        // Another replica has finished the validation first.
         let Some(stopped) = told else { return Ok(()) };
         if pass.total == 0 && !stopped && !pass.refused {
             pass.refuse(1, "the batch has no lines");
@@ -117,7 +118,7 @@ impl Runner {
                 let counts = (pass.total, pass.invalid);
                 match self.batches.validated(&batch.id, counts, &pass.errors, None).await? {
                     None => return Ok(None),
-                    // What was shown once is not taken back: stop where an earlier pass had come to, not before.
+                    // Progress that was shown is not taken back: stop at the position of an earlier pass, not before.
                     Some(true) if pass.total >= batch.total => return Ok(Some(true)),
                     Some(_) => {}
                 }
@@ -156,7 +157,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The lines of an ended batch that failed or expired, and those of them that were jobs.
+    /// The lines of an ended batch that failed or expired, and those among them that were jobs.
     async fn to_retry(&self, old: &Batch) -> Result<(Lines, Lines), Error> {
         #[derive(serde::Deserialize)]
         struct Ended {
@@ -187,17 +188,17 @@ struct Pass {
     app: App,
     tenant: String,
     default_endpoint: String,
-    /// Of the default endpoint; others have their current one.
+    /// Version of the default endpoint; other endpoints use their current one.
     version: Option<u32>,
     format: LineFormat,
     total: u64,
     invalid: u64,
     bytes: u64,
     errors: Vec<LineError>,
-    /// The input as a whole is no good.
+    /// Set when the input as a whole is invalid.
     refused: bool,
     wrong: Lines,
-    /// Empty lines that are wrong only if another one follows.
+    /// Number of empty lines that are invalid only if another line follows.
     blank: u64,
     deployed: HashMap<String, Arc<Deployed>>,
     versions: BTreeMap<String, u32>,
@@ -205,7 +206,7 @@ struct Pass {
     seen: HashSet<u64>,
     hasher: RandomState,
     files: HashSet<String>,
-    /// Where the lines lie, or will.
+    /// Key of the object with the lines, which may not be written yet.
     input: String,
     copy: Option<Upload>,
     report: Option<Upload>,
@@ -216,7 +217,8 @@ struct Pass {
 impl Pass {
     fn new(app: App, batch: &Batch, source: Option<String>) -> Self {
         let uploaded = batch.spec.source == Source::Uploaded;
-        // Another pass may be under way on another replica: each writes objects of its own, and Redis picks.
+        // Another replica may validate the batch at the same time: each writes objects of its own, and Redis selects
+        // one.
         let copied = format!("{}input-{}.jsonl", batch.prefix(), nonce());
         Self {
             tenant: batch.spec.tenant.clone(),
@@ -250,13 +252,13 @@ impl Pass {
         self.errors.push(LineError { line, message: message.to_owned() });
     }
 
-    /// Looks at the next lines.
+    /// Checks the next lines.
     async fn take(&mut self, chunk: Vec<Line>) -> Result<(), Error> {
         if self.bytes > INPUT_BYTES_MAX {
             self.refuse(self.total + 1, &format!("the input is over {INPUT_BYTES_MAX} bytes"));
             return Ok(());
         }
-        // Lines of a retry get numbers of their own.
+        // Lines of a retry are numbered anew.
         let mut texts = Vec::with_capacity(chunk.len());
         for line in chunk {
             if line.text.as_ref().is_some_and(|text| text.trim_ascii().is_empty()) {
@@ -272,7 +274,7 @@ impl Pass {
         }
         if let Some(copy) = &mut self.copy {
             for text in &texts {
-                // A line that is too long leaves its place empty, so that the others keep their numbers.
+                // A line that is too long is replaced by an empty one, so that the others keep their numbers.
                 copy.write(text.as_deref().unwrap_or_default()).await?;
                 copy.write(b"\n").await?;
             }
@@ -309,7 +311,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Holds what could be parsed against its endpoint, its siblings and the files that are there.
+    /// Checks the parsed lines against their endpoints, the other lines and the existing files.
     async fn check(&mut self, parsed: Vec<Result<Item, Wrong>>) -> Result<Vec<Result<(), Wrong>>, Error> {
         let mut ready = Vec::with_capacity(parsed.len());
         for outcome in parsed {
@@ -351,7 +353,8 @@ impl Pass {
         self.seen.insert(self.hasher.hash_one(&item.custom_id))
     }
 
-    /// The endpoint of this name, in the version that the whole batch uses; or what is wrong with it.
+    /// Returns the endpoint of this name, in the version that the whole batch uses, or the reason for which it cannot
+    /// be used.
     async fn endpoint(&mut self, name: &str) -> Result<Result<Arc<Deployed>, String>, Error> {
         if let Some(known) = self.deployed.get(name) {
             return Ok(Ok(known.clone()));
@@ -395,7 +398,7 @@ impl Pass {
     }
 }
 
-/// The custom id of a line, and the files that it names.
+/// The custom ID of a line, and the files that it names.
 type Checked = (Option<String>, Vec<String>);
 
 fn check_input((item, deployed): (Item, Arc<Deployed>)) -> Result<Checked, Wrong> {
@@ -412,7 +415,7 @@ fn check_input((item, deployed): (Item, Arc<Deployed>)) -> Result<Checked, Wrong
     }
 }
 
-/// Away from the threads that serve requests: megabytes of JSON take a while.
+/// Runs `work` on a blocking thread: parsing megabytes of JSON would delay other requests.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Broken(format!("validation panicked: {error}")))
 }

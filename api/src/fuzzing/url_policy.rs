@@ -1,4 +1,4 @@
-//! Where webhooks may go: whatever a URL looks like, it leads to no address that is not public.
+//! Fuzz target for the destinations of webhooks: no URL, however written, leads to an address that is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use url::{Host, Url};
 use crate::config::Webhooks;
 use crate::webhooks::guard;
 
-/// What must never be reached: written down as ranges, apart from the policy's own way of saying it.
+/// Addresses that must never be reached, written as ranges, independently of the policy's own code.
 const NEVER_V4: &[([u8; 4], u32)] = &[
     ([0, 0, 0, 0], 8),
     ([100, 64, 0, 0], 10),
@@ -22,7 +22,7 @@ const NEVER_V4: &[([u8; 4], u32)] = &[
     ([224, 0, 0, 0], 3),
 ];
 
-/// What only an operator may open.
+/// Addresses that only an operator may allow.
 const PRIVATE_V4: &[([u8; 4], u32)] =
     &[([10, 0, 0, 0], 8), ([127, 0, 0, 0], 8), ([172, 16, 0, 0], 12), ([192, 168, 0, 0], 16)];
 
@@ -43,7 +43,7 @@ pub fn check(data: &[u8]) {
     if let Ok(url) = guard::check_url(config, text) {
         is_allowed_for_a_reason(config, text, &url);
     }
-    // As a host alone, which is where the tricks are.
+    // The text as a host alone, where most bypasses are.
     if let Ok(url) = guard::check_url(config, &format!("https://{text}/")) {
         is_allowed_for_a_reason(config, &format!("https://{text}/"), &url);
     }
@@ -59,7 +59,7 @@ fn is_allowed_for_a_reason(config: &Webhooks, text: &str, url: &Url) {
     assert!(url.scheme() == "https" || (config.allow_http && url.scheme() == "http"));
     assert!(url.username().is_empty() && url.password().is_none() && url.as_str().is_ascii());
     assert!(matches!(url.port_or_known_default(), Some(443 | 8_443)) || config.allow_http);
-    // The text is kept, and judged again before each try; and so is what the client makes of it.
+    // The stored text is checked again before each attempt, and so is the client's form of it.
     assert_eq!(guard::check_url(config, text).as_ref(), Ok(url));
     assert_eq!(guard::check_url(config, url.as_str()).as_ref(), Ok(url));
     match url.host().unwrap() {
@@ -71,7 +71,8 @@ fn is_allowed_for_a_reason(config: &Webhooks, text: &str, url: &Url) {
     }
 }
 
-/// Labels with something in them, the last of which is no number in any base that `inet_aton` reads.
+/// Returns whether a text has only non-empty labels, the last of which is not a number in any base that `inet_aton`
+/// reads.
 fn is_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -94,7 +95,8 @@ fn is_within(ip: Ipv4Addr, (range, bits): ([u8; 4], u32)) -> bool {
     (ip.to_bits() ^ Ipv4Addr::from(range).to_bits()) >> (32 - bits) == 0
 }
 
-/// Global unicast, and whatever carries an IPv4 address no further than that.
+/// Returns whether an address is global unicast. An address that contains an IPv4 address must be reachable as that
+/// one.
 fn is_reachable_v6(ip: Ipv6Addr, private: bool) -> bool {
     let [a, b, .., g, h] = ip.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into();

@@ -1,4 +1,4 @@
-//! Finding archived jobs: one by its id, many newest first.
+//! Finding archived jobs: one by its ID, many newest first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::segment::{Segment, day_of};
 use super::shelf::Listing;
 use super::{Cursor, Error, History};
 
-/// How often a look-up starts over because segments were replaced under it.
+/// Maximum number of times that a lookup starts over because segments were replaced during it.
 const TRIES: usize = 5;
 
-/// One call of `list` looks at about so much; what is left is for the next page.
+/// Approximate number of jobs that one call of `list` examines; the rest is left to the next page.
 const SCAN_JOBS: usize = 2_000;
 const SCAN_BYTES: usize = 32 << 20;
 const SCAN_SEGMENTS: usize = 16;
@@ -30,10 +30,10 @@ enum Lookup {
 }
 
 impl History {
-    /// An archived job.
+    /// Finds an archived job.
     ///
     /// # Errors
-    /// [`Error::Objects`], [`Error::Restless`]: try again. [`Error::Corrupt`].
+    /// [`Error::Objects`] and [`Error::Restless`], which are worth a retry, and [`Error::Corrupt`].
     pub(crate) async fn get(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Error> {
         let (asked, day) = (Instant::now(), day_of(id));
         let mut since = None;
@@ -41,7 +41,7 @@ impl History {
             let listing = self.listing(tenant, day, since).await?;
             match self.look(tenant, day, &listing, id).await? {
                 Lookup::Found(job) => return Ok(Some(*job).filter(|job| job.spec.tenant == tenant)),
-                // Only a listing from after the caller missed the job in the queue can say that it is nowhere.
+                // Only a listing made after the caller missed the job in the queue can prove that it does not exist.
                 Lookup::Absent if listing.at >= asked => return Ok(None),
                 Lookup::Absent => since = Some(asked),
                 Lookup::Moved => since = Some(Instant::now()),
@@ -65,11 +65,11 @@ impl History {
         Ok(if moved { Lookup::Moved } else { Lookup::Absent })
     }
 
-    /// A page of archived jobs, newest first, and where the next one starts. A page may be short, even empty, and still have a
-    /// next one.
+    /// A page of archived jobs, newest first, and the start of the next one. A page may be short, even empty, and still
+    /// have a next one.
     ///
     /// # Errors
-    /// As [`History::get`].
+    /// See [`History::get`].
     pub(crate) async fn list(
         &self,
         tenant: &str,
@@ -88,7 +88,7 @@ impl History {
         Ok((scan.jobs, None))
     }
 
-    /// Goes through a day. `true` when the page is at its end, `false` when the day is.
+    /// Scans a day. Returns `true` when the page is complete, `false` when the day is.
     async fn scan_day(&self, tenant: &str, day: Date, scan: &mut Scan<'_>) -> Result<bool, Error> {
         let mut since = scan.asked;
         scan.cost.days += 1;
@@ -102,7 +102,8 @@ impl History {
         Err(Error::Restless(day.to_string()))
     }
 
-    /// `None` when a segment has been replaced: what has been looked at is noted in the scan, the rest wants a new listing.
+    /// Scans the segments of a listing. Returns `None` when a segment has been replaced: the scan records its progress,
+    /// and the rest requires a new listing.
     async fn scan_listing(
         &self,
         tenant: &str,
@@ -113,7 +114,7 @@ impl History {
         let mut names: Vec<_> = listing.names.iter().filter(|name| scan.wants(name.first)).collect();
         names.sort_by_key(|name| std::cmp::Reverse(name.last));
         let mut names = names.into_iter().peekable();
-        // Lines that are not looked at yet. Two segments with the same job give one.
+        // Lines that have not been examined yet. Two segments with the same job add one line.
         let mut pool: BTreeMap<JobId, (Arc<Segment>, usize)> = BTreeMap::new();
         loop {
             let unread = names.peek().map(|name| name.last);
@@ -139,7 +140,7 @@ impl History {
 struct Scan<'a> {
     filter: &'a ListFilter,
     limit: usize,
-    /// Everything from here up has been looked at.
+    /// Position of the scan: every job with this ID or a larger one has been examined.
     before: Option<JobId>,
     asked: Instant,
     jobs: Vec<Job>,
@@ -159,7 +160,8 @@ impl Scan<'_> {
         self.before.is_none_or(|before| id < before)
     }
 
-    /// Looks at one line. `true` when that is enough for this page: always after at least one line, so that pages go forward.
+    /// Examines one line. Returns `true` when the page is complete, always after at least one line, so that pages make
+    /// progress.
     fn examine(&mut self, id: JobId, segment: &Segment, n: usize) -> Result<bool, Error> {
         let job = segment.job(n)?;
         self.before = Some(id);

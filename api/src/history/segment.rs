@@ -1,9 +1,9 @@
-//! A segment: one archived piece of a tenant's day; its name and its content.
+//! A segment: one archived piece of a tenant's day. This module defines its name and its content.
 //!
-//! `archive/<tenant>/<yyyy>/<mm>/<dd>/<first id>-<last id>-<nonce>.jsonl.zst`: a job per line, sorted by id, each once.
-//! The day is the UTC day of the ids' time. The nonce makes the name unique; its first four digits are how full the
-//! segment is, in thousandths. A segment is written once and never changed. The same job may be in two segments with
-//! the same content: readers take either.
+//! `archive/<tenant>/<yyyy>/<mm>/<dd>/<first id>-<last id>-<nonce>.jsonl.zst`: one job per line, sorted by ID, each
+//! once. The day is the UTC day of the IDs' time. The nonce makes the name unique; its first four digits are the fill
+//! level of the segment, in thousandths. A segment is written once and never changed. The same job may be in two
+//! segments with the same content: readers take either.
 
 use std::ops::Range;
 
@@ -15,28 +15,29 @@ use time::{Date, OffsetDateTime};
 
 use super::Error;
 
-/// Most jobs in a segment.
+/// Maximum number of jobs in a segment.
 pub(crate) const JOBS_MAX: usize = 1_000;
 
-/// Most bytes of lines in a segment, unless one line alone has more.
+/// Maximum number of bytes of lines in a segment, unless one line alone has more.
 pub(crate) const BYTES_MAX: usize = 8 << 20;
 
-/// Most bytes that are read, packed or unpacked: a segment of one job with the largest input, results and attempts stays below.
+/// Maximum number of bytes that are read, packed or unpacked: a segment of one job with the largest input, results and
+/// attempts stays below.
 pub(crate) const READ_MAX: usize = 32 << 20;
 
-/// The default of zstd, 3: 300 MB/s, and a third off what level 1 leaves.
+/// Compression level, the default of zstd: 300 MB/s, and a third smaller than the output of level 1.
 const LEVEL: i32 = 3;
 
 const SUFFIX: &str = ".jsonl.zst";
 
-/// The day that a job is archived under.
+/// Day under which a job is archived.
 pub(crate) fn day_of(id: JobId) -> Date {
     // 48 bits of milliseconds reach beyond the year 9999, which no real id does.
     let seconds = i64::try_from(id.created_ms() / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds).map_or(Date::MAX, OffsetDateTime::date)
 }
 
-/// What the keys of a tenant's day start with.
+/// Prefix of the keys of a tenant's day.
 pub(crate) fn day_prefix(tenant: &str, day: Date) -> String {
     format!("archive/{tenant}/{:04}/{:02}/{:02}/", day.year(), u8::from(day.month()), day.day())
 }
@@ -48,13 +49,13 @@ pub(crate) struct Name {
     pub(crate) first: JobId,
     /// The largest id in it.
     pub(crate) last: JobId,
-    /// How much of what a segment may hold is in it, by number or by size, in thousandths.
+    /// Fill level of the segment, by number or by size, in thousandths.
     pub(crate) fill: usize,
     nonce: String,
 }
 
 impl Name {
-    /// A new name for sorted lines; `None` when there are none.
+    /// Makes a new name for sorted lines; `None` when there are none.
     pub(crate) fn of(lines: &[Line]) -> Option<Self> {
         let (first, last) = (lines.first()?.id, lines.last()?.id);
         let bytes: usize = lines.iter().map(|line| line.text.len() + 1).sum();
@@ -63,7 +64,7 @@ impl Name {
         Some(Self { first, last, fill, nonce })
     }
 
-    /// The name in a key below a day's prefix; `None` when it is none.
+    /// Parses the part of a key below a day's prefix. Returns `None` when it is not a name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_suffix(SUFFIX)?.split('-');
         let (first, last, nonce) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
@@ -72,7 +73,7 @@ impl Name {
         (parts.next().is_none() && first <= last).then_some(name)
     }
 
-    /// Whether a job of this id may be in it.
+    /// Returns whether a job of this ID may be in the segment.
     pub(crate) fn covers(&self, id: JobId) -> bool {
         self.first <= id && id <= self.last
     }
@@ -84,28 +85,30 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// One job as it is archived.
+/// One job in its archived form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The job.
+    /// ID of the job.
     pub(crate) id: JobId,
-    /// Its record, JSON on one line, without the line's end.
+    /// Record of the job, as JSON on one line, without the line end.
     pub(crate) text: String,
 }
 
 impl Line {
+    /// Serialises a job.
+    ///
     /// # Errors
-    /// When the record cannot be written as JSON, which is a defect.
+    /// When the record cannot be written as JSON, which indicates a bug.
     pub(crate) fn of(job: &Job) -> Result<Self, Error> {
         let text = serde_json::to_string(job)
             .map_err(|error| Error::Corrupt { key: format!("job {}", job.id), why: error.to_string() })?;
-        // What was submitted may hold line breaks between its tokens, which mean nothing there.
+        // Submitted JSON may contain line breaks between its tokens, where they have no meaning.
         let text = if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], " ") } else { text };
         Ok(Self { id: job.id, text })
     }
 }
 
-/// Sorts lines, drops repeats and cuts them into what one segment takes each.
+/// Sorts lines, drops duplicates and divides them into segments.
 pub(crate) fn cut(mut lines: Vec<Line>) -> Vec<Vec<Line>> {
     lines.sort_by_key(|line| line.id);
     lines.dedup_by_key(|line| line.id);
@@ -123,7 +126,7 @@ pub(crate) fn cut(mut lines: Vec<Line>) -> Vec<Vec<Line>> {
     pieces
 }
 
-/// The bytes of a segment. Takes milliseconds of CPU.
+/// Packs lines to the bytes of a segment. Takes milliseconds of CPU.
 pub(crate) fn pack(lines: &[Line]) -> Result<Bytes, Error> {
     let mut text = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
     for line in lines {
@@ -135,7 +138,7 @@ pub(crate) fn pack(lines: &[Line]) -> Result<Bytes, Error> {
     Ok(packed.into())
 }
 
-/// A segment, unpacked.
+/// An unpacked segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     text: String,
@@ -168,27 +171,27 @@ impl Segment {
         Ok(Self { text, index })
     }
 
-    /// About what it takes in memory, bytes.
+    /// Approximate memory of the segment, bytes.
     pub(crate) fn weight(&self) -> u32 {
         u32::try_from(self.text.len() + self.index.len() * size_of::<(JobId, Range<usize>)>()).unwrap_or(u32::MAX)
     }
 
-    /// The ids in it, in order, each with its line's number.
+    /// IDs of the segment's jobs, in order, each with its line number.
     pub(crate) fn ids(&self) -> impl Iterator<Item = (usize, JobId)> {
         self.index.iter().enumerate().map(|(n, (id, _))| (n, *id))
     }
 
-    /// The number of a job's line.
+    /// Line number of a job.
     pub(crate) fn find(&self, id: JobId) -> Option<usize> {
         self.index.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 
-    /// A line; empty when there is none of this number.
+    /// The line with this number; empty when there is none.
     pub(crate) fn line(&self, n: usize) -> &str {
         self.index.get(n).map_or("", |(_, range)| &self.text[range.clone()])
     }
 
-    /// The job on a line.
+    /// Parses the job on a line.
     pub(crate) fn job(&self, n: usize) -> Result<Job, Error> {
         serde_json::from_str(self.line(n)).map_err(|error| {
             let key = self.index.get(n).map_or_else(String::new, |(id, _)| format!("archived job {id}"));
@@ -196,7 +199,7 @@ impl Segment {
         })
     }
 
-    /// Every line, to be written again.
+    /// All lines, to be written again.
     pub(crate) fn into_lines(self) -> impl Iterator<Item = Line> {
         let Self { text, index } = self;
         index.into_iter().map(move |(id, range)| Line { id, text: text[range].to_owned() })
@@ -211,7 +214,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A job that succeeded.
+    /// A job that has succeeded.
     pub(crate) fn ended(tenant: &str, input: &str) -> Job {
         let id = JobId::new(0);
         Job {

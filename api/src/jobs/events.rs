@@ -1,4 +1,4 @@
-//! `GET /v1/jobs/{id}/events`: a job's story as server-sent events, from any point on.
+//! `GET /v1/jobs/{id}/events`: the events of a job as server-sent events, from any position on.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -26,16 +26,16 @@ use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsRead, while_stands};
 
-/// Events read from the queue at once.
+/// Events that are read from the queue at once.
 const PAGE: u32 = 100;
 
-/// Events of several outputs read from the queue at once.
+/// Events of several outputs that are read from the queue at once.
 const OUTPUTS_PAGE: u32 = 50;
 
-/// A comment this often keeps proxies from closing the stream.
+/// Interval of comments that keep proxies from closing the stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The longest one stream lives; a client resumes with `Last-Event-ID`.
+/// Longest duration of one stream; a client resumes with `Last-Event-ID`.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// Ranks under one fence, see [`rank`].
@@ -126,28 +126,30 @@ pub(crate) async fn events(
     Ok(Sse::new(story).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-/// The stream breaks off when the queue cannot be asked; the client resumes where it was.
+/// Streams the events of a job. The stream ends when the queue cannot be read; the client resumes at its position.
 fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
         let mut follow = app.job_watchers.follow(id);
         loop {
-            // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
+            // The state is read first: everything read after it can only be newer, so that no event before the end is
+            // missed.
             let job = match follow.look().await {
-                // Archived jobs have ended, and what they said is gone.
+                // Archived jobs have ended, and their events are deleted.
                 Ok(None) => app.jobs.find(&tenant, id).await.map_err(Problem::from),
                 looked => looked.map_err(Problem::from),
             };
             let Ok(Some(job)) = job.inspect_err(Problem::log) else { return };
             let rank = rank(&job, &seen);
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
-            // An end is told after what was said before it, except to somebody who has not been told any state yet.
+            // An end is sent after the events before it, except to a client that has not received any state yet.
             if seen.rank == 0 || (seen.rank < rank && !job.state.is_terminal()) {
                 seen.rank = rank;
                 yield Ok(event("state", &state).id(seen.to_string()));
             }
             loop {
-                // The outputs last: they are then as new as the events at the least, and none is told after an event that came later.
+                // The outputs are read last: they are then at least as new as the events, and none is sent after a
+                // later event.
                 let kept = app.db.ask("read events", app.db.queue.read_events(id, &seen.entry, PAGE)).await;
                 let Ok(kept) = kept.map_err(Problem::from).inspect_err(Problem::log) else { return };
                 let place = seen.outputs.unwrap_or_default();
@@ -180,12 +182,12 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
     }
 }
 
-/// How far a client has followed a job, which is the content of an event's id: `<entry>.<number>`. All parts only grow,
-/// so that nothing overtakes the end, and a client that resumes with its last id misses nothing and receives nothing
-/// twice.
+/// Position of a client in a job's events, which is the content of an event's ID: `<entry>.<number>`. All parts only
+/// grow, so that nothing overtakes the end, and a client that resumes with its last ID misses nothing and receives
+/// nothing twice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// The last kept event; empty before the first.
+    /// The last stored event that was sent; empty before the first.
     entry: String,
     /// The rank of the last sent state, see [`rank`]; 0 before the first.
     rank: u64,
@@ -194,9 +196,9 @@ pub(crate) struct Seen {
     outputs: Option<OutputsPosition>,
 }
 
-/// The number in an id holds, from its lowest bit: the rank, the attempt whose outputs were sent, and one more than
-/// their count. For the previous release, whose number is only the rank, it is a rank that only grows and whose last
-/// digit is right.
+/// Bits of the parts of the number in an ID. From its lowest bit, the number holds the rank, the attempt whose outputs
+/// were sent, and one more than their count. The previous release reads the whole number as a rank: it only grows, and
+/// its last digit is right.
 const RANK_BITS: u32 = 24;
 const ATTEMPT_BITS: u32 = 12;
 const NEXT_BITS: u32 = 28;
@@ -225,24 +227,24 @@ impl Seen {
             }
         };
         let seen = Self { entry: entry.to_owned(), rank, outputs };
-        // As it was given out, and no other spelling of it.
+        // Only the canonical spelling is accepted.
         (seen.to_string() == text).then_some(seen)
     }
 
     fn number(&self) -> u64 {
         let Some(OutputsPosition { attempt, next }) = self.outputs else { return self.rank };
-        // A place beyond what fits is told again from there: 4,095 attempts, 268 million outputs.
+        // A position that does not fit is capped, and sending repeats from there: 4,095 attempts, 268 million outputs.
         let next = next.min(most(NEXT_BITS) - 2) + 1;
         let attempt = u64::from(attempt).min(most(ATTEMPT_BITS));
         self.rank.min(most(RANK_BITS)) | attempt << RANK_BITS | next << (RANK_BITS + ATTEMPT_BITS)
     }
 
-    /// The events to send for stored events, in their order, and whether that is all for now.
+    /// The events to send for stored events, in their order, and whether those are all for now.
     fn told(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
         let (more_kept, more_outputs) = (kept.len() == PAGE as usize, outputs.len() == OUTPUTS_PAGE as usize);
         let mut outputs = outputs;
         if self.outputs.is_none() {
-            // Told already, by a replica of the release before.
+            // A replica of the previous release has already sent these.
             let since_ms = at_ms(&self.entry);
             let old = outputs.iter().take_while(|outputs| outputs.at_ms <= since_ms).count();
             for KeptOutputs { attempt, index, values, .. } in outputs.drain(..old) {
@@ -254,7 +256,7 @@ impl Seen {
         loop {
             let is_output = match (kept.peek(), outputs.peek()) {
                 (Some(event), Some(outputs)) => outputs.at_ms <= at_ms(&event.id),
-                // What comes next of the others may be older.
+                // The next ones of the other kind may be older.
                 (Some(_), None) if more_outputs => break,
                 (None, Some(_)) if more_kept => break,
                 (Some(_), None) => false,
@@ -279,7 +281,8 @@ impl Seen {
         (told, !more_kept && !more_outputs)
     }
 
-    /// Once, whatever holds it: a replica of the release before keeps outputs among the other events.
+    /// Sends an output once, wherever it is stored: a replica of the previous release stores outputs among the other
+    /// events.
     fn output(&mut self, attempt: u32, index: u64, value: &RawValue, told: &mut Vec<Event>) {
         let place = OutputsPosition { attempt, next: index };
         if self.outputs.is_some_and(|seen| place < seen) {
@@ -290,13 +293,13 @@ impl Seen {
         told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
     }
 
-    /// The outputs missing between those sent and the output `to`, if any.
+    /// The gap event for the outputs missing between those sent and the output `to`, if any.
     fn gap(&mut self, attempt: u32, to: u64) -> Option<Event> {
         let from = match self.outputs {
             Some(seen) if seen.attempt > attempt => return None,
             Some(seen) if seen.attempt == attempt => seen.next,
             Some(_) => 0,
-            // Where the reader was is not known.
+            // The reader's position is not known.
             None => to,
         };
         if from >= to {
@@ -307,7 +310,7 @@ impl Seen {
     }
 }
 
-/// When an event was kept: the first part of its id.
+/// Time at which an event was stored, Unix milliseconds: the first part of its ID.
 fn at_ms(entry: &str) -> u64 {
     entry.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0)
 }
@@ -319,9 +322,10 @@ impl std::fmt::Display for Seen {
     }
 }
 
-/// A number that grows with each move of the job: by the counter of its fence, and under the same fence by the order in which
-/// states follow one another. One is left free above each end for `done`, and 0 for those who have heard nothing. History keeps no
-/// fence, so an end is never ranked below what its listener has heard: whether it has heard the end shows in its rank's last digit.
+/// Rank of the job's state, a number that grows with each change. It grows by the counter of the job's fence, and under
+/// the same fence by the order in which states follow one another. One number is left free above each end for `done`,
+/// and 0 means that the client has received nothing. The archive stores no fence, so an end never ranks below what its
+/// client has received: the last digit of a rank shows whether the client has received the end.
 fn rank(job: &Job, seen: &Seen) -> u64 {
     let order = match job.state {
         JobState::Blocked => 1,
@@ -334,7 +338,7 @@ fn rank(job: &Job, seen: &Seen) -> u64 {
     if job.state.is_terminal() { rank.max(seen.rank / RANKS * RANKS + order) } else { rank }
 }
 
-/// A stored event in the form that is sent; the index and value of an output.
+/// Converts a stored event to the form that is sent, or returns the index and the value of an output.
 fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
     match message {
         JobMessage::Progress { fraction, message } => {
@@ -342,7 +346,7 @@ fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
         }
         JobMessage::Log { stream, text } => Ok(event("log", &LogData { stream: *stream, text, attempt })),
         JobMessage::Output { index, value } => Err((*index, value)),
-        // Never kept among the others.
+        // Outputs of this form are never stored among the other events.
         JobMessage::Outputs { index, .. } => Err((*index, RawValue::NULL)),
     }
 }
@@ -420,11 +424,11 @@ mod tests {
             (events, is_all),
             (["output 0", "output 1", "log", "output 2", "log"].map(str::to_owned).into(), true)
         );
-        // The second of these is new; then some are gone; and at the end others.
+        // The second of these is new; then some are missing; and at the end others.
         let rest = vec![outputs(1, 2, 2, 40), outputs(1, 7, 1, 50), outputs(1, 9, 0, 60)];
         assert_eq!(told(&mut seen, vec![], rest).0, ["output 3", "gap 4 7", "output 7", "gap 8 9"]);
         assert_eq!(told(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
-        // A retry begins again.
+        // A retry starts at output 0 again.
         assert_eq!(told(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
         assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 2, next: 2 }));
     }
@@ -432,7 +436,7 @@ mod tests {
     #[test]
     fn who_comes_from_the_release_before_goes_on_where_it_was() {
         let mut seen = Seen::parse("20-0.12").unwrap();
-        // Kept among the other events, for a replica of that release, and beside them.
+        // Stored both among the other events, for a replica of that release, and separately.
         let kept = vec![single(30, 15)];
         let both = vec![outputs(1, 14, 1, 20), outputs(1, 15, 1, 30), outputs(1, 16, 1, 40)];
         assert_eq!(told(&mut seen, kept, both).0, ["output 15", "output 16"]);

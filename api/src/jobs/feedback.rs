@@ -1,7 +1,8 @@
-//! What people thought of results: one object per job in the object store, beside the input and the result it is about, so that it
-//! outlives both.
+//! People's feedback on results: one object per job in the object store, together with the input and the result, so
+//! that it outlives both.
 //!
-//! `feedback/<tenant>/<endpoint>/<version>/<job id>.json`. The counters per endpoint version are the queue's registry's.
+//! `feedback/<tenant>/<endpoint>/<version>/<job id>.json`. The counters per endpoint version are in the queue's
+//! registry.
 
 pub(crate) mod routes;
 mod sample;
@@ -25,16 +26,16 @@ use crate::jobs::large_inputs;
 use crate::state::App;
 use sample::Reservoir;
 
-/// An input and an inline result fit several times.
+/// Maximum size of a feedback object, bytes. An input and an inline result fit several times.
 const OBJECT_MAX: u64 = 16 << 20;
 
-/// Feedback read at once by one export.
+/// Feedback objects that one export reads concurrently.
 const READS_AT_ONCE: usize = 16;
 
 /// Keys of one page of a listing.
 const PAGE: u32 = 1_000;
 
-/// Pages that one export looks at: ten million jobs.
+/// Maximum number of pages that one export reads: ten million jobs.
 const PAGES_MAX: usize = 10_000;
 
 /// Feedback on a job, with the job's input and result.
@@ -44,10 +45,10 @@ pub(crate) struct Feedback {
     pub(crate) endpoint: String,
     pub(crate) version: u32,
     pub(crate) input: Box<RawValue>,
-    /// The result, when it was small.
+    /// The result, when it is small.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Box<RawValue>>,
-    /// Where it lies, when it was large.
+    /// Key of the result, when it is large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) result_key: Option<String>,
     #[serde(default)]
@@ -70,11 +71,11 @@ pub(crate) struct Said {
     pub(crate) comment: Option<String>,
 }
 
-/// Which feedback to export.
+/// Selection of the feedback to export.
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) endpoint: Option<String>,
-    /// Only with an endpoint.
+    /// Endpoint version; only together with an endpoint.
     pub(crate) version: Option<u32>,
     pub(crate) sample: usize,
     pub(crate) seed: u64,
@@ -107,7 +108,7 @@ impl Feedback {
     }
 }
 
-/// Why feedback was not stored.
+/// Reasons for which feedback was not stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The counters failed.
@@ -119,15 +120,15 @@ pub(crate) enum Error {
     /// The job's input cannot be read.
     #[error(transparent)]
     Input(#[from] large_inputs::Error),
-    /// The job's input is gone.
+    /// The job's input no longer exists.
     #[error("the file that holds the job's input no longer exists")]
     InputMissing,
-    /// It cannot be serialised: a defect.
+    /// The feedback cannot be serialised, which indicates a bug.
     #[error("failed to serialise feedback")]
     Json(#[from] serde_json::Error),
 }
 
-/// Keeps feedback of a job that succeeded, in the place of what was kept before. Repeating it is safe.
+/// Stores feedback on a job that succeeded, and replaces earlier feedback. Repeating it is safe.
 pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Error> {
     let spec = &job.spec;
     let input = app.large_inputs.whole(&spec.tenant, &job.input).await?;
@@ -135,7 +136,8 @@ pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result
     let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
     let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
     let text = serde_json::to_vec(&feedback)?;
-    // Counted before it is kept: what is kept has been counted, so that later the kept one says what to take back.
+    // Feedback is counted before it is stored. Stored feedback has therefore been counted, and shows later which
+    // verdict to subtract.
     let former = read(&app.objects, &key).await?.map(|former| former.verdict());
     let counters = app.db.queue.feedback();
     let version = (spec.endpoint.as_str(), spec.version);
@@ -145,10 +147,11 @@ pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result
     Ok(feedback)
 }
 
-/// A random sample of a tenant's feedback. All of it is listed, and of that only the sample's keys are held; then each is read.
+/// A random sample of a tenant's feedback. All of it is listed, but only the sample's keys are held in memory; then
+/// each is read.
 ///
 /// # Errors
-/// When the first page cannot be listed; what fails later breaks the stream off.
+/// When the first page cannot be listed. A later failure interrupts the stream.
 pub(crate) async fn export(
     objects: Arc<Objects>,
     tenant: &str,
@@ -184,7 +187,8 @@ async fn sampled(
     Ok(reservoir.into_sample())
 }
 
-/// `None` when there is none, or when what is there is no feedback, which is logged and leaves an export whole.
+/// Reads the feedback at a key. Returns `None` when there is none, or when the object is not valid feedback, which is
+/// logged and does not stop an export.
 async fn read(objects: &Objects, key: &str) -> Result<Option<Feedback>, ObjectsError> {
     let Some(text): Option<Bytes> = objects.get(key, OBJECT_MAX).await? else { return Ok(None) };
     match serde_json::from_slice(&text) {

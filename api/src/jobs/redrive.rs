@@ -1,4 +1,4 @@
-//! Trying dead jobs again and cancelling many: by id, or by filter.
+//! Retrying dead jobs and cancelling many jobs: by ID, or by filter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::state::App;
 use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 
 const MANY_MAX: u32 = 1_000;
-/// The most records that one call reads: all that one Redis holds, so that `more` without results is reliable.
+/// Maximum number of records that one call reads: all that one Redis holds, so that `more` without results is reliable.
 const SCAN_MAX: usize = 1_000_000;
 
 /// The jobs to select; at least one member is required.
@@ -217,7 +217,7 @@ pub(crate) async fn cancel_many(
     loop {
         let tenant = &caller.tenant;
         let page = db.ask("list jobs", db.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
-        // The list looks at up to a thousand records a call, whether they match or not.
+        // The list reads up to a thousand records a call, whether they match or not.
         scanned += page.jobs.len().max(BATCH_MAX);
         let open: Vec<&Job> = page.jobs.iter().filter(|job| !job.state.is_terminal()).take(limit - cancelled).collect();
         let ids: Vec<JobId> = open.iter().map(|job| job.id).collect();
@@ -225,7 +225,7 @@ pub(crate) async fn cancel_many(
             let answers = db.ask_again("cancel", || db.queue.cancel(tenant, &ids)).await?;
             cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count();
         }
-        // Their steps have nothing left to decide.
+        // The steps of these jobs are no longer needed.
         let steps: Vec<JobId> = open.iter().filter_map(|job| job.open_step()).collect();
         if !steps.is_empty() {
             db.ask_again("cancel steps", || db.queue.cancel(tenant, &steps)).await?;
@@ -272,10 +272,10 @@ pub(crate) async fn dead_letters(
     Ok(JsonAnswer(DeadLetters { jobs, next_cursor }).into_response())
 }
 
-/// When a job ended, Unix milliseconds, and its id.
+/// Time of a job's end, Unix milliseconds, and its ID.
 type DeadCursor = (u64, JobId);
 
-/// Dead letters that match, from a place on, and the place of the next.
+/// Dead letters that match, from a position on, and the position of the next one.
 async fn dead_matching(
     db: &Database,
     tenant: &str,
@@ -311,10 +311,11 @@ fn is_dead(job: &Job) -> bool {
     matches!(job.state, JobState::Failed | JobState::Expired)
 }
 
-/// The same job once more. One whose input has come together waits for no other job: what it once referred to is data now.
+/// Copies a job for a retry. A job whose input was already built from other jobs' results has no dependencies: its
+/// references are data now.
 fn again(job: &Job, now_ms: u64) -> NewJob {
     let spec = &job.spec;
-    // The same time as the first time, from now on.
+    // The same time span as the first time, counted from now.
     let from_now = |end: Option<u64>| end.map(|end| now_ms + end.saturating_sub(job.created_ms()));
     let spec = JobSpec {
         start_by_ms: from_now(spec.start_by_ms),
@@ -323,7 +324,7 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         // A batch that has counted its line's end does not count it again.
         batch: None,
         retry_of: Some(job.id),
-        // It stays in its caller's trace, but has no submit of an SDK.
+        // The job stays in its caller's trace, but has no submit of an SDK.
         sdk_ms: None,
         ..spec.clone()
     };
@@ -333,13 +334,14 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
     }
 }
 
-/// Whether the input of an ended job has the results in it that it refers to.
+/// Returns whether the input of an ended job contains the results that it refers to.
 fn has_come_together(job: &Job) -> bool {
     let failed_before = job.error.as_ref().is_some_and(|error| error.code == ErrorCode::DependencyFailed);
     !pipeline::is_untouched(job) && !failed_before
 }
 
-/// The files of a retried job whose input has come together from others' results: more than were known at its submit.
+/// Adds the files of a retried job whose input was built from other jobs' results. The input may name more files than
+/// were known at its submit.
 async fn name_files(large_inputs: &LargeInputs, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
     if !job.spec.depends_on.is_empty() && new.spec.depends_on.is_empty() {
         new.spec.files = large_inputs.files_of(&job.spec.tenant, &job.input).await?;
@@ -347,8 +349,8 @@ async fn name_files(large_inputs: &LargeInputs, job: &Job, new: &mut NewJob) -> 
     Ok(())
 }
 
-/// Puts a job on the version that it is to run on: the endpoint's current one, unless it was submitted for a version or is to keep its own.
-/// What it has from its version's defaults it gets from the new version's.
+/// Assigns a job to the version on which it runs: the endpoint's current one, unless it was submitted for a version or
+/// keeps its own. Values from the defaults of its old version are replaced by those of the new one.
 async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(), Problem> {
     let spec = &mut job.spec;
     if spec.pinned || same_version {
@@ -359,7 +361,7 @@ async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(),
     if version.version == spec.version {
         return renumber(&app.catalog, job).await;
     }
-    // A version that is not kept any more has no defaults: what the job has is its own then.
+    // A version that has been deleted has no defaults: the job keeps its values.
     if let Some(old) = app.catalog.find(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
         let old = &old.version.spec;
         if spec.timeout_ms == old.timeout_s * 1000 {
@@ -376,7 +378,7 @@ async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(),
     Ok(())
 }
 
-/// The numbers of its requirement sets as they are now: those of an ended job may belong to other sets by now.
+/// Updates the numbers of the job's requirement sets: those of an ended job may belong to other sets by now.
 async fn renumber(catalog: &Catalog, job: &mut NewJob) -> Result<(), Problem> {
     let spec = &mut job.spec;
     spec.demands = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?.demands;

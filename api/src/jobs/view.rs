@@ -1,4 +1,4 @@
-//! A job as every route shows it.
+//! The view of a job, which every route shares.
 
 mod attempt;
 mod cost;
@@ -151,21 +151,21 @@ pub(crate) struct ProgressView<'a> {
 }
 
 impl<'a> JobView<'a> {
-    /// Why it waits, if it does.
+    /// Adds the reason for which the job waits, if it does.
     pub(crate) fn waiting(mut self, why: Option<Waiting>) -> Self {
         self.waiting = why.map(WaitingView::from);
         self
     }
 
-    /// With what it cost.
+    /// Adds the cost of the job.
     pub(crate) fn costing(mut self, cost: Option<JobCost>) -> Self {
-        // Nothing is no price, unless one is known.
+        // A total of zero is not a price unless some price is known.
         let is_known = |cost: &JobCost| cost.total > 0 || self.cost_usd_micros.is_some();
         self.cost = cost.filter(is_known).map(JobCostView::from);
         self
     }
 
-    /// The record as the API shows it.
+    /// Converts the record to the view.
     pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
         let spec = &job.spec;
         Self {
@@ -239,7 +239,7 @@ fn steps<'a>(specs: &'a [StepSpec], runs: &'a [StepRun]) -> Vec<StepView<'a>> {
     specs.iter().enumerate().map(view).collect()
 }
 
-/// Attempts and steps together; `None` when no part's price is known.
+/// Cost of attempts and steps together, micro-dollars; `None` when no part's price is known.
 fn cost_usd_micros(job: &Job) -> Option<u64> {
     let attempts = job.attempts.iter().filter_map(|attempt| attempt.cost_usd_micros);
     let steps = job.steps.iter().filter_map(|run| run.cost_usd_micros);

@@ -1,12 +1,12 @@
-//! When a schedule ticks: five or six cron fields, read on the clocks of one time zone.
+//! Ticks of a schedule: five or six cron fields, read on the clocks of one time zone.
 //!
-//! Where clocks are set back an hour comes twice, and where they are set forward one is left out. As in Vixie cron it depends on
-//! whether hours and minutes are named:
+//! Where clocks are set back, an hour occurs twice; where they are set forward, one is skipped. As in Vixie cron, the
+//! effect depends on whether hours and minutes are named:
 //!
-//! - named (`30 2 * * *`, `0 9,17 * * *`): a time that is left out ticks at the first moment after it, a time that comes twice
-//!   ticks the first time only. So what is daily stays daily.
-//! - one begins with `*` (`*/5 * * * *`, `0 * * * *`, `*/10 2 * * *`): it follows the time that really passes. What is left out
-//!   is left out, what comes twice ticks twice, so every five minutes stay five minutes.
+//! - Named (`30 2 * * *`, `0 9,17 * * *`): a skipped time ticks at the first moment after it, and a repeated time ticks
+//!   the first time only. Therefore a daily job stays daily.
+//! - One begins with `*` (`*/5 * * * *`, `0 * * * *`, `*/10 2 * * *`): ticks follow elapsed time. A skipped time does
+//!   not tick, and a repeated time ticks twice, so every five minutes stays every five minutes.
 
 use std::str::FromStr;
 
@@ -14,10 +14,10 @@ use chrono::{DateTime, LocalResult, NaiveDateTime, TimeZone, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
 use croner::parser::{CronParser, Seconds, Year};
 
-/// Longer than any expression that is meant.
+/// Maximum length of an expression; longer than any meaningful one.
 const EXPRESSION_MAX: usize = 200;
 
-/// No clock is set forward by more than a day (Samoa left one out, in 2011).
+/// Longest gap of a clock. No clock is set forward by more than a day (Samoa skipped one, in 2011).
 const GAP_MAX_S: i64 = 25 * 3600;
 
 /// The fields from the left: name, allowed values, and allowed words.
@@ -38,12 +38,12 @@ const FIELDS: [(&str, &str, &[&str]); 6] = [
     ),
 ];
 
-/// What is wrong with a schedule's times, and what to change.
+/// Errors in a schedule's times, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The expression.
+    /// The expression is invalid.
     Expression(String),
-    /// The time zone.
+    /// The time zone is invalid.
     TimeZone(String),
 }
 
@@ -52,12 +52,12 @@ pub(crate) enum Wrong {
 pub(crate) struct Cron {
     pattern: croner::Cron,
     zone: Tz,
-    /// Whether hours and minutes are named, so that a tick is a time of day and no interval.
+    /// Set when hours and minutes are named, so that a tick is a time of day and not an interval.
     named: bool,
 }
 
 impl Cron {
-    /// Reads both.
+    /// Parses the expression and the time zone.
     pub(crate) fn parse(expression: &str, time_zone: &str) -> Result<Self, Wrong> {
         let zone = Tz::from_str(time_zone).map_err(|_| Wrong::TimeZone(unknown_zone(time_zone)))?;
         let fields: Vec<&str> = expression.split_whitespace().collect();
@@ -83,14 +83,15 @@ impl Cron {
         let second_named = fields.len() == 5 || !fields[0].starts_with('*');
         let named = second_named && !minute.starts_with('*') && !hour.starts_with('*');
         let cron = Self { pattern, zone, named };
-        // From a fixed point, so that the same expression is always as good: a 29 February comes within eight years of any.
+        // From a fixed time, so that the same expression is always valid or always invalid: a 29 February comes within
+        // eight years of any date.
         if cron.next_after(0).is_none() {
             return Err(Wrong::Expression("never occurs: no month has such a day".to_owned()));
         }
         Ok(cron)
     }
 
-    /// The first tick after this time, both unix milliseconds. Ticks are whole seconds.
+    /// The first tick after this time, both Unix milliseconds. Ticks are whole seconds.
     pub(crate) fn next_after(&self, ms: u64) -> Option<u64> {
         let after = DateTime::<Utc>::from_timestamp(i64::try_from(ms / 1000).ok()?, 0)?;
         let tick = if self.named { self.next_named(after)? } else { self.next_passing(after)? };
@@ -102,8 +103,8 @@ impl Cron {
         Some(tick.with_timezone(&Utc))
     }
 
-    /// Looks for the next time on a clock that is never set, then for the moment at which this zone's clocks show it. Both follow
-    /// the same order, so the first that is not past is the next.
+    /// Finds the next time on a clock that is never set, then the moment at which this zone's clocks show it. Both
+    /// follow the same order, so the first one that is not past is the next.
     fn next_named(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut shown = after.with_timezone(&self.zone).naive_local().and_utc();
         loop {
@@ -115,7 +116,8 @@ impl Cron {
         }
     }
 
-    /// When this zone's clocks show this for the first time; when they leave it out, the first moment after the gap.
+    /// The moment at which this zone's clocks show this time for the first time. If they skip it, the first moment
+    /// after the gap.
     fn moment(&self, shown: NaiveDateTime) -> Option<DateTime<Utc>> {
         match self.zone.from_local_datetime(&shown) {
             LocalResult::Single(moment) | LocalResult::Ambiguous(moment, _) => Some(moment.with_timezone(&Utc)),
@@ -140,7 +142,7 @@ fn read(expression: &str) -> Option<croner::Cron> {
     CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build().parse(expression).ok()
 }
 
-/// Whether a field is written with this field's words only: the parser would take `MON` for a month.
+/// Returns whether a field is written with this field's words only: the parser would accept `MON` as a month.
 fn spelled(field: &str, words: &[&str]) -> bool {
     let field = field.to_ascii_uppercase();
     field.split(',').all(|item| !item.is_empty())

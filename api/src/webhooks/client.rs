@@ -1,5 +1,5 @@
-//! The one client that sends to addresses tenants chose. Names are resolved here and only checked addresses are handed on to be
-//! connected to, so no name can mean something else between the check and the connection.
+//! The only client that sends to addresses from tenants. It resolves names itself and connects only to checked
+//! addresses, so that a name cannot change its meaning between the check and the connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,34 +18,37 @@ use crate::config::Webhooks;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One try, from the name to the last byte read of the answer.
+/// Timeout of one attempt, from resolving the name to the last byte read of the response.
 pub(crate) const TRY_MAX: Duration = Duration::from_secs(15);
 
-/// So much of an answer is read, so that a receiver may finish writing a small one; nothing looks at it.
+/// Maximum number of bytes read of a response, so that a receiver can finish writing a small one. The content is
+/// ignored.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// More addresses than any honest name has.
+/// Maximum number of addresses of a name. No legitimate name has more.
 const ADDRESSES_MAX: usize = 64;
 
-/// The system's resolver has no time limit of its own and holds a thread each; those that hang must not take them all.
+/// Maximum number of concurrent lookups. The system's resolver has no timeout and blocks one thread per lookup; hanging
+/// lookups must not use up all threads.
 const LOOKUPS_MAX: usize = 32;
 
-/// What came of a try.
+/// Outcomes of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The receiver answered.
     Status {
         status: u16,
-        /// What it asked for, if it did.
+        /// The pause that the receiver requests, if any.
         retry_after: Option<Duration>,
     },
-    /// It was not sent.
+    /// The request was not sent.
     Refused(Refused),
-    /// There is no answer.
+    /// The receiver did not answer.
     Failed(SendError),
 }
 
-/// Why there is no answer. The text is shown to the tenant, so it must not reveal anything about this network.
+/// Reasons for which the receiver did not answer. The text is shown to the tenant, so it must not reveal anything about
+/// this network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {
     #[error("the host name could not be resolved")]
@@ -60,17 +63,17 @@ pub(crate) enum SendError {
     Broken,
 }
 
-/// Looks names up. Tests bring their own.
+/// Name resolver. Tests replace it.
 pub(crate) type Lookup = Arc<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
 
-/// The client.
+/// The webhook client.
 pub(crate) struct Client {
     http: reqwest::Client,
     config: Webhooks,
 }
 
 impl Client {
-    /// With the system's resolver.
+    /// Creates a client with the system's resolver.
     pub(crate) fn new(config: &Webhooks) -> Result<Self, reqwest::Error> {
         let lookup = |name: &str| Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect());
         Self::with_lookup(config, Arc::new(lookup))
@@ -93,7 +96,7 @@ impl Client {
         Ok(Self { http, config: config.clone() })
     }
 
-    /// Sends `body`, once.
+    /// Sends `body` once.
     pub(crate) async fn post(&self, url: &str, headers: HeaderMap, body: String) -> Answer {
         // Literal addresses never reach the resolver, and the rules may have changed since the URL was accepted.
         let url = match guard::check_url(&self.config, url) {
@@ -107,7 +110,7 @@ impl Client {
         };
         let (status, retry_after) = (answer.status().as_u16(), retry_after(answer.headers(), now_ms()));
         let mut read = 0;
-        // The status is all that counts: an answer that breaks off or drips is cut off and has still been given.
+        // Only the status counts: a response that is interrupted or too slow is cut off and still valid.
         while read < ANSWER_BYTES_MAX {
             match answer.chunk().await {
                 Ok(Some(bytes)) => read += bytes.len(),
@@ -118,7 +121,7 @@ impl Client {
     }
 }
 
-/// Sorts an error by what the receiver's owner can do about it.
+/// Classifies an error by the remedy of the receiver's owner.
 fn why(error: &reqwest::Error) -> Answer {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -138,7 +141,7 @@ fn why(error: &reqwest::Error) -> Answer {
     })
 }
 
-/// How long a receiver asks to be left alone: seconds, or a date.
+/// Pause that a receiver requests with `Retry-After`: seconds, or a date.
 fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -148,7 +151,7 @@ fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
     u64::try_from(at_ms).ok()?.checked_sub(now_ms).map(Duration::from_millis)
 }
 
-/// Why a name gave no address.
+/// Reasons for which a name has no usable address.
 #[derive(Debug, thiserror::Error)]
 enum Unresolved {
     #[error(transparent)]
@@ -157,7 +160,7 @@ enum Unresolved {
     Unknown,
 }
 
-/// Resolves, and hands on checked addresses only.
+/// A resolver that returns only checked addresses.
 struct Checked {
     config: Webhooks,
     lookup: Lookup,
@@ -170,7 +173,7 @@ impl Resolve for Checked {
         Box::pin(async move {
             let permit = permits.acquire_owned().await.map_err(|_| Unresolved::Unknown)?;
             let looked_up = tokio::task::spawn_blocking(move || {
-                // Held by the thread: who asked may have given up long before the lookup ends.
+                // Held by the thread: the caller may have timed out long before the lookup ends.
                 let _permit = permit;
                 lookup(name.as_str())
             });
@@ -180,7 +183,8 @@ impl Resolve for Checked {
     }
 }
 
-/// All of them or none: a name that leads inside as well as outside is not trusted at all.
+/// Checks all addresses of a name. If one is refused, all are: a name that resolves to both internal and external
+/// addresses is not trusted at all.
 fn checked(config: &Webhooks, ips: &[IpAddr]) -> Result<Addrs, Unresolved> {
     if ips.is_empty() || ips.len() > ADDRESSES_MAX {
         return Err(Unresolved::Unknown);
@@ -203,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// A receiver on loopback that counts its visitors.
+    /// A receiver on loopback that counts its requests.
     async fn receiver(status: StatusCode, headers: &'static [(&str, &str)]) -> (u16, Arc<AtomicUsize>) {
         let (visits, listener) = (Arc::new(AtomicUsize::new(0)), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let (port, counted) = (listener.local_addr().unwrap().port(), visits.clone());
@@ -223,7 +227,7 @@ mod tests {
         Webhooks { allow_private: true, allow_http: true, ports: vec![port], ..Webhooks::default() }
     }
 
-    /// Answers with each set of addresses in turn, the last one for ever.
+    /// A resolver that returns each set of addresses in turn, and the last one for all later lookups.
     fn answers(sets: &[&[&str]]) -> Lookup {
         let sets: Vec<Vec<IpAddr>> =
             sets.iter().map(|set| set.iter().map(|ip| ip.parse().unwrap()).collect()).collect();
@@ -270,7 +274,8 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_is_bound_again_is_checked_again() {
         let (port, visits) = receiver(StatusCode::OK, &[]).await;
-        // Metadata in the place of a private address, since a test has no public one: both are refused by the same check.
+        // A metadata address takes the place of a private one, because a test has no public address: the same check
+        // refuses both.
         let client = Client::with_lookup(&dev(port), answers(&[&["127.0.0.1"], &["169.254.169.254"]])).unwrap();
         let url = format!("http://hooks.test:{port}/");
         assert_eq!(post(&client, &url).await, Answer::Status { status: 200, retry_after: None });
@@ -287,7 +292,7 @@ mod tests {
         assert_eq!(visits.load(Ordering::SeqCst), 1);
     }
 
-    /// A receiver that sends `start` and then a byte now and then, for ever.
+    /// A receiver that sends `start` and then a byte from time to time, without end.
     async fn dripping(start: &'static str) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -320,7 +325,7 @@ mod tests {
             )
         };
         let (body, head) = tokio::time::timeout(TRY_MAX * 4, both).await.expect("both are cut off");
-        // Its word was given before it dripped; the other's never was.
+        // The status was sent before the slow part; in the other case it never was.
         assert_eq!(body, Answer::Status { status: 200, retry_after: None });
         assert_eq!(head, Answer::Failed(SendError::Timeout));
     }
@@ -342,7 +347,7 @@ mod tests {
         let answer = post(&client, &format!("http://hooks.test:{closed}/")).await;
         assert_eq!(answer, Answer::Failed(SendError::Resolve));
 
-        // A receiver that hangs up without an answer.
+        // A receiver that closes the connection without a response.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
         tokio::spawn(async move { while silent.accept().await.is_ok() {} });

@@ -1,6 +1,6 @@
-//! Where a webhook may go: pure rules for URLs and addresses. A URL is checked when it is set and before every try, and
-//! each address that its name resolves to before the connection is opened; a URL that passes one check by mistake is
-//! stopped by the next.
+//! Allowed destinations of webhooks: pure rules for URLs and addresses. A URL is checked when it is set and before
+//! every attempt. Each address that its name resolves to is checked before the connection is opened. A URL that passes
+//! one check by mistake is stopped by the next.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,18 +8,19 @@ use url::{Host, Url};
 
 use crate::config::Webhooks;
 
-/// The longest URL. Servers commonly refuse more, and each delivery keeps a copy.
+/// Maximum length of a URL, characters. Servers commonly refuse more, and each delivery stores a copy.
 pub(crate) const URL_CHARS_MAX: usize = 2_048;
 
-/// The ports a receiver may listen at unless the configuration names others: nothing that speaks another protocol than HTTP.
+/// Ports at which a receiver may listen unless the configuration names others. No other protocol than HTTP uses them.
 const HTTPS_PORTS: [u16; 2] = [443, 8_443];
 const HTTP_PORTS: [u16; 2] = [80, 8_080];
 
-/// The address of cloud metadata services: refused regardless of the configuration.
+/// Address of cloud metadata services: refused regardless of the configuration.
 const METADATA_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Why a URL or an address is refused. The text is shown to the tenant, so it never contains what a name resolved to.
+/// Reasons for which a URL or an address is refused. The text is shown to the tenant, so it never contains the
+/// addresses of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("must be at most {URL_CHARS_MAX} characters")]
@@ -36,17 +37,17 @@ pub(crate) enum Refused {
     Address,
 }
 
-/// Whether a webhook may go to this URL, as far as can be decided without resolving its name.
+/// Checks whether webhooks may be sent to this URL, as far as this can be decided without resolving its name.
 pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
     if text.len() > URL_CHARS_MAX {
         return Err(Refused::Long);
     }
-    // The URL standard drops tabs and line ends and trims blanks; what was checked must be what is kept.
+    // The URL standard drops tabs and line ends and trims blanks, but the checked text must be the stored text.
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(Refused::NoUrl);
     }
     let url = Url::parse(text).map_err(|_| Refused::NoUrl)?;
-    // What is sent names each other sign by three.
+    // The normalised URL is longer: it encodes some characters with three each.
     if url.as_str().len() > URL_CHARS_MAX {
         return Err(Refused::Long);
     }
@@ -56,7 +57,7 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
         "https" => &[&HTTPS_PORTS],
         _ => return Err(Refused::Scheme),
     };
-    // The URL standard reads `https:host` and `https:\\host` as well; other readers of the same text do not.
+    // The URL standard also accepts `https:host` and `https:\\host`; other parsers of the same text do not.
     if !text[url.scheme().len()..].starts_with("://") {
         return Err(Refused::NoUrl);
     }
@@ -72,13 +73,15 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
     if !known {
         return Err(Refused::Port);
     }
-    // Literal addresses arrive here in one form, however they were written: the parser reads decimal, octal, hex and short forms.
+    // Literal addresses arrive here in one form, however they were written: the parser reads decimal, octal, hex and
+    // short forms.
     match url.host().ok_or(Refused::NoUrl)? {
         Host::Ipv4(ip) => check(config, ip.into())?,
         Host::Ipv6(ip) => check(config, ip.into())?,
         Host::Domain(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
-            // The parser reads an address behind one last dot only: `127.0.0.1..` would be a name to it, and who knows to a resolver.
+            // The parser reads an address before one trailing dot only: it would treat `127.0.0.1..` as a name, which a
+            // resolver may read differently.
             if name.split('.').any(str::is_empty) {
                 return Err(Refused::NoUrl);
             }
@@ -91,7 +94,7 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
     Ok(url)
 }
 
-/// Whether a webhook may be sent to this address.
+/// Checks whether webhooks may be sent to this address.
 pub(crate) fn check(config: &Webhooks, ip: IpAddr) -> Result<(), Refused> {
     let allowed = match ip {
         IpAddr::V4(ip) => allowed_v4(ip, config.allow_private),
@@ -100,7 +103,7 @@ pub(crate) fn check(config: &Webhooks, ip: IpAddr) -> Result<(), Refused> {
     if allowed { Ok(()) } else { Err(Refused::Address) }
 }
 
-/// After the IANA registry of special-purpose addresses: what is not globally reachable is refused.
+/// Follows the IANA registry of special-purpose addresses: addresses that are not globally reachable are refused.
 fn allowed_v4(ip: Ipv4Addr, private: bool) -> bool {
     if ip == METADATA_V4 || ip.is_link_local() {
         return false;
@@ -124,7 +127,7 @@ fn allowed_v4(ip: Ipv4Addr, private: bool) -> bool {
     !refused
 }
 
-/// Only 2000::/3 is routed globally, and parts of that carry an IPv4 address or are set aside.
+/// Only 2000::/3 is routed globally, and parts of it contain an IPv4 address or are reserved.
 fn allowed_v6(ip: Ipv6Addr, private: bool) -> bool {
     if ip == METADATA_V6 {
         return false;
@@ -133,7 +136,7 @@ fn allowed_v6(ip: Ipv6Addr, private: bool) -> bool {
         return private;
     }
     let parts = ip.segments();
-    // An IPv4 address in other clothes is judged as what it is.
+    // An IPv4-mapped address is checked as the IPv4 address.
     if let Some(inner) = ip.to_ipv4_mapped() {
         return allowed_v4(inner, private);
     }
@@ -311,7 +314,7 @@ mod tests {
         for host in hosts {
             assert_eq!(check_url(&strict(), &format!("https://{host}/")), Err(Refused::Address), "{host}");
         }
-        // What is no address in any reading is no URL either.
+        // Text that is not an address in any reading is not a URL either.
         for host in [
             "256.0.0.1",
             "0x1ffffffff",
@@ -373,7 +376,7 @@ mod tests {
         let longer_when_sent = format!("https://example.com/{}", "\u{200b}".repeat(URL_CHARS_MAX / 4));
         assert!(longer_when_sent.len() < URL_CHARS_MAX);
         assert_eq!(check_url(&strict(), &longer_when_sent), Err(Refused::Long));
-        // A backslash is a slash to browsers and to this parser: the host is the one before it.
+        // Browsers and this parser treat a backslash as a slash: the host is the part before it.
         assert_eq!(check_url(&strict(), "https://127.0.0.1\\@example.com/"), Err(Refused::Address));
     }
 

@@ -1,4 +1,4 @@
-//! `/v1/webhooks`: the secret that receivers check signatures with, and what became of each delivery.
+//! `/v1/webhooks`: the secret with which receivers check signatures, and the outcome of each delivery.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::tenants::auth::{Caller, WebhooksRead, WebhooksWrite};
 use crate::time_format::rfc3339;
 use crate::webhooks::sign::Secrets;
 
-/// Longer than any id made here.
+/// Maximum length of a delivery's ID, characters; longer than any ID made here.
 const ID_CHARS_MAX: usize = 128;
 
 /// The secret that signs webhooks, as Standard Webhooks describes.
@@ -228,7 +228,7 @@ pub(crate) async fn replay(
     Ok((StatusCode::ACCEPTED, Json(delivery.into())))
 }
 
-/// Whether a text can be a delivery's id: it becomes part of a Redis key.
+/// Returns whether a text can be a delivery's ID: it becomes part of a Redis key.
 fn is_message(id: &str) -> bool {
     id.len() <= ID_CHARS_MAX && id.strip_prefix("msg_").is_some_and(is_word)
 }
@@ -241,7 +241,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
 }
 
-/// `<milliseconds>.<id>`.
+/// Returns whether a text has the form of a cursor: `<milliseconds>.<id>`.
 fn is_cursor(text: &str) -> bool {
     text.split_once('.').is_some_and(|(ms, id)| {
         ms.len() <= 20 && ms.bytes().all(|b| b.is_ascii_digit()) && ms.parse::<u64>().is_ok() && is_message(id)

@@ -1,4 +1,4 @@
-//! `POST /v1/batches/estimate`: what lines will cost, before they are handed in.
+//! `POST /v1/batches/estimate`: the expected cost of lines, before they are submitted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct BatchEstimate {
     estimate_unknown: Option<Unknown>,
 }
 
-/// What of a line is of interest.
+/// The members of a line that an estimate uses.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default)]
@@ -73,7 +73,7 @@ pub(crate) async fn estimate(
     Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
 }
 
-/// How many lines run on which endpoint.
+/// Number of lines per endpoint.
 fn counted(wanted: &EstimateRequest) -> Result<BTreeMap<String, u64>, Problem> {
     let mut counted = BTreeMap::new();
     let named = |endpoint: Option<String>| {
@@ -82,7 +82,7 @@ fn counted(wanted: &EstimateRequest) -> Result<BTreeMap<String, u64>, Problem> {
     match (&wanted.lines, wanted.line_count) {
         (Some(lines), None) if !lines.is_empty() => {
             for line in lines {
-                // What is wrong with a line is told when it is handed in.
+                // Errors in a line are reported when it is submitted.
                 let of_line = serde_json::from_str::<Named>(line.get()).ok().and_then(|named| named.endpoint);
                 *counted.entry(named(of_line)?).or_default() += 1;
             }

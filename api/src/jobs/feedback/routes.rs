@@ -1,4 +1,4 @@
-//! `/v1/feedback`: what people thought of results.
+//! `/v1/feedback`: people's feedback on results.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ const LABELS_MAX: usize = 20;
 const LABEL_CHARS_MAX: usize = 100;
 const COMMENT_CHARS_MAX: usize = 2_000;
 
-/// The largest sample: its keys are held in memory while it is drawn.
+/// Maximum size of a sample: its keys are held in memory while it is drawn.
 const SAMPLE_MAX: usize = 100_000;
 const SAMPLE: usize = 1_000;
 

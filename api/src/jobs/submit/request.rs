@@ -1,4 +1,4 @@
-//! A job as it is asked for: what may be asked, and what it means.
+//! The request for a job: its limits, its checks and its meaning.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use crate::jobs::words::PriorityWord;
 use crate::server::json;
 use crate::{time_format, webhooks};
 
-/// The longest that one attempt may be allowed: a week.
+/// Longest timeout of one attempt, seconds: a week.
 pub(crate) const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
 
-/// The most attempts that a job may be allowed.
+/// Maximum number of attempts of a job.
 pub(crate) const ATTEMPTS_MAX: u32 = 100;
 
-/// How far ahead a job may be scheduled, and how long it may be given: 30 days.
+/// Longest delay and longest deadline of a job, seconds: 30 days.
 pub(crate) const AHEAD_MAX_S: u64 = 30 * 24 * 3600;
 
 const RETENTION_MIN_S: u64 = 60;
@@ -107,29 +107,30 @@ pub(crate) struct SubmitRequest {
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// Why a request cannot become a job.
+/// Reasons for which a request cannot become a job.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A member is invalid.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// The input does not match the endpoint's schema, or names files wrongly.
+    /// The input does not match the endpoint's schema, or names files incorrectly.
     #[error(transparent)]
     Input(#[from] inputs::Error),
-    /// The request cannot be serialised again: a defect.
+    /// The request cannot be serialised again, which indicates a bug.
     #[error("failed to compute the fingerprint of a submit: {0}")]
     Fingerprint(String),
 }
 
-/// A request found good.
+/// A request that has been checked.
 pub(crate) struct Checked {
     pub(crate) job: NewJob,
     input: Value,
-    /// All else that was asked for ([`asked`]), before any default took its place: a deploy between two tries must not make them differ.
+    /// All other requested members ([`asked`]), before any default was filled in: a deploy between two attempts must
+    /// not make them differ.
     asked: String,
 }
 
-/// Checks a request. `at` is the pointer to it in the body; `before` are the ids of the jobs before it in the same call.
+/// Checks a request. `at` is its JSON pointer in the body; `before` are the IDs of the jobs before it in the same call.
 pub(crate) fn check(
     request: SubmitRequest,
     target: &Target,
@@ -165,10 +166,10 @@ pub(crate) fn check(
     let input_at = format!("{at}/input");
     let mut input = json::strict_value(text.get(), &input_at)?;
     let refers = dependencies::refers(&input);
-    // As it was asked for: repeating a bulk call must not make it another one because its jobs have new ids.
+    // The input as it was sent: a repeated bulk call must stay the same call although its jobs have new IDs.
     let original = refers.then(|| input.clone());
     let depends_on = dependencies::read(request.depends_on.unwrap_or_default(), &mut input, before, at)?;
-    // What refers to another job's result is not there yet; the handler's own check sees it when it is.
+    // An input that refers to another job's result is not complete yet; the handler's own check runs when it is.
     let files = if refers {
         inputs::files(&input, &input_at)?
     } else {
@@ -194,11 +195,11 @@ pub(crate) fn check(
     Ok(Checked { job, input: original.unwrap_or(input), asked })
 }
 
-/// All members of a request except its input and its idempotency key, as text to be hashed. It is built from the
-/// serialised request, so a member that is added to [`SubmitRequest`] is part of it.
+/// Text of all members of a request except its input and its idempotency key, to be hashed. It is built from the
+/// serialised request, so a member that is added to [`SubmitRequest`] is included.
 ///
-/// Keys live for a day and are shared with replicas of the previous release. So the members of that release are in its
-/// order, with null where absent, and later members follow only if present.
+/// Keys live for a day and are shared with replicas of the previous release. Therefore the members of that release are
+/// in its order, with null where absent, and later members follow only if present.
 fn asked(request: &SubmitRequest) -> Result<String, Error> {
     let Value::Object(mut members) =
         serde_json::to_value(request).map_err(|error| Error::Fingerprint(error.to_string()))?
@@ -294,14 +295,14 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> R
 }
 
 impl Checked {
-    /// Adds what makes two requests the same request.
+    /// Hashes everything that makes two requests the same request.
     pub(crate) fn fingerprint(&self, hash: &mut Sha256) {
         hash.update(&self.asked);
         canonical(&self.input, hash);
         hash.update([0]);
     }
 
-    /// The job under `key`; hash of this request alone.
+    /// Adds the idempotency key and the hash of this request alone to the job.
     pub(crate) fn keyed(mut self, key: Option<String>) -> NewJob {
         if let Some(key) = key {
             let mut hash = Sha256::new();
@@ -312,12 +313,12 @@ impl Checked {
     }
 }
 
-/// Half of a hash, as text: enough to distinguish requests, stored for a day with each key.
+/// Half of a hash, as text: enough to distinguish requests, and stored for a day with each key.
 pub(crate) fn short_hash(hash: Sha256) -> String {
     hex::encode(&hash.finalize()[..16])
 }
 
-/// Feeds JSON with its members in order, so that the same value hashes the same however it was written.
+/// Hashes JSON with its members in order, so that equal values have equal hashes, however they were written.
 pub(crate) fn canonical(value: &Value, hash: &mut Sha256) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! An attempt at a job: its outcome, its error, and where its time went.
+//! An attempt of a job: its outcome, its error, and its timings.
 
 use serde::Serialize;
 use stokehold_queue::job::{Attempt, AttemptOutcome, ErrorCode, JobError, Timing};
