@@ -1,4 +1,4 @@
-//! What was spent and billed, as of some seconds ago, reckoned once for all who ask.
+//! Amounts spent and billed, some seconds old, computed once for all callers.
 
 pub(crate) mod budgets;
 pub(crate) mod routes;
@@ -15,22 +15,22 @@ use tokio::sync::Mutex;
 
 use crate::database::{Database, Error};
 
-/// How long what was reckoned is believed.
+/// Cache time of computed costs.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 
-/// Days, or spans of days, that are kept reckoned.
+/// Maximum number of cached days, or ranges of days.
 const KEPT: u64 = 32;
 
 type Bills = Arc<Vec<MachineBill>>;
 type Span = (u32, u32, bool);
 
-/// What is known of costs.
+/// Cache of computed costs.
 pub(crate) struct Costs {
     db: Arc<Database>,
     bills: Cache<(), Bills>,
     lines: Cache<Span, Arc<Vec<Line>>>,
     factors: Cache<u32, Arc<Factors>>,
-    /// One reads at a time: who waits for it finds what it has read.
+    /// Held while reading, so that concurrent requests cause one computation.
     reading: Mutex<()>,
 }
 
@@ -45,7 +45,7 @@ impl Costs {
         }
     }
 
-    /// The cost of each instance on these days, and for which work; see [`reckon`] for `apart`.
+    /// Cost of each instance on these days, by the work that it did; see [`reckon`] for `apart`.
     pub(crate) async fn lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Error> {
         let span = (*days.start(), *days.end(), apart);
         if let Some(lines) = self.lines.get(&span) {
@@ -65,7 +65,7 @@ impl Costs {
         Ok(lines)
     }
 
-    /// The same, computed now and not cached: for rare callers.
+    /// Computes the same now, without the cache; for rare callers.
     pub(crate) async fn lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Error> {
         self.reckoned(&self.read_bills().await?, days, false).await
     }
@@ -86,7 +86,7 @@ impl Costs {
         Ok(reckon(&spent, bills, days, self.db.now_ms(), apart))
     }
 
-    /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.
+    /// Costs of these jobs, in order, computed from the known costs of the days on which their attempts ended.
     pub(crate) async fn of_jobs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Error> {
         let ends = jobs.iter().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.ended_ms);
         let mut days: Vec<u32> = ends.map(day_of).collect();

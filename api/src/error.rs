@@ -1,4 +1,4 @@
-//! Error responses: `application/problem+json` with a stable code. `problems.rs` makes them of domain errors.
+//! Error responses: `application/problem+json` with a stable code. `problems.rs` builds them from domain errors.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The detail of every internal error: it must not expose internals.
+/// Detail of every internal error: it must not expose internals.
 pub(crate) const INTERNAL: &str = "internal error; the API log has the details under this response's x-request-id";
 
 /// The kind of problem. The value is stable, so clients can act on it.
@@ -90,7 +90,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The status and the title.
+    /// HTTP status and title.
     fn meaning(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
@@ -172,7 +172,7 @@ pub struct Problem {
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.path.as_str(), self.message.split(' ').next()) {
-            // The whole is wrong: there is no place to name.
+            // The document as a whole is invalid: there is no place to name.
             ("", Some("must" | "has" | "is")) => write!(f, "the JSON {}", self.message),
             ("", _) => f.write_str(&self.message),
             (path, _) => write!(f, "{path}: {}", self.message),
@@ -183,7 +183,7 @@ impl fmt::Display for FieldError {
 impl Error for FieldError {}
 
 impl FieldError {
-    /// An error at this place.
+    /// Creates an error at this place.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
@@ -216,7 +216,7 @@ pub(crate) struct ProblemBody<'a> {
 }
 
 impl Problem {
-    /// A problem of this kind. `detail` names what to change.
+    /// Creates a problem of this kind. `detail` names what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None, cause: None }
     }
@@ -235,15 +235,15 @@ impl Problem {
         self
     }
 
-    /// Adds the failure behind the problem, which the log gets with the response.
+    /// Adds the failure behind the problem, which is logged with the response.
     #[must_use]
     pub fn caused_by(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Arc::new(cause));
         self
     }
 
-    /// Logs the failure behind the problem, if there is one. A response does so itself: only a problem that is not
-    /// answered needs this.
+    /// Logs the failure behind the problem, if there is one. A response logs itself: only a problem that is not sent
+    /// needs this call.
     pub(crate) fn log(&self) {
         let Some(error) = self.cause.as_deref() else { return };
         let error = error as &dyn Error;
@@ -254,29 +254,29 @@ impl Problem {
         }
     }
 
-    /// A problem with one invalid field of the request.
+    /// Creates a problem with one invalid field of the request.
     pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
         FieldError::new(path, message).into()
     }
 
-    /// A problem with one invalid query parameter.
+    /// Creates a problem with one invalid query parameter.
     pub fn query(name: &str, message: impl Into<String>) -> Self {
         let error = FieldError { path: name.to_owned(), message: message.into() };
         Self::new(Code::InvalidQuery, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
     }
 
-    /// A 404 for a resource that does not exist or that the caller may not see.
+    /// Creates a 404 for a resource that does not exist or that the caller may not see.
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("no such {what}"))
     }
 
-    /// The code.
+    /// The problem's code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The detail of this case.
+    /// The problem's detail.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

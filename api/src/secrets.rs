@@ -1,8 +1,10 @@
-//! Tenants' secrets, sealed before they are stored: a stolen backup yields nothing without the keys in the API's configuration.
+//! Tenants' secrets, sealed before they are stored: a stolen backup reveals nothing without the keys in the API's
+//! configuration.
 //!
-//! Envelope encryption: each value is sealed with a key of its own, and that one with the first key of the configuration. So a change of
-//! keys seals 32 bytes per secret anew, and no value. XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha), whose nonces of 24 bytes may be drawn;
-//! what is sealed is bound to its tenant, its name and its key, so that no record can be passed off as another.
+//! Envelope encryption: each value is sealed with a key of its own, and that key with the first key of the
+//! configuration. Therefore a change of keys reseals 32 bytes per secret, and no values. XChaCha20-Poly1305
+//! (draft-irtf-cfrg-xchacha) has nonces of 24 bytes, which may be random. Sealed text is bound to its tenant, its name
+//! and its key, so that no record can be passed off as another.
 
 pub(crate) mod routes;
 
@@ -20,17 +22,17 @@ use crate::tenants::token::{Error as RandomError, TokenKey, random};
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 24;
 
-/// More keys than this are not kept at hand.
+/// Maximum number of keys in the keyring.
 const KEYS_MAX: usize = 8;
 
-/// The key that is there without any configuration: it comes from the token key.
+/// ID of the default key, which is derived from the token key without any configuration.
 const DERIVED: &str = "token-key";
 
-/// The keys that secrets are sealed with: with the first one, and opened with any.
+/// The keys for secrets. The first one seals; any of them opens.
 #[derive(Clone)]
 pub struct Keyring(Vec<(String, [u8; KEY_BYTES])>);
 
-/// Why a secret cannot be opened.
+/// Reasons for which a secret cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// Its key is not configured here.
@@ -38,7 +40,7 @@ pub(crate) enum Error {
         "it is sealed with the key {0:?}, which is not among the API's secret_keys; set the secret again, or add the key back"
     )]
     UnknownKey(String),
-    /// It is not what was sealed: it was changed, or moved, or another key has this name.
+    /// The sealed text is not authentic: it was changed or moved, or another key has this name.
     #[error("its record in Redis was altered, or its key was replaced; set the secret again")]
     Forged,
     #[error(transparent)]
@@ -46,8 +48,8 @@ pub(crate) enum Error {
 }
 
 impl Keyring {
-    /// As in the configuration: `<id>:<64 hex digits>` with commas between them, the one to seal with first. Empty: one that comes from the
-    /// token key, which is known last in any case.
+    /// Parses the form of the configuration: `<id>:<64 hex digits>`, separated by commas, the key for sealing first. An
+    /// empty text yields the key derived from the token key, which is always the last one in the keyring.
     #[must_use]
     pub fn parse(text: &str, token_key: &TokenKey) -> Option<Self> {
         let mut keys = Vec::new();
@@ -65,7 +67,7 @@ impl Keyring {
         Some(Self(keys))
     }
 
-    /// The key that is sealed with.
+    /// ID of the key that seals.
     pub(crate) fn current(&self) -> &str {
         &self.0[0].0
     }
@@ -82,13 +84,13 @@ impl Keyring {
         })
     }
 
-    /// The value that was sealed for this tenant and name.
+    /// Opens a value that was sealed for this tenant and name.
     pub(crate) fn open(&self, tenant: &str, name: &str, secret: &SealedSecret) -> Result<Vec<u8>, Error> {
         let own = self.own_key(tenant, name, secret)?;
         open(&own, &bound("value", tenant, name, ""), &secret.sealed_value)
     }
 
-    /// The same value, its key sealed with the current one; `None` where it is already.
+    /// Reseals the value's key with the current key; `None` when it already is.
     pub(crate) fn reseal(
         &self,
         tenant: &str,
@@ -122,12 +124,12 @@ fn is_id(id: &str) -> bool {
     (1..=32).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// What a sealed text belongs to. Zero bytes part the fields: none of them can hold one.
+/// Context to which a sealed text is bound. Zero bytes separate the fields: none of them can contain one.
 fn bound(what: &str, tenant: &str, name: &str, key_id: &str) -> Vec<u8> {
     ["stokehold secret 1", what, tenant, name, key_id].join("\0").into_bytes()
 }
 
-/// Nonce and sealed text, base64.
+/// Seals a text. Returns nonce and sealed text, base64.
 pub(crate) fn seal(key: &[u8; KEY_BYTES], aad: &[u8], msg: &[u8]) -> Result<String, Error> {
     let nonce = random::<NONCE_BYTES>()?;
     let text = XChaCha20Poly1305::new(key.into()).encrypt(&nonce.into(), Payload { msg, aad });
@@ -135,7 +137,7 @@ pub(crate) fn seal(key: &[u8; KEY_BYTES], aad: &[u8], msg: &[u8]) -> Result<Stri
     Ok(STANDARD.encode([&nonce[..], &text].concat()))
 }
 
-/// What [`seal`] has sealed.
+/// Opens the output of [`seal`].
 pub(crate) fn open(key: &[u8; KEY_BYTES], aad: &[u8], sealed: &str) -> Result<Vec<u8>, Error> {
     let sealed = STANDARD.decode(sealed).map_err(|_| Error::Forged)?;
     let (nonce, msg) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(Error::Forged)?;

@@ -30,7 +30,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
         stdout.write_all(bytes)
     };
     match done.and_then(|()| stdout.flush()) {
-        // As above.
+        // The reader closed the pipe, e.g. `stoke list | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         done => Ok(done?),
     }
@@ -39,7 +39,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
 /// Prints text without escaping control characters, even on a terminal.
 pub(crate) fn unescaped(mut to: impl Write, text: &str) -> Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        // As above.
+        // The reader closed the pipe, e.g. `stoke list | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         done => Ok(done?),
     }
@@ -51,13 +51,13 @@ pub(crate) fn clear_screen() -> Result<()> {
     unescaped(std::io::stdout(), "\x1b[H\x1b[J")
 }
 
-/// Whether escape sequences written to the stream may reach a terminal.
+/// Returns whether escape sequences written to the stream may reach a terminal.
 fn may_obey<S: anstream::stream::RawStream>(stream: &anstream::AutoStream<S>) -> bool {
     stream.is_terminal() || stream.current_choice() != anstream::ColorChoice::Never
 }
 
-/// Whether a character controls a terminal or the text direction: C0 (except line ends and tabs), DEL, C1 and Unicode
-/// direction controls.
+/// Returns whether a character controls a terminal or the text direction: C0 (except line ends and tabs), DEL, C1 and
+/// Unicode direction controls.
 fn is_control(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,

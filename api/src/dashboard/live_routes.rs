@@ -22,10 +22,10 @@ use crate::state::App;
 use crate::tenants::auth::{Holder, demand, while_stands};
 use crate::tenants::scope::{Scope, has};
 
-/// A comment this often keeps proxies from closing the stream.
+/// Interval of comments that keep proxies from closing the stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The longest one stream lives; a page opens the next.
+/// Longest duration of one stream; a page then opens the next.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// A server-sent event.
@@ -39,7 +39,7 @@ pub(crate) struct LiveEvent {
     data: String,
 }
 
-/// What can be followed.
+/// Topics that a client can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Topic {
     Queue,
@@ -62,7 +62,7 @@ impl Topic {
         }
     }
 
-    /// What its own route asks for.
+    /// Scope that the topic's own route requires.
     fn scope(self) -> Scope {
         match self {
             Self::Queue | Self::Fleet => Scope::WorkersRead,
@@ -81,7 +81,7 @@ impl Topic {
         }
     }
 
-    /// Topics with commas between them, each once.
+    /// Parses topics separated by commas, each once.
     fn parse(text: &str) -> Option<Vec<Self>> {
         let mut topics = Vec::new();
         for word in text.split(',') {
@@ -134,7 +134,7 @@ pub(crate) async fn follow(
     Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-/// How a topic is, and then each change.
+/// Streams the state of a topic, and then each change.
 fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item = (Topic, Arc<str>)> {
     async_stream::stream! {
         loop {
@@ -149,7 +149,7 @@ fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item =
     }
 }
 
-/// What was seen, until the replica shuts down, or it has been long enough.
+/// Streams the states until the replica shuts down or the stream's longest duration has passed.
 fn told(
     app: App,
     mut seen: impl Stream<Item = (Topic, Arc<str>)> + Unpin,

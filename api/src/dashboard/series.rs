@@ -1,5 +1,5 @@
-//! Writes every ten seconds what came, ran and waited, for the dashboard's curves. One replica at a time does it; the first step of another
-//! one is missing, since counts are of the step.
+//! Records every ten seconds how many jobs arrived, ran and waited, for the dashboard's charts. One replica at a time
+//! does this. The first step after a change of replica is missing, because counts cover a step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,40 +15,40 @@ use crate::database::Error;
 use crate::state::App;
 use crate::workers::fleet_routes as fleet;
 
-/// How long a step may take: less than it is long.
+/// Timeout of a step, which is shorter than its length.
 const STEP_MAX: Duration = Duration::from_secs(8);
 
-/// How long a replica keeps the role without renewing it: a little more than two steps.
+/// Time for which a replica keeps the role without renewing it, milliseconds: a little more than two steps.
 const ROLE_MS: u64 = 25_000;
 
-/// What only grows, of one tenant: jobs that became ready, started, ended, failed.
+/// Counters of one tenant, which only grow: jobs that became ready, started, ended, failed.
 type Counters = [u64; 4];
 
-/// How things stood at a moment.
+/// A snapshot of counters and gauges.
 #[derive(Debug, Default)]
 struct Stood {
     at_ms: u64,
-    /// By tenant.
+    /// Counters by tenant.
     counters: BTreeMap<String, Counters>,
-    /// By tenant: what waits, by priority, and runs.
+    /// Gauges by tenant: waiting jobs by priority, and running jobs.
     gauges: BTreeMap<String, [u64; 4]>,
 }
 
-/// The loop.
+/// The recording loop.
 pub(crate) struct Keeper {
     app: App,
     before: Option<Stood>,
-    /// When the step ends that is written next, unix milliseconds.
+    /// End of the next step to record, Unix milliseconds.
     at_ms: u64,
 }
 
 impl Keeper {
-    /// For all tenants of `app`.
+    /// Creates the loop for all tenants of `app`.
     pub(crate) fn new(app: App) -> Self {
         Self { app, before: None, at_ms: 0 }
     }
 
-    /// The step that ends at `at_ms`, if it is this replica's to write.
+    /// Records the step that ends at `at_ms`, if this replica has the role.
     async fn step(&mut self, at_ms: u64) -> Result<(), Error> {
         let before = self.before.take();
         let Some(first) = self.app.db.queue.all().first() else { return Ok(()) };
@@ -77,7 +77,7 @@ impl Duty for Keeper {
         Ok(Duration::ZERO)
     }
 
-    /// Until the step that is under way ends.
+    /// Waits for the end of the current step.
     async fn wait(&mut self, _: Duration) {
         self.at_ms = (now_ms() / STEP_MS + 1) * STEP_MS;
         sleep(Duration::from_millis(self.at_ms.saturating_sub(now_ms()))).await;
@@ -108,7 +108,7 @@ impl Stood {
     }
 }
 
-/// The changes between two snapshots, by tenant. Counters that fell were lost with their Redis; then there is no point.
+/// Changes between two snapshots, by tenant. Counters that fell were lost with their Redis; their tenant gets no point.
 fn points(before: &Stood, now: &Stood) -> BTreeMap<String, Point> {
     let point = |(tenant, counters): (&String, &Counters)| {
         let known = before.counters.get(tenant).copied().unwrap_or_default();

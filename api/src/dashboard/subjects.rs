@@ -8,31 +8,31 @@ use tokio::sync::watch;
 use crate::error::{Code, Problem};
 use crate::tenants::shares::{Share, Shares};
 
-/// Subjects that are looked at by one replica at a time.
+/// Maximum number of subjects that one replica polls at a time.
 const SUBJECTS_MAX: usize = 1_000;
 
-/// Streams of one tenant on one replica.
+/// Maximum number of streams of one tenant on one replica.
 pub(crate) const STREAMS_MAX: usize = 32;
 
-/// What is looked at.
+/// Subjects that a client can follow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
-    /// What waits.
+    /// The waiting jobs.
     Queue,
-    /// The machines.
+    /// The workers and instances.
     Fleet,
     /// A tenant's jobs.
     Jobs(String),
     /// A tenant's batches.
     Batches(String),
-    /// The costs of a tenant's jobs today; `None`: of all tenants.
+    /// The costs of a tenant's jobs today; `None` means all tenants.
     Costs(Option<String>),
 }
 
-/// How a subject is, as JSON; `None` before the first look.
+/// State of a subject, as JSON; `None` before the first poll.
 pub(crate) type Told = Option<Arc<str>>;
 
-/// Who follows what.
+/// The followers of each subject.
 pub(crate) struct Live {
     subjects: Mutex<HashMap<Subject, watch::Sender<Told>>>,
     streams: Shares,
@@ -45,7 +45,7 @@ impl Default for Live {
 }
 
 impl Live {
-    /// The right to another stream for a tenant.
+    /// Takes a permit for another stream of a tenant.
     pub(crate) fn permit(&self, tenant: &str) -> Result<Share, Problem> {
         self.streams.take(tenant).ok_or_else(|| {
             Problem::new(
@@ -86,7 +86,7 @@ impl Live {
     }
 }
 
-/// What it guards is whole at every unlock, so a panic elsewhere does not spoil it.
+/// Locks the value. It is consistent at every unlock, so a poisoned lock is safe to use.
 fn lock<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
     guarded.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,30 +24,30 @@ pub use catalogue::METRICS;
 use snapshot::Snapshot;
 use stokehold_supervise::{BoxError, Duty};
 
-/// Between two looks: more often than Prometheus asks, as it usually does.
+/// Interval of collections, which is shorter than the usual scrape interval of Prometheus.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How long one look may take.
+/// Timeout of one collection.
 const LOOK_MAX: Duration = Duration::from_secs(8);
 
-/// How long a replica keeps the role without renewing it: a little more than two collections.
+/// Time for which a replica keeps the role without renewing it, milliseconds: a little more than two collections.
 const ROLE_MS: u64 = 25_000;
 
-/// Whose picture it is.
+/// Name of the role.
 const TELLER: &str = "figures";
 
-/// The loop.
+/// The collection loop.
 pub(crate) struct ClusterMetrics {
     app: App,
 }
 
 impl ClusterMetrics {
-    /// For all tenants of `app`.
+    /// Creates the loop for all tenants of `app`.
     pub(crate) fn new(app: App) -> Self {
         Self { app }
     }
 
-    /// One look, if it is this replica's turn.
+    /// Collects once, if this replica has the role.
     async fn run_once(&self) -> Result<(), Error> {
         let app = &self.app;
         let Some(first) = app.db.queue.all().first() else { return Ok(()) };
@@ -77,7 +77,7 @@ impl Duty for ClusterMetrics {
     }
 }
 
-/// Sets every figure. Pure but for the recorder that is in place.
+/// Sets all metrics. Pure except for the installed recorder.
 fn tell(snapshot: &Snapshot) {
     let mut left_out = LeftOut::default();
     queue::tell(snapshot, &mut left_out);
@@ -89,12 +89,12 @@ fn tell(snapshot: &Snapshot) {
     }
 }
 
-/// How many items there are beyond those reported individually.
+/// Numbers of items beyond those that are reported individually.
 #[derive(Default)]
 struct LeftOut(Vec<(&'static str, usize)>);
 
 impl LeftOut {
-    /// The first `most` of these, which are in order of what is most worth telling.
+    /// Returns the first `most` items, which are sorted by importance, and records the number of the others.
     fn cut<'a, T>(&mut self, of: &'static str, all: &'a [T], most: usize) -> &'a [T] {
         self.0.push((of, all.len().saturating_sub(most)));
         &all[..all.len().min(most)]

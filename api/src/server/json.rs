@@ -1,4 +1,4 @@
-//! JSON in: bounded, strict, and with errors that name the place.
+//! JSON of requests and responses: bounded, strict, and with errors that name the place.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,21 +19,22 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::error::{Code, FieldError, INTERNAL, Problem};
 use crate::tenants::turns::Turn;
 
-/// Deepest nesting of arrays and objects.
+/// Maximum nesting of arrays and objects.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// The limit of most routes.
+/// Maximum body size of most routes, bytes.
 pub(crate) const BODY_MAX: usize = 1 << 20;
 
-/// A body may pause this long, and take this long in all.
+/// Longest pause within a body, and longest time for all of it.
 const BODY_IDLE: Duration = Duration::from_secs(15);
 const BODY_TOTAL: Duration = Duration::from_secs(60);
 
-/// What is over the limit is read and dropped, so that a client that is still sending gets to see the answer; this much at most.
+/// Maximum number of bytes over the limit that are read and dropped, so that a client that is still sending receives
+/// the response.
 const DRAIN_MAX: usize = 16 << 20;
 const DRAIN_FOR: Duration = Duration::from_secs(2);
 
-/// A JSON body of at most `LIMIT` bytes. The content type is not asked for: there is nothing else it could be.
+/// A JSON body of at most `LIMIT` bytes. The content type is not checked, because no other is possible.
 pub(crate) struct Json<T, const LIMIT: usize = BODY_MAX>(pub(crate) T);
 
 impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for Json<T, LIMIT> {
@@ -49,7 +50,7 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for Json<T
     }
 }
 
-/// Reads a body, at most `limit` bytes of it.
+/// Reads a body of at most `limit` bytes.
 async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     let declared = request.headers().get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
     let announced = request.headers().contains_key(EXPECT);
@@ -97,7 +98,7 @@ async fn drain(mut body: Body) {
     let _ = timeout(DRAIN_FOR, discard).await;
 }
 
-/// Writes an answer. What cannot be written is a defect, and never an empty answer.
+/// Serialises a response. A value that cannot be serialised indicates a bug, and never becomes an empty response.
 pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(answer).map_err(|error| Problem::new(Code::Internal, INTERNAL).caused_by(error))
 }
@@ -105,7 +106,7 @@ pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
 /// Like [`write`], on one line, for a stream that has begun: a value that cannot be serialised becomes an error line.
 pub(crate) fn write_line(data: &impl Serialize) -> String {
     match serde_json::to_string(data) {
-        // What was submitted may hold line breaks between its tokens, which mean nothing there.
+        // Submitted JSON may contain line breaks between its tokens, where they have no meaning.
         Ok(text) => text.replace(['\r', '\n'], " "),
         Err(error) => {
             tracing::error!(%error, "a line cannot be serialised as JSON");
@@ -114,13 +115,13 @@ pub(crate) fn write_line(data: &impl Serialize) -> String {
     }
 }
 
-/// Why a JSON text is not what it should be.
+/// Reasons for which a JSON text is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// It is nested too deeply.
+    /// The text is nested too deeply.
     #[error("the JSON is nested deeper than {DEPTH_MAX} levels; flatten it")]
     TooDeep,
-    /// It is not JSON.
+    /// The text is not JSON.
     #[error("the body is not valid JSON: {0}")]
     Syntax(String),
     /// A member is invalid.
@@ -188,13 +189,13 @@ fn pointer(path: &Path) -> String {
     })
 }
 
-/// Parses free-form JSON and refuses an object with a duplicate member, because its meaning is ambiguous. `at` is the
-/// pointer to it.
+/// Parses free-form JSON and refuses an object with a duplicate member, because its meaning is ambiguous. `at` is its
+/// JSON pointer.
 pub(crate) fn strict_value(text: &str, at: &str) -> Result<Value, FieldError> {
     if let Ok(Strict(value)) = serde_json::from_str(text) {
         return Ok(value);
     }
-    // Again, now keeping track of the place: only the refused pay for it.
+    // Parsed again with the path, which is needed only for refused text.
     let mut deserializer = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, Strict>(&mut deserializer) {
         Ok(Strict(value)) => Ok(value),
@@ -270,9 +271,9 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 }
 
-/// A value as text, to be handed on.
+/// Serialises a value to raw JSON.
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {
-    // A value always has a text: its members' names are strings and its numbers finite.
+    // Serialising a value cannot fail: its members' names are strings and its numbers finite.
     to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 

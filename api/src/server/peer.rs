@@ -1,5 +1,5 @@
-//! The address that a request comes from. Behind a trusted proxy it is what the proxy reports; no other report is
-//! trusted.
+//! The address that a request comes from. Behind a trusted proxy it is the address that the proxy reports; no other
+//! report is trusted.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,26 +14,27 @@ use crate::config::Config;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Longer lists of proxies are none.
+/// Maximum number of proxies in a list. A longer list is ignored.
 const HOPS_MAX: usize = 16;
 
-/// Who is at the other end of the connection.
+/// Address of the other end of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// The address that a request comes from; `None` where there is no connection.
+/// The address that a request comes from; `None` when there is no connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Address(pub(crate) Option<IpAddr>);
 
 impl Address {
-    /// Of a request's head.
+    /// Determines the address from a request's head.
     pub(crate) fn of(config: &Config, parts: &Parts) -> Self {
         let peer = parts.extensions.get::<Peer>().map(|Peer(peer)| peer.ip().to_canonical());
         Self(peer.map(|peer| client(peer, &parts.headers, &config.trusted_proxies)))
     }
 
-    /// What is counted as one: an IPv6 client has a whole /64 to choose from. This machine itself is not counted: a proxy on it that is not
-    /// named would make one of all clients.
+    /// Address by which a client is counted. For IPv6 it is the /64 network, because a client can use all of its
+    /// addresses. The loopback address is not counted: a proxy on this host that is not configured would make all
+    /// clients one.
     pub(crate) fn counted(self) -> Option<IpAddr> {
         self.0.filter(|address| !address.is_loopback()).map(|address| match address {
             IpAddr::V4(_) => address,
@@ -41,7 +42,7 @@ impl Address {
         })
     }
 
-    /// As text; empty where it is not known.
+    /// The address as text; empty when it is not known.
     pub(crate) fn text(self) -> String {
         self.0.map_or(String::new(), |address| address.to_string())
     }
@@ -72,7 +73,7 @@ fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     client
 }
 
-/// With or without a port.
+/// Parses an address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let plain = text.trim_start_matches('[').trim_end_matches(']').parse().ok();
     plain.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|ip: IpAddr| ip.to_canonical())

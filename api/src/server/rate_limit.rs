@@ -1,5 +1,5 @@
-//! How often something may happen: the generic cell rate algorithm (ITU-T I.371), as the queue's gates have it, with one number for each
-//! thing that is paced. Of this replica alone: with three of them behind a balancer three times as much passes.
+//! Rate limits: the generic cell rate algorithm (ITU-T I.371), as in the queue's limits, with one number for each key.
+//! A limit applies to this replica alone: three replicas behind a balancer admit three times as much.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-/// Things that are paced at a time; the one that was least needed gives way, and begins anew when it comes back.
+/// Maximum number of keys. The least recently used one is dropped, and starts with a full burst when it returns.
 const PACED_MAX: u64 = 10_000;
 
-/// Entries that were idle for this long are dropped: no burst is longer.
+/// Idle time after which an entry is dropped. No burst takes longer to refill.
 const FORGET_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// A rate and its burst.
@@ -28,7 +28,7 @@ impl Rate {
     }
 }
 
-/// What is paced, by `K`. A bounded number of them.
+/// Rate limits by key `K`. Their number is bounded.
 pub(crate) struct RateLimits<K>(Cache<K, Arc<Mutex<Option<Instant>>>>);
 
 impl<K: Hash + Eq + Send + Sync + 'static> RateLimits<K> {
@@ -36,10 +36,10 @@ impl<K: Hash + Eq + Send + Sync + 'static> RateLimits<K> {
         Self(Cache::builder().max_capacity(PACED_MAX).time_to_idle(FORGET_AFTER).build())
     }
 
-    /// Takes one.
+    /// Takes one from the limit.
     ///
     /// # Errors
-    /// How long to wait until there is one. Nothing is taken then.
+    /// The time to wait until one is available. Nothing is taken in that case.
     pub(crate) fn take(&self, key: K, rate: Rate, now: Instant) -> Result<(), Duration> {
         let arrival = self.0.get_with(key, Arc::default);
         let mut arrival = arrival.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,8 +48,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> RateLimits<K> {
     }
 }
 
-/// The theoretical arrival time after one more, or how long it is too early for that. With one each 6 s and a burst of 10, ten pass at once
-/// and the eleventh 6 s later.
+/// Returns the theoretical arrival time after one more, or the time to wait before it conforms. With one each 6 s and a
+/// burst of 10, ten pass at once and the eleventh 6 s later.
 fn next(arrival: Option<Instant>, rate: Rate, now: Instant) -> Result<Instant, Duration> {
     let after = arrival.unwrap_or(now).max(now) + rate.every;
     let ahead = after.duration_since(now);
@@ -57,7 +57,7 @@ fn next(arrival: Option<Instant>, rate: Rate, now: Instant) -> Result<Instant, D
     if ahead > most { Err(ahead - most) } else { Ok(after) }
 }
 
-/// As `Retry-After` has it: whole seconds, at least one.
+/// Value of `Retry-After`: whole seconds, at least one.
 pub(crate) fn whole_seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

@@ -1,6 +1,6 @@
 //! The audit log. Every request that could change something passes through this middleware, and a change that cannot be
-//! recorded is refused. The routes that leave no entry are listed below with the reason. A handler can add what its
-//! change was about; it cannot skip recording.
+//! recorded is refused. The routes that leave no entry are listed below with the reason. A handler can add the object
+//! of its change; it cannot skip recording.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::state::App;
 use crate::tenants::auth::admitted;
 use crate::tenants::turns::Meter;
 
-/// Routes that are no reading and leave no line: method, route, why.
+/// Routes that may change something and leave no entry: method, route, reason.
 pub const UNRECORDED: [(&str, &str, &str); 12] = [
     ("POST", "/v1/jobs", "the job itself is the record"),
     ("POST", "/v1/jobs/bulk", "the jobs themselves are the record"),
@@ -40,22 +40,22 @@ pub const UNRECORDED: [(&str, &str, &str); 12] = [
     ("DELETE", "/v1/session", "stores nothing: the cookie is the session"),
 ];
 
-/// A change that has not ended after this time never will: no request lasts that long.
+/// Time after which an unfinished change counts as abandoned: no request lasts that long.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Between two looks for such, and how long one may take.
+/// Interval of the search for abandoned changes, and its timeout.
 const ROUND: Duration = Duration::from_secs(60);
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
-/// More of what a path names is not kept.
+/// Maximum length of an object's name from a path, characters. The rest is cut off.
 const OBJECT_CHARS_MAX: usize = 200;
 
 /// The object of a change, if the path does not name it: a handler puts it into its response's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Touched {
-    /// As [`Change::object`].
+    /// See [`Change::object`].
     pub(crate) object: String,
-    /// As [`Change::tenant`].
+    /// See [`Change::tenant`].
     pub(crate) tenant: String,
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         Ok(admitted) => admitted,
         Err(problem) => return problem.into_response(),
     };
-    // What only takes away has no body to be slow with, and is to be had however much else is under way.
+    // A deletion has no body that could be slow, and must be possible regardless of other changes in progress.
     let share = app.change_shares.take(&admitted.token.tenant);
     if share.is_none() && parts.method != Method::DELETE {
         let detail = "too many changes by this tenant are in progress on this replica; try again";
@@ -82,7 +82,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     let meter = parts.extensions.get::<Meter>().cloned().unwrap_or_default();
     parts.extensions.insert(admitted);
     let request = Request::from_parts(parts, body);
-    // Whoever asked may hang up: what was begun is ended all the same, and its line with it.
+    // The client may disconnect: a change that was begun is finished and recorded all the same.
     let made = async move {
         let answer = next.run(request).await;
         let touched = answer.extensions().get().cloned();
@@ -96,7 +96,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     })
 }
 
-/// What a request asks for; `None` where it changes nothing, or leaves its own record.
+/// Name of the action that a request asks for. `None` when it changes nothing, or leaves its own record.
 fn action(request: &Request) -> Option<String> {
     let (method, route) = (request.method(), request.extensions().get::<MatchedPath>()?.as_str());
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
@@ -104,7 +104,7 @@ fn action(request: &Request) -> Option<String> {
     (!reads && !is_listed).then(|| format!("{method} {route}"))
 }
 
-/// The change as it begins, and the tenant that the path names.
+/// The record of a change that begins, and the tenant that the path names.
 async fn begun(config: &Config, parts: &mut Parts, token: &TokenRecord, action: String) -> (Change, Option<String>) {
     let params = RawPathParams::from_request_parts(parts, &()).await;
     let params: Vec<(&str, &str)> = params.as_ref().map(|params| params.iter().collect()).unwrap_or_default();
@@ -129,7 +129,7 @@ async fn begun(config: &Config, parts: &mut Parts, token: &TokenRecord, action: 
     (change, named)
 }
 
-/// A change that cannot be recorded is not made.
+/// Refuses a change that cannot be recorded.
 fn unwritten(why: &str) -> Problem {
     tracing::warn!(why, "a change was refused because it could not be recorded in the audit log");
     Problem::new(Code::Unavailable, format!("{why}, so nothing was changed; try again"))
@@ -146,7 +146,7 @@ async fn end(db: &Database, change: Change, (named, touched): (Option<String>, O
         return;
     };
     let mut change = Change { end: Some(end), ..change };
-    // Only who may change another tenant's things writes into its log.
+    // Only a caller that may change another tenant's objects writes to that tenant's log.
     if end != ChangeEnd::Refused {
         change.tenant = named.unwrap_or(change.tenant);
     }
@@ -164,7 +164,7 @@ async fn end(db: &Database, change: Change, (named, touched): (Option<String>, O
     }
 }
 
-/// How a change ended; `None` where it was not made, and what was asked for was merely wrong.
+/// Outcome of a change. `None` when it was not made because the request was invalid.
 fn outcome(status: StatusCode) -> Option<ChangeEnd> {
     match status {
         StatusCode::FORBIDDEN => Some(ChangeEnd::Refused),
@@ -174,7 +174,7 @@ fn outcome(status: StatusCode) -> Option<ChangeEnd> {
     }
 }
 
-/// Ends what replicas that died have left open. Every replica does it; of several one is heard.
+/// The loop that ends the changes that stopped replicas left open. Every replica runs it; each change is ended once.
 pub(crate) struct Abandoned(pub(crate) App);
 
 impl Duty for Abandoned {

@@ -1,4 +1,4 @@
-//! Who is calling, and whether they may.
+//! Authentication and authorisation of callers.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::tenants::scope::{Scope, has};
 use crate::tenants::token::Token;
 use crate::tenants::turns::{Entry, Turn};
 
-/// Between two looks at the token behind an answer that goes on: mostly at what is believed.
+/// Interval of checks of the token behind a continuing response. Most checks use cached records.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The bearer of an API token with the scope `S`.
 pub(crate) struct Caller<S> {
-    /// Whose jobs, endpoints and files they see: no others exist for them.
+    /// Tenant whose jobs, endpoints and files the caller sees. Those of other tenants do not exist for it.
     pub(crate) tenant: String,
-    /// Whether they may see what belongs to no tenant alone: the machines.
+    /// Set when the caller may see what belongs to no single tenant, i.e. the instances.
     pub(crate) operates: bool,
-    /// Their token.
+    /// Record of the caller's token.
     pub(crate) token: Arc<TokenRecord>,
-    /// Their request's turn, for as long as it is served.
+    /// Turn of the request, for as long as it is served.
     pub(crate) turn: Turn,
     scope: PhantomData<S>,
 }
@@ -65,13 +65,13 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
         demand(&token, S::SCOPE)?;
         let operates = has(&token, Scope::WorkersRead);
         let turn = entry.turn(parts).await?;
-        // For whatever reads the body.
+        // Read by the extractor of the body.
         parts.extensions.insert(turn.clone());
         Ok(Self { tenant: token.tenant.clone(), operates, token, turn, scope: PhantomData })
     }
 }
 
-/// `None` where no token is shown. One that is shown must be good.
+/// `None` when the request has no token. A token that is present must be valid.
 impl<S: Asked> OptionalFromRequestParts<App> for Caller<S> {
     type Rejection = Problem;
 
@@ -103,15 +103,15 @@ pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> 
     Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; use or create a token that has it")))
 }
 
-/// A request that has been let in.
+/// A request that has been admitted.
 #[derive(Clone)]
 pub(crate) struct Admitted {
     pub(crate) token: Arc<TokenRecord>,
     entry: Entry,
 }
 
-/// Lets a request in by the API token that it shows, as a bearer or, where it shows none, by the cookie of a session, if its tenant may ask.
-/// Each request is counted once.
+/// Admits a request by its API token, if its tenant may send requests now. The token is the bearer token, or else that
+/// of the session cookie. Each request is counted once.
 pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Problem> {
     if let Some(admitted) = parts.extensions.get::<Admitted>() {
         return Ok(admitted.clone());
@@ -127,7 +127,7 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
     Ok(Admitted { token, entry })
 }
 
-/// Whether a verified token is still valid, as far as known: for responses that continue.
+/// Returns whether a verified token is still valid, as far as known; for responses that continue.
 pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     let now = match app.tokens.get(&token.id) {
         Some(record) => record,
@@ -140,7 +140,7 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
             }
         },
     };
-    // Rotated meanwhile, it is good for as long as the one before.
+    // After a rotation, the old token stays valid for the overlap.
     let overlaps = now.spent.as_ref().is_some_and(|spent| spent.hash == token.hash && now_ms() < spent.until_ms);
     let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
     let tenant = app.tenants.get(&token.tenant).await.inspect_err(|error| {
@@ -150,7 +150,7 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     lasts && (now.hash == token.hash || overlaps) && !is_disabled
 }
 
-/// Refuses an answer that was waited for when the token has ended meanwhile.
+/// Refuses a response after a wait when the token has ended meanwhile.
 pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Problem> {
     if stands(app, token).await {
         return Ok(());
@@ -181,9 +181,9 @@ pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stre
 
 /// A worker that has joined, by its worker token.
 pub(crate) struct JoinedWorker {
-    /// Its id for this life.
+    /// ID of the worker, which changes with each join.
     pub(crate) worker_id: String,
-    /// Its token's record.
+    /// Record of the worker's token.
     pub(crate) token: Arc<TokenRecord>,
 }
 
@@ -203,7 +203,7 @@ impl FromRequestParts<App> for JoinedWorker {
 /// The bearer of a join token. A single-use one is not spent yet.
 pub(crate) struct Joiner {
     pub(crate) token: Arc<TokenRecord>,
-    /// Which of its record's hashes proves it.
+    /// The hash of the record that proves the token.
     pub(crate) hash: String,
 }
 
@@ -217,7 +217,8 @@ impl FromRequestParts<App> for Joiner {
     }
 }
 
-/// The record behind the request's bearer token, if the token is good and of this kind, and which of its hashes proves that.
+/// Returns the record of the request's bearer token, if the token is valid and of this kind, and the hash that proves
+/// it.
 async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let header = parts
@@ -231,14 +232,14 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map_or("", |(_, text)| text.trim());
     let proven = prove(app, text, kind).await;
-    // A worker that is refused has to hear just that: it joins anew.
+    // A refused worker must receive exactly this error, because it then joins anew.
     if kind != TokenKind::Api {
         return proven;
     }
     proven.map_err(|problem| app.tenants.failed_log_in(Address::of(&app.config, parts), problem))
 }
 
-/// As [`believe`], of a token's text.
+/// Like [`believe`], for the text of a token.
 pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let (record, hash) = proven(app, text, kind).await?;
     if record.single_use && kind == TokenKind::Api {
@@ -259,14 +260,14 @@ pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Ar
             TokenKind::Worker => "this route requires a worker token (wt_...), which POST /v1/worker/join returns",
         }));
     }
-    // A join token is read afresh each time: a single-use one may be spent by now.
+    // A join token is read from Redis each time: a single-use one may be spent by now.
     let known = app.tokens.get(token.id).filter(|_| kind != TokenKind::Join);
     let proven =
         known.and_then(|record| Some((record.clone(), token.proof(&record, &app.config.token_key)?.to_owned())));
     if let Some(proven) = proven {
         return Ok(proven);
     }
-    // Not known, or rotated since it was read.
+    // The token is not cached, or was rotated since it was read.
     let unknown = || refused("this token is unknown, revoked or expired; create a new one");
     let Some(record) = app.db.ask("read a token", app.db.registry.token(token.id)).await? else {
         app.tokens.invalidate(token.id);

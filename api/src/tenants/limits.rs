@@ -1,4 +1,4 @@
-//! `/v1/limits`: how much a tenant may take. A tenant sees its own; who may set them is an operator.
+//! `/v1/limits`: the limits of tenants. A tenant sees its own limits; operators set them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::tenants::auth::{Caller, JobsRead, LimitsRead, LimitsWrite};
 use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
-/// A million dollars: sums stay exact in a double.
+/// Largest budget, micro-dollars: a million dollars, so that sums stay exact in a double.
 pub(crate) const BUDGET_MAX: u64 = 1_000_000_000_000;
 
 const WEIGHT: std::ops::RangeInclusive<f64> = 0.01..=1_000.0;
@@ -259,7 +259,7 @@ pub(crate) async fn own(
     }
     usage.memory_bytes = Some(db.ask("read the usage of a tenant", db.home(&tenant).await?.memory_of(&tenant)).await?);
     let deployed = db.ask("list endpoints", db.registry.endpoints(&tenant)).await?;
-    // All at once on one connection: the questions travel together.
+    // All at once: the requests share one connection and travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
         let scope = LimitScope::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
         Ok::<_, Problem>((version.name, read(&db, &scope, budgets).await?))
@@ -357,7 +357,7 @@ async fn read(db: &Database, scope: &LimitScope, budgets: &[Budgeted]) -> Result
 
 async fn shown(db: &Database, scope: &LimitScope) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let LimitsView { limits, budget, .. } = read(db, scope, &budgets::of_tenant(db, scope.tenant()).await?).await?;
-    // Not flattened: a body has no room for more, which would hold for this, too.
+    // Not flattened: a request body refuses unknown members, which would then apply to this type too.
     Ok(JsonAnswer(LimitsShown {
         weight: limits.weight,
         max_running: limits.max_running,

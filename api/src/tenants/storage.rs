@@ -1,8 +1,9 @@
-//! How much a tenant stores: uploaded files, packages and weights. Checked before an upload URL is given, against what the bucket lists and
-//! what was announced since.
+//! Storage used by a tenant: uploaded files, packages and weights. It is checked before an upload URL is issued,
+//! against the bucket's listing and the uploads announced since.
 //!
-//! The list is up to a minute old, so whatever was announced in that minute is counted even if it never came, and what is deleted is seen a
-//! minute later. A URL that was given earlier and is used later is counted with the next list: by so much a limit may be overshot.
+//! The listing is up to a minute old. Therefore an upload announced in that minute is counted even if it never arrives,
+//! and a deletion is visible a minute later. A URL that was issued earlier and is used later is counted with the next
+//! listing, so a limit may be exceeded by that amount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +17,15 @@ use crate::database;
 use crate::database::Database;
 use crate::tenants::Tenants;
 
-/// How long a list is believed.
+/// Cache time of a listing.
 const LISTED_FOR: Duration = Duration::from_secs(60);
 
-/// Pages of 1,000 objects that are read; a tenant with more is not held to the rest.
+/// Maximum number of pages of 1,000 objects that are read. The objects of a tenant beyond these are not counted.
 const PAGES_MAX: usize = 1_000;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Why storage was not reserved.
+/// Reasons for which storage was not reserved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The registry failed.
@@ -50,7 +51,7 @@ pub(crate) enum Error {
     },
 }
 
-/// How much each tenant with a limit stores.
+/// Storage used by each tenant that has a limit.
 pub(crate) struct Storage {
     db: Arc<Database>,
     objects: Arc<Objects>,
@@ -83,7 +84,7 @@ impl Storage {
         Err(Error::Exceeded { tenant: tenant.to_owned(), bytes, stored: stored.saturating_sub(bytes), most })
     }
 
-    /// What a tenant stores, as of a minute ago, and in which minute that was.
+    /// Bytes that a tenant stores, up to a minute old, and the minute of that listing.
     pub(crate) async fn used(&self, tenant: &str) -> Result<(u64, u64), Error> {
         if let Some(listed) = self.listed.get(tenant) {
             return Ok(listed);

@@ -29,13 +29,13 @@ use crate::tenants::token::{Error, Secret};
 use crate::time_format::rfc3339;
 use crate::workers::evicted::Evictions;
 
-/// Tokens of one tenant.
+/// Maximum number of tokens of one tenant.
 const TOKENS_MAX: usize = 1_000;
 
-/// A token lasts a minute at least, and ten years at most if it ends at all.
+/// Allowed validity of a token, seconds: at least a minute and, if it expires at all, at most ten years.
 const TTL_S: std::ops::RangeInclusive<u64> = 60..=10 * 365 * 24 * 3600;
 
-/// How long the one before a rotation stays good, unless another time is given, and at most: a week.
+/// Default overlap after a rotation, and the longest one: a week. Seconds.
 const OVERLAP_S: u64 = 24 * 3600;
 const OVERLAP_S_MAX: u64 = 7 * 24 * 3600;
 
@@ -244,7 +244,7 @@ pub(crate) async fn rotate(
     Json(request): Json<RotateRequest>,
 ) -> Result<(Extension<Touched>, JsonAnswer<NewToken>), Problem> {
     let record = reachable(&db, &caller.token, &id).await?;
-    // Whoever gets its new secret can do what it can.
+    // The bearer of the new secret gets all rights of the token.
     check_grant(&caller.token, &Wanted::of(&record))?;
     let overlap_s = request.overlap_s.unwrap_or(OVERLAP_S);
     if overlap_s > OVERLAP_S_MAX {
@@ -297,7 +297,7 @@ pub(crate) async fn revoke(
             tokens.invalidate(&id);
             touched(&record)
         }
-        // It was spent, or revoked before; those who joined with it are here still.
+        // The token was spent or revoked before, but workers that joined with it are still connected.
         Err(problem) if with_workers && problem.code() == Code::NotFound => {
             Extension(Touched { object: id.clone(), tenant: caller.tenant.clone() })
         }
@@ -319,7 +319,7 @@ async fn evict_joined(db: &Database, evictions: &Evictions, token_id: &str) -> R
     Ok(())
 }
 
-/// The rights of a token to create.
+/// The rights of a new token.
 struct Wanted {
     kind: TokenKind,
     scopes: Vec<Scope>,
@@ -398,7 +398,7 @@ fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
     }
 }
 
-/// The tenant that a token is made for.
+/// Tenant for which a token is made.
 async fn whose(db: &Database, giver: &TokenRecord, named: Option<&str>) -> Result<String, Problem> {
     match named {
         Some(other) if other != giver.tenant => {
@@ -412,7 +412,8 @@ async fn whose(db: &Database, giver: &TokenRecord, named: Option<&str>) -> Resul
     }
 }
 
-/// A token that the caller may see: one of their tenant, or any for an operator. Workers' tokens are never visible.
+/// Returns a token that the caller may see: one of its tenant, or any for an operator. Workers' tokens are never
+/// visible.
 async fn reachable(db: &Database, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
     let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
     let found = if is_id { db.ask("read a token", db.registry.token(id)).await? } else { None };

@@ -1,15 +1,15 @@
 //! One attempt in a trace: from the lease to the report. Pure.
 //!
-//! The worker measures the parts by its own clock; when the attempt began and ended is by the queue's. So the parts
-//! follow one another from the lease on, and the rest at the end, which includes the transport of the lease and of the
-//! report, is the report.
+//! The worker measures the parts by its own clock, but the attempt's begin and end are by the queue's clock. Therefore
+//! the parts follow one another from the lease on, and the remainder at the end, which includes the transport of the
+//! lease and of the report, counts as the report.
 
 use stokehold_queue::JobId;
 use stokehold_queue::job::{Attempt, AttemptOutcome, ErrorCode, Timing};
 
 use super::span::{Kind, Scope, Span, SpanError};
 
-/// A part of an attempt, in the order in which they come.
+/// The parts of an attempt, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Lease,
@@ -36,7 +36,7 @@ impl Part {
         Self::Upload,
     ];
 
-    /// The scope and the name of a part, and its id within the attempt.
+    /// Scope and name of a part, and its ID within the attempt.
     fn words(self) -> (Scope, &'static str, &'static str) {
         match self {
             Self::Lease => (Scope::Worker, "worker.lease", "lease"),
@@ -65,13 +65,13 @@ impl Part {
         }
     }
 
-    /// Whether the part is included although it took no time: other parts are not needed by every endpoint and every
-    /// job.
+    /// Returns whether the part is included although it took no time: other parts are not needed by every endpoint and
+    /// every job.
     fn is_always_told(self) -> bool {
         !matches!(self, Self::Weights | Self::Warmup | Self::Inputs)
     }
 
-    /// Whether no time means that it had been done before: by an earlier job, or ahead of any.
+    /// Returns whether a duration of zero means that the work had been done before, by an earlier job or ahead of any.
     fn can_be_warm(self) -> bool {
         matches!(self, Self::Environment | Self::Boot | Self::Load)
     }
@@ -103,20 +103,20 @@ impl Part {
     }
 }
 
-/// The id of an attempt's run.
+/// ID of the span of an attempt's run.
 const RUN: &str = "run";
 
-/// The id of a part of an attempt, unique within the job.
+/// ID of a part of an attempt, unique within the job.
 fn named(attempt: u32, part: &str) -> String {
     format!("{attempt}/{part}")
 }
 
-/// The id of an attempt's run, unique within the job: a handler's own spans are children of it.
+/// ID of an attempt's run, unique within the job: a handler's own spans are its children.
 pub(super) fn run_of(attempt: u32) -> String {
     named(attempt, RUN)
 }
 
-/// An attempt and its parts, the attempt first. `until_ms` is the end of one that goes on.
+/// Spans of an attempt and its parts, the attempt first. `until_ms` is the end of an attempt that still runs.
 pub(super) fn spans(job: JobId, attempt: &Attempt, root: &Span, until_ms: u64) -> Vec<Span> {
     let number = attempt.attempt;
     let error = attempt.error.as_ref();
@@ -133,13 +133,14 @@ pub(super) fn spans(job: JobId, attempt: &Attempt, root: &Span, until_ms: u64) -
     let whole_failure =
         || failure.clone().unwrap_or(SpanError { code: outcome(attempt.outcome), class: String::new() });
     let whole = Span { failure: is_failed.then(whole_failure), ..whole };
-    // Only what was reported is known; of the others, not even how far they came.
+    // Timings are known only from a report; for other outcomes, not even the last part is known.
     if !matches!(attempt.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Failed) {
         return vec![whole];
     }
 
     let failing = error.and_then(|error| Part::failing_with(error.code));
-    // One that never had its runner ready says of no part how long it took: the one that failed takes all that there is.
+    // An attempt whose runner was never ready reports no duration of any part: the part that failed takes all of the
+    // time.
     let has_begun = attempt.outcome == AttemptOutcome::Succeeded || timing.run_ms > 0 || timing.loading_ms() > 0;
     let mut spans = vec![whole.clone()];
     let mut at_ms = whole.start_ms;

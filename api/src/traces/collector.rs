@@ -1,4 +1,4 @@
-//! The way to an OpenTelemetry collector: OTLP over HTTP.
+//! Client of an OpenTelemetry collector: OTLP over HTTP.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use crate::config::traces::{Exporter, Protocol};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a batch is sent at the most, in one go.
+/// Maximum number of attempts per batch in one round.
 const TRIES: u32 = 3;
 
-/// The pause before the second try; the next is twice as long. Times 0.5 to 1.
+/// Pause before the second attempt; the next one is twice as long. Multiplied by a random factor from 0.5 to 1.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A collector that asks for a longer pause gets the batch with the next round.
+/// Longest pause that a collector may request. For a longer one, the batch is sent in the next round.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// So much of an answer is read.
+/// Maximum number of bytes read of a response.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Why a batch has not arrived, as far as is known.
+/// Reasons for which a batch has not arrived, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// It will never be taken.
+    /// The collector will never accept it.
     #[error("the collector refused the trace: HTTP {0}")]
     Refused(u16),
-    /// It may be taken later. It may have arrived: the same spans with the same ids are sent again then.
+    /// The collector may accept it later. The batch may have arrived: the same spans with the same IDs are sent again
+    /// then.
     #[error("the collector is unavailable: {0}")]
     Away(String),
 }
@@ -42,7 +43,7 @@ pub(crate) struct Collector {
     headers: HeaderMap,
 }
 
-/// What became of one try.
+/// Outcomes of one attempt.
 enum Tried {
     Taken,
     Refused(u16),
@@ -50,6 +51,8 @@ enum Tried {
 }
 
 impl Collector {
+    /// Creates the client of a collector.
+    ///
     /// # Errors
     /// When the system's certificates cannot be read.
     pub(crate) fn new(exporter: Exporter) -> Result<Self, reqwest::Error> {
@@ -63,7 +66,7 @@ impl Collector {
         Ok(Self { http, headers, exporter })
     }
 
-    /// Sends a batch, and repeats it if that may help.
+    /// Sends a batch, and retries it if that may help.
     ///
     /// # Errors
     /// [`Error`], whose kind decides whether to retry later.
@@ -99,7 +102,7 @@ impl Collector {
             Ok(answer) => {
                 let status = answer.status();
                 let after = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-                // Those that OTLP calls retryable.
+                // The statuses that OTLP defines as retryable.
                 match status {
                     StatusCode::TOO_MANY_REQUESTS
                     | StatusCode::BAD_GATEWAY
@@ -110,12 +113,12 @@ impl Collector {
                     _ => Tried::Refused(status.as_u16()),
                 }
             }
-            // Without the URL, which may hold a key.
+            // Without the URL, which may contain a key.
             Err(error) => Tried::Away(error.without_url().to_string(), None),
         }
     }
 
-    /// A collector may accept a batch and report that it rejected some of the spans.
+    /// Logs rejected spans: a collector may accept a batch and report that it rejected some of the spans.
     async fn heed(&self, mut answer: Response) {
         let mut text = Vec::new();
         while let Ok(Some(chunk)) = answer.chunk().await {

@@ -1,4 +1,4 @@
-//! `GET /v1/fleet`: the machines, rented, owned and joined, and what they cost.
+//! `GET /v1/fleet`: the instances and workers, rented, owned and joined, and their cost.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +157,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
 }
 
 impl FleetView {
-    /// How many machines are here or coming, and what all of them cost.
+    /// Number of instances that run or start, and their total cost.
     pub(crate) fn totals(&self) -> (usize, u64) {
         let is_here = |machine: &&MachineView| {
             !matches!(machine.state, MachineStateView::Stopped | MachineStateView::Lost | MachineStateView::Ending)
@@ -166,7 +166,7 @@ impl FleetView {
     }
 }
 
-/// The machines now.
+/// Returns the current fleet.
 pub(crate) async fn look(app: &App) -> Result<FleetView, database::Error> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.db.ask("list workers", app.db.registry.workers()),
@@ -261,7 +261,7 @@ fn joined(worker: &WorkerRecord, state: MachineStateView) -> MachineView {
     told(worker, view)
 }
 
-/// An instance as its worker reports it.
+/// An instance with the data that its worker reports.
 fn told(worker: &WorkerRecord, machine: MachineView) -> MachineView {
     let models = || worker.status.models.iter();
     let ready = models().filter(|model| model.state != ModelState::Loading);

@@ -1,4 +1,4 @@
-//! Costs as the API shows them.
+//! Views of costs in the API.
 
 use serde::Serialize;
 use stokehold_queue::costs::{Cost, Instead, JobCost, Report, Row};
@@ -243,7 +243,7 @@ impl RowView {
     }
 }
 
-/// A day since 1970, written.
+/// Formats a day since 1970 as a date.
 fn date(day: u32) -> String {
     rfc3339(u64::from(day) * 86_400_000).chars().take("2026-11-22".len()).collect()
 }

@@ -1,4 +1,4 @@
-//! Workers, their cards and their models.
+//! Metrics of workers, their GPUs and their models.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use super::catalogue::{
 use super::snapshot::Snapshot;
 use super::{LeftOut, bytes, float};
 
-/// How many workers, and GPUs, have series of their own.
+/// Maximum number of workers, and of GPUs, with series of their own.
 const WORKERS_MAX: usize = 500;
 const CARDS_MAX: usize = 500;
 
-/// How many models have series of their own.
+/// Maximum number of models with series of their own.
 const MODELS_MAX: usize = 200;
 
 const HEALTHS: [(GpuHealth, &str); 3] =
@@ -45,7 +45,7 @@ fn one(worker: &WorkerRecord) {
     let (labels, host) = ([("worker", worker.name.clone())], &worker.status.host);
     gauge!(WORKER_SLOTS, &labels).set(worker.slots);
     gauge!(WORKER_RUNNING, &labels).set(worker.status.running);
-    // One that has not looked yet says that there is none.
+    // A worker that has not measured its disk yet reports zero.
     if host.disk_total_bytes > 0 {
         gauge!(WORKER_DISK_FREE, &labels).set(float(host.disk_free_bytes));
         gauge!(WORKER_DISK_SIZE, &labels).set(float(host.disk_total_bytes));
@@ -87,7 +87,7 @@ fn card(worker: &WorkerRecord, gpu: &Gpu, reading: &GpuReading) {
     gauge!(GPU_RESERVED, &labels).set(bytes(reading.vram_held_mib));
     gauge!(GPU_FOREIGN, &labels).set(bytes(reading.vram_foreign_mib));
     gauge!(GPU_FENCED, &labels).set(f64::from(u8::from(reading.health == GpuHealth::Fenced)));
-    // What cannot be read is not told.
+    // A reading that is not available is not reported.
     if let Some(used_mib) = reading.vram_used_mib {
         gauge!(GPU_USED, &labels).set(bytes(used_mib));
     }
@@ -115,7 +115,7 @@ fn models(workers: &[&WorkerRecord], left_out: &mut LeftOut) {
         let number = all().filter(|model| model.state == state).count();
         gauge!(MODELS, "state" => word).set(float(number as u64));
     }
-    // By tenant and `name@version`: what it holds, and on how many workers.
+    // By tenant and `name@version`: the memory that it takes, and the number of workers that have it.
     let mut models: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
     for model in all() {
         let (held_mib, on) = models.entry((&model.tenant, &model.name)).or_default();

@@ -1,4 +1,4 @@
-//! What models turn out to need of a card, as workers see it.
+//! Learned memory: the GPU memory that models need, as workers measure it.
 
 use stokehold_queue::gateway::{LearnedNeed, LeaseRef, Outgrown};
 use stokehold_queue::vram::{ANY_KIND, class_of_mib, sold_gib, usable_mib};
@@ -9,27 +9,29 @@ use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::state::App;
 
-/// Where a job goes on that needs more of a card than this worker's had. `None`: it may be tried again where it is.
+/// Decides where a job continues that needs more memory than this worker's GPU has. `None`: it may be retried in its
+/// class.
 pub(super) async fn outgrown(
     app: &App,
     worker: &WorkerRecord,
     lease: &LeaseRef,
     need_mib: u64,
 ) -> Result<Option<Outgrown>, Problem> {
-    // A lost lease is for `finish` itself to refuse.
+    // `finish` itself refuses a lost lease.
     let Some((spec, _)) = app.db.ask("check a lease", app.db.queue.held(lease)).await? else { return Ok(None) };
-    // A worker knows no more than that the largest of its cards was too small.
+    // A worker only finds that the largest of its GPUs was too small.
     let largest =
         worker.gpus.iter().filter(|gpu| usable_mib(gpu.vram_mib) < need_mib).map(|gpu| sold_gib(gpu.vram_mib)).max();
-    // Of several that are too small the largest decides; without one, the model was not to have the larger ones.
+    // Among several GPUs that are too small, the largest decides. If none is too small, the model was not allowed on
+    // the larger ones.
     let seen_gib = class_of_mib(need_mib.min(largest_mib(worker) + 1)).unwrap_or(0);
     let class_gib = largest.map_or(seen_gib, |gib| seen_gib.max(gib + 1));
     if class_gib <= spec.vram_class_gib {
         return Ok(None);
     }
-    // What joined in the last second counts as well: this ends a job.
+    // Workers that joined in the last second count as well, because this decision can end a job.
     app.fleets.forget();
-    // One input that no card is large enough for must not keep the others from those there are.
+    // One input that is too large for every GPU must not keep the other jobs from the existing GPUs.
     if !app.fleets.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
@@ -38,8 +40,8 @@ pub(super) async fn outgrown(
     Ok(Some(Outgrown::To(class_gib)))
 }
 
-/// Takes note of what a worker has seen. What it cannot have seen, or what is not deployed, is left out: of models that it may not run, or
-/// more than any card has.
+/// Stores the memory that a worker has measured. Ignores values that cannot be right: of versions that are not deployed
+/// or that the worker may not run, or more than any GPU has.
 pub(super) async fn learned(
     db: &Database,
     catalog: &Catalog,

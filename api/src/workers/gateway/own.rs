@@ -1,4 +1,4 @@
-//! What belongs to a worker: the leases that it was given, and the models that it may read.
+//! Ownership checks: the leases that a worker holds, and the models that it may read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::advice::Advisor;
 use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 
-/// Leases of one endpoint that are looked at one by one.
+/// Maximum number of leases of one endpoint that are read one by one.
 const LOOKS_MAX: usize = 20;
 
 /// Cache time of the running jobs.
 const RUNNING_FOR: Duration = Duration::from_secs(1);
 
-/// Checks what belongs to a worker.
+/// Checks which leases and models belong to a worker.
 pub(crate) struct Ownership {
     db: Arc<Database>,
     advisor: Arc<Advisor>,
     running: Cache<(), Arc<Vec<Running>>>,
 }
 
-/// Whether another worker holds the lease. A lease that is not held at all passes this check; its stale fence is
-/// refused by the queue.
+/// Returns whether another worker holds the lease. A lease that is not held at all passes this check; the queue refuses
+/// its stale fence.
 pub(super) fn is_anothers(holding: Option<&Holding>, worker_id: &str) -> bool {
     holding.is_some_and(|holding| holding.worker_id != worker_id)
 }
@@ -36,7 +36,7 @@ impl Ownership {
         Self { db, advisor, running: Cache::builder().max_capacity(1).time_to_live(RUNNING_FOR).build() }
     }
 
-    /// Who holds these leases; `None` of one that is not held now.
+    /// Holders of these leases; `None` for a lease that is not held now.
     pub(super) async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
         self.db.ask("read the workers of leases", self.db.queue.holdings(leases)).await
     }
@@ -51,22 +51,23 @@ impl Ownership {
         Ok(())
     }
 
-    /// Whether a worker may read what a version is made of: it holds a job of it, must keep it loaded, or should fetch it
-    /// ahead.
+    /// Returns whether a worker may read the content of a version: it holds a job of it, must keep it loaded, or should
+    /// fetch it ahead.
     pub(super) async fn may_know(&self, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Error> {
         let worker_id = &worker.worker_id;
         if self.db.ask("look for a lease of a version", self.db.queue.runs(worker_id, model)).await? {
             return Ok(true);
         }
-        // The worker may still be fetching what an earlier heartbeat advised, even if no job waits for it by now.
+        // The worker may still be fetching a model that an earlier heartbeat advised, even if no job waits for it by
+        // now.
         if self.advisor.has_advised(worker_id, model) || self.advisor.is_to_keep(worker_id, model).await? {
             return Ok(true);
         }
         Ok(self.advisor.is_next(worker, model).await? || self.runs_unlisted(worker_id, model).await?)
     }
 
-    /// Whether a worker holds a job of a version that a replica of the previous release leased to it: such a replica
-    /// lists no leases by worker.
+    /// Returns whether a worker holds a job of a version that a replica of the previous release leased to it: such a
+    /// replica does not list leases by worker.
     async fn runs_unlisted(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
         let running = match self.running.get(&()) {
             Some(running) => running,
