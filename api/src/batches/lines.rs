@@ -11,38 +11,38 @@ use crate::error::FieldError;
 use crate::jobs::submit::check_metadata;
 use crate::server::json;
 
-/// Longest line, its end included.
+/// Maximum length of a line, including its line end, bytes.
 pub(crate) const LINE_MAX: usize = 1 << 20;
 
-/// Most lines of a batch.
+/// Maximum number of lines of a batch.
 pub(crate) const LINES_MAX: u64 = 10_000_000;
 
-/// Largest input of a batch.
+/// Maximum size of a batch's input, bytes.
 pub(crate) const INPUT_BYTES_MAX: u64 = 5 << 30;
 
 const CUSTOM_ID_MAX: usize = 64;
 
-/// Longest message about a line.
+/// Maximum length of a message about a line.
 const MESSAGE_MAX: usize = 300;
 
-/// A line that can be understood.
+/// A valid line.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) custom_id: Option<String>,
     pub(crate) input: Box<RawValue>,
-    /// The pointer to the input within the line.
+    /// JSON pointer to the input within the line.
     pub(crate) at: &'static str,
-    /// Instead of the batch's.
+    /// Endpoint of the line, instead of the batch's.
     pub(crate) endpoint: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Whether its `custom_id` must differ from all others.
+    /// Set when its `custom_id` must differ from all others.
     pub(crate) unique: bool,
 }
 
-/// A line that is no good.
+/// An invalid line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    /// The custom id, if it could be read.
+    /// The custom ID, if it could be read.
     pub(crate) custom_id: Option<String>,
     pub(crate) message: String,
 }
@@ -88,7 +88,7 @@ struct Glance {
     body: Option<IgnoredAny>,
 }
 
-/// Reads a line.
+/// Parses a line.
 pub(crate) fn parse(text: &[u8], format: LineFormat) -> Result<Item, Wrong> {
     if text.trim_ascii().is_empty() {
         return Err(Wrong::new(None, "the line is empty"));
@@ -103,7 +103,7 @@ pub(crate) fn parse(text: &[u8], format: LineFormat) -> Result<Item, Wrong> {
     item.map_err(|error| Wrong::new(custom_id_of(text), error.to_string()))
 }
 
-/// What a line is called, if that much of it can be read.
+/// Extracts the custom ID of a line, if that much of it can be parsed.
 pub(crate) fn custom_id_of(text: &[u8]) -> Option<String> {
     let glance: Glance = serde_json::from_slice(text).ok()?;
     glance.custom_id?.as_str().filter(|id| check_custom_id(id).is_ok()).map(str::to_owned)

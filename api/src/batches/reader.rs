@@ -1,4 +1,4 @@
-//! An object in S3, line by line: never more of it in memory than one piece and one line.
+//! Reads an object in S3 line by line, with at most one piece and one line of it in memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 use stokehold_objects::Objects;
@@ -6,44 +6,44 @@ use stokehold_objects::Objects;
 use super::Error;
 use super::lines::LINE_MAX;
 
-/// Read at a time.
+/// Bytes that are read at a time.
 const PIECE: u64 = 4 << 20;
 
-/// One line, without its end.
+/// One line, without its line end.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// From 1.
+    /// Number of the line, from 1.
     pub(crate) number: u64,
-    /// Where the next one starts.
+    /// Position of the next line, bytes.
     pub(crate) end: u64,
-    /// `None` when it is longer than a line may be.
+    /// Text of the line; `None` when it is longer than a line may be.
     pub(crate) text: Option<Bytes>,
 }
 
-/// Reads on from a place.
+/// Reads lines from a position on.
 pub(crate) struct Reader {
     objects: Objects,
     key: String,
     splitter: Splitter,
-    /// The next byte to ask S3 for.
+    /// Position of the next byte to read from S3.
     next: u64,
     piece: u64,
 }
 
 impl Reader {
-    /// From behind the first `lines` lines, which have `bytes` bytes.
+    /// Creates a reader that starts after the first `lines` lines, which have `bytes` bytes.
     pub(crate) fn new(objects: &Objects, key: &str, lines: u64, bytes: u64) -> Self {
         let splitter = Splitter { number: lines, offset: bytes, ..Splitter::default() };
         Self { objects: objects.clone(), key: key.to_owned(), splitter, next: bytes, piece: PIECE }
     }
 
-    /// Asks S3 for pieces of this size instead: for who wants only a few lines.
+    /// Sets the size of the pieces, for callers that need only a few lines.
     pub(crate) fn with_piece(mut self, bytes: u64) -> Self {
         self.piece = bytes;
         self
     }
 
-    /// The next line; `None` at the end.
+    /// Reads the next line. Returns `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Line>, Error> {
         loop {
             if let Some(line) = self.splitter.take() {
@@ -61,13 +61,13 @@ impl Reader {
     }
 }
 
-/// Cuts what comes in pieces into lines.
+/// Splits pieces into lines.
 #[derive(Default)]
 pub(crate) struct Splitter {
     pending: BytesMut,
-    /// How much of `pending` is known to hold no line's end.
+    /// Length of the part of `pending` that is known to contain no line end.
     searched: usize,
-    /// The line at hand is too long, and its beginning was dropped.
+    /// Set when the current line is too long and its beginning was dropped.
     long: bool,
     number: u64,
     offset: u64,

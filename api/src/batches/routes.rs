@@ -36,7 +36,7 @@ use crate::server::query::Params;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit, check_still};
 
-/// A waiter looks this often: a batch takes minutes, so half a second more is nothing.
+/// Interval at which a waiting request checks its batch. A batch takes minutes, so half a second does not matter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// One page of batches, newest first.
@@ -185,7 +185,7 @@ pub(crate) async fn retry_failed(
     let spec = BatchSpec {
         created_ms,
         source: Source::Retry { batch: old.id.clone() },
-        // As long as the first one had.
+        // The same time span as for the first batch.
         deadline_ms: old.spec.deadline_ms.map(|ms| created_ms + ms.saturating_sub(old.spec.created_ms)),
         retry_of: Some(old.id.clone()),
         ..old.spec.clone()
@@ -239,7 +239,7 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
     Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
 
-/// Makes it, and shows it.
+/// Creates the batch and responds with its view.
 async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     let home = app.db.home(&new.spec.tenant).await?;
     home.admits()?;
@@ -255,14 +255,14 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     Ok(crate::jobs::submit::durable(app.durability, (status, Json(shown(&app.config, &batch))).into_response()))
 }
 
-/// The caller's own batch with this id. For all other tenants it does not exist.
+/// Returns the caller's own batch with this ID. For all other tenants it does not exist.
 async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
     let batch = db.ask("read a batch", db.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
-/// A batch as its webhook contains it; `None` if it is no longer stored.
+/// The batch in the form of its webhook; `None` if it is no longer stored.
 pub(crate) async fn told(
     db: &Database,
     config: &Config,

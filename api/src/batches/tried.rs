@@ -1,4 +1,4 @@
-//! What the lines of a retry try again: each the job of a line of the batch before.
+//! The jobs that the lines of a retry repeat: each was the job of a line of the earlier batch.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use stokehold_queue::batches::{Batch, Source};
 use super::bits::Lines;
 use super::{Error, Runner};
 
-/// The batch before, and which of its lines had jobs. Those that had none are the last ones: a deadline came before their turn.
+/// The earlier batch, and its lines that had jobs. Those without a job are the last ones: a deadline passed before they
+/// were fed.
 pub(super) struct Tried {
     batch: String,
     created_ms: u64,
@@ -18,7 +19,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// What the lines of the retry try again, from its line `from` (1, 2, ...) on.
+    /// Jobs that the lines of the retry repeat, from its line `from` (1, 2, ...) on.
     pub(super) fn jobs_from(&self, from: u64) -> impl Iterator<Item = JobId> {
         let lines = self.lines.starting_at(from);
         lines.map(|line| JobId::of_line(&self.batch, self.created_ms, line, self.shard))
@@ -26,13 +27,13 @@ impl Tried {
 }
 
 impl Runner {
-    /// Remembers which lines of the batch before had jobs.
+    /// Stores which lines of the earlier batch had jobs.
     pub(super) async fn note_tried(&self, batch: &Batch, lines: &Lines) -> Result<(), Error> {
         let bits = Bytes::copy_from_slice(lines.as_bytes());
         Ok(self.app.objects.put(&key_of(batch), bits, "application/octet-stream").await?)
     }
 
-    /// What a batch tries again; `None` when it is no retry, or the batch before is not kept any more.
+    /// Reads which jobs a batch repeats; `None` when it is not a retry, or the earlier batch is no longer stored.
     pub(super) async fn tried(&self, batch: &Batch) -> Result<Option<Tried>, Error> {
         let Source::Retry { batch: old } = &batch.spec.source else { return Ok(None) };
         let Some(old) = self.batches.get(old).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The archive's shelves: which days a tenant has, which segments a day has, and what is in a segment.
+//! Listings of the archive: the days of a tenant, the segments of a day, and the content of a segment.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
@@ -10,23 +10,24 @@ use tokio::time::Instant;
 use super::segment::{Name, READ_MAX, Segment, day_prefix};
 use super::{Error, History};
 
-/// Names read from one day: 100 million jobs.
+/// Maximum number of pages of names that are read of one day: 100 million jobs.
 const PAGES_MAX: usize = 100;
 
 const PAGE: u32 = 1_000;
 
 /// The segments of a tenant's day.
 pub(crate) struct Listing {
-    /// When it was asked for: it knows everything archived before.
+    /// Time of the request: everything archived before it is included.
     pub(crate) at: Instant,
-    /// In order of the first id.
+    /// Names, in order of the first ID.
     pub(crate) names: Vec<Name>,
-    /// It took more than one page, so that what was replaced meanwhile may be missing on both.
+    /// Set when the listing took more than one page, so that segments which were replaced meanwhile may be missing on
+    /// both.
     pub(crate) torn: bool,
 }
 
 impl History {
-    /// The segments of a day from the cache, or listed now if that is older than `since`.
+    /// Segments of a day from the cache, or listed now if the cached listing is older than `since`.
     pub(crate) async fn listing(&self, tenant: &str, day: Date, since: Option<Instant>) -> Result<Arc<Listing>, Error> {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let key = (tenant.to_owned(), day);
@@ -44,7 +45,7 @@ impl History {
         Ok(listing)
     }
 
-    /// The segments of a day as they are now.
+    /// Lists the current segments of a day.
     pub(crate) async fn list_day(&self, tenant: &str, day: Date) -> Result<Listing, Error> {
         let (at, prefix) = (Instant::now(), day_prefix(tenant, day));
         let (mut names, mut cursor, mut torn) = (Vec::new(), None::<String>, false);
@@ -61,7 +62,7 @@ impl History {
         Ok(Listing { at, names, torn })
     }
 
-    /// Forgets what is known of a day.
+    /// Discards the cached listing of a day.
     pub(crate) fn unlearn(&self, tenant: &str, day: Date) {
         self.listings.invalidate(&(tenant.to_owned(), day));
     }
@@ -72,7 +73,7 @@ impl History {
         Days { history: self, root, upto, years: None, months: Vec::new(), days: Vec::new() }
     }
 
-    /// The folders below a prefix that are numbers with this many digits, ascending.
+    /// Folders below a prefix that are numbers with this many digits, ascending.
     async fn numbers(&self, prefix: &str, digits: usize) -> Result<Vec<u16>, Error> {
         let mut numbers: Vec<u16> = self
             .objects
@@ -86,13 +87,13 @@ impl History {
         Ok(numbers)
     }
 
-    /// A segment; `None` when it has been replaced by others.
+    /// Returns a segment; `None` when it has been replaced by others.
     pub(crate) async fn segment(&self, tenant: &str, day: Date, name: &Name) -> Result<Option<Arc<Segment>>, Error> {
         let key = format!("{}{name}", day_prefix(tenant, day));
         if let Some(segment) = self.segments.get(&key) {
             return Ok(Some(segment));
         }
-        // Never closed.
+        // The semaphore is never closed.
         let _load = self.loads.acquire().await.ok();
         if let Some(segment) = self.segments.get(&key) {
             return Ok(Some(segment));
@@ -102,7 +103,7 @@ impl History {
         Ok(Some(segment))
     }
 
-    /// Reads a segment past the cache.
+    /// Reads a segment without the cache.
     pub(crate) async fn read(&self, key: &str) -> Result<Option<Segment>, Error> {
         let Some(packed) = self.objects.get(key, READ_MAX as u64).await? else { return Ok(None) };
         let owned = key.to_owned();
@@ -112,19 +113,19 @@ impl History {
     }
 }
 
-/// Days, one after the other; a month's are listed when the first of them is asked for.
+/// Iterator over days; a month's days are listed when the first of them is requested.
 pub(crate) struct Days<'a> {
     history: &'a History,
     root: String,
     upto: Date,
-    /// What is left of the years, of a year's months and of a month's days, ascending.
+    /// Remaining years, months of the current year and days of the current month, ascending.
     years: Option<Vec<u16>>,
     months: Vec<(u16, Month)>,
     days: Vec<Date>,
 }
 
 impl Days<'_> {
-    /// The next older day.
+    /// Returns the next older day.
     pub(crate) async fn next(&mut self) -> Result<Option<Date>, Error> {
         loop {
             if let Some(day) = self.days.pop() {

@@ -1,8 +1,9 @@
-//! Inputs over 64 KiB: kept in S3 among the tenant's files, so that Redis does not hold them in memory. The record has a reference
-//! ([`InputFile`]) in their place, and workers fetch them by a presigned URL.
+//! Inputs over 64 KiB: stored in S3 among the tenant's files, so that Redis does not hold them in memory. The record
+//! has a reference ([`InputFile`]) in their place, and workers fetch them by a presigned URL.
 //!
-//! The id of such a file is made of its contents: submitting it again, or a thousand jobs with the same input, writes the same object.
-//! While a replica of the release before serves the same Redis, which does not know these references, large inputs stay in their records.
+//! The ID of such a file is derived from its contents: submitting it again, or a thousand jobs with the same input,
+//! writes the same object. A replica of the previous release does not support these references: while one uses the same
+//! Redis, large inputs stay in their records.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,16 +24,16 @@ use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::tenants::storage;
 use crate::tenants::storage::Storage;
 
-/// The largest input there is: one job of a bulk submit.
+/// Maximum size of an input, bytes: one job of a bulk submit.
 const INPUT_MAX: u64 = BULK_BODY_MAX as u64;
 
-/// Objects written at a time for one call.
+/// Objects that one call writes concurrently.
 const PUTS_AT_ONCE: usize = 16;
 
 /// Cache time of whether a replica of the previous release is running.
 const OLDER_FOR: Duration = Duration::from_secs(5);
 
-/// Why an input was not stored or cannot be read.
+/// Reasons for which an input was not stored or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The queue failed.
@@ -44,10 +45,10 @@ pub(crate) enum Error {
     /// No storage was reserved for it.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// Its file was not stored.
+    /// The file of the input was not stored.
     #[error(transparent)]
     File(#[from] stored::Error),
-    /// The reference to its file cannot be serialised: a defect.
+    /// The reference to its file cannot be serialised, which indicates a bug.
     #[error("failed to serialise the reference to an input")]
     Reference(#[source] serde_json::Error),
 }
@@ -57,11 +58,11 @@ pub(crate) struct LargeInputs {
     db: Arc<Database>,
     objects: Arc<Objects>,
     storage: Arc<Storage>,
-    /// Whether a replica of the previous release is running.
+    /// Set when a replica of the previous release is running.
     older_replicas: Cache<(), bool>,
 }
 
-/// Whether an input is kept as a file.
+/// Returns whether an input is stored as a file.
 fn is_large(input: &RawValue) -> bool {
     input.get().len() > INLINE_INPUT_BYTES || InputFile::of(input).is_some()
 }
@@ -72,7 +73,7 @@ impl LargeInputs {
         Self { db, objects, storage, older_replicas }
     }
 
-    /// Puts the large inputs of a submit into S3, counted with what the tenant stores.
+    /// Stores the large inputs of a submit in S3, and counts them toward the tenant's storage.
     ///
     /// # Errors
     /// [`storage::Error::Exceeded`]; [`Error::Objects`] when S3 does not answer: then nothing was submitted.
@@ -94,12 +95,12 @@ impl LargeInputs {
             job.spec.files.extend(file);
             Ok::<_, Error>(())
         });
-        // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+        // Collected, because the compiler cannot check a borrowing stream of borrowing futures.
         let stored: Vec<_> = stored.collect();
         futures::stream::iter(stored).buffer_unordered(PUTS_AT_ONCE).try_collect().await
     }
 
-    /// What the record stores in place of `input`, and the id of its file if it became one.
+    /// The value that the record stores in place of `input`, and the ID of its file if it became one.
     pub(crate) async fn store_one(
         &self,
         tenant: &str,
@@ -129,7 +130,7 @@ impl LargeInputs {
         Ok(text.map(Cow::Owned))
     }
 
-    /// The files that the input of a record names, itself among them if it is kept as one.
+    /// Files that the input of a record names, including its own if it is stored as a file.
     pub(crate) async fn files_of(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Error> {
         let whole = self.whole(tenant, input).await?;
         let mut files = whole.map(|text| inputs::files_of(text.get())).unwrap_or_default();

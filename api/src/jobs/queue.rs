@@ -1,4 +1,4 @@
-//! `GET /v1/queue`: what is ready and has not started, and why.
+//! `GET /v1/queue`: ready jobs that have not started, and the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,10 @@ use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
 use crate::time_format::rfc3339;
 
-/// Questions to Redis at a time.
+/// Concurrent requests to Redis.
 const AT_ONCE: usize = 32;
 
-/// A status of the autoscaler older than this is not used, milliseconds.
+/// Maximum age of a status of the autoscaler, milliseconds. An older one is not used.
 const TOLD_FOR_MS: u64 = 60_000;
 
 /// Lanes with ready jobs, longest first; at most 1,000.
@@ -68,7 +68,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
     look(&app).await.map(Json)
 }
 
-/// What waits now.
+/// Returns the waiting jobs now.
 pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
     let now = now_ms();
     let (depths, budgets, fleet, autoscaler) = tokio::try_join!(
@@ -83,7 +83,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         let name = format!("{}/{}", lane.tenant, lane.endpoint);
         etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds
     };
-    // Of each endpoint once, whatever priorities and classes wait there.
+    // Each endpoint once, regardless of its priorities and classes.
     let named: BTreeSet<(&str, &str)> =
         depths.iter().filter_map(|depth| parts_of_lane(&depth.lane)).map(|lane| (lane.tenant, lane.endpoint)).collect();
     let held = named.into_iter().map(|(tenant, endpoint)| async move {

@@ -1,4 +1,4 @@
-//! Why a job has not started: what holds it back, or what there is no worker for.
+//! Reasons for which a job has not started: what delays it, or which requirements no worker meets.
 
 use futures::future::join_all;
 use stokehold_queue::job::{Job, JobSpec, JobState};
@@ -13,10 +13,10 @@ use crate::state::App;
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
 
-/// The most jobs that a message names; the others are counted.
+/// Maximum number of jobs that a message names; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// Why a job waits; `None` for one that does not.
+/// Reason for which a job waits; `None` if it does not wait.
 pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem> {
     match job.state {
         JobState::Blocked => blocked(&app.db, job).await.map(Some),
@@ -26,7 +26,7 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
             if let Some(spent) = spent_budget(&spec.tenant, &spec.endpoint, &budgets, now_ms()) {
                 return Ok(Some(spent));
             }
-            // What no worker here could ever run is worth saying first: no limit that opens will start it.
+            // A job that no connected worker could ever run is reported first: opening a limit will not start it.
             let of_fleet = app.fleets.fleet().await?.why(spec.vram_class_gib, spec.demands);
             if matches!(of_fleet, Waiting::Unschedulable(_)) {
                 return Ok(Some(of_fleet));
@@ -37,7 +37,7 @@ pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem>
     }
 }
 
-/// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
+/// Limits of the tenant, the endpoint or the concurrency key that delay jobs of this spec.
 pub(crate) async fn held_back(db: &Database, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
     let held = db.ask("read what blocks a job", db.queue.held_by(spec)).await?;
     let whose = |scope: &LimitScope| match scope {
@@ -59,7 +59,7 @@ pub(crate) async fn held_back(db: &Database, spec: &JobSpec) -> Result<Option<Wa
     }))
 }
 
-/// What a blocked job waits for.
+/// Dependencies for which a blocked job waits.
 async fn blocked(db: &Database, job: &Job) -> Result<Waiting, Problem> {
     if let (Some(step), Some(spec)) = (job.open_step(), job.spec.steps.get(job.steps.len().saturating_sub(1))) {
         return Ok(Waiting::Dependency(format!("its step {} runs as job {step}", spec.name)));

@@ -1,21 +1,21 @@
-//! Which traces are recorded: OpenTelemetry's samplers by their usual names. Pure.
+//! Sampling of traces: OpenTelemetry's samplers by their usual names. Pure.
 
 use stokehold_queue::job::{TraceContext, TraceId};
 
-/// The names that a sampler can have.
+/// Valid names of samplers.
 pub(crate) const NAMES: &str =
     "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off or parentbased_traceidratio";
 
-/// Which traces are recorded.
+/// Decides which traces are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// Whether the caller's own sampling decision counts.
+    /// Set when the caller's own sampling decision counts.
     is_parent_based: bool,
-    /// Of the others, how many: 0 to 1.
+    /// Share of the other traces that is recorded, 0 to 1.
     ratio: f64,
 }
 
-/// `parentbased_always_on`, as OpenTelemetry has it.
+/// `parentbased_always_on`, the default of OpenTelemetry.
 impl Default for Sampler {
     fn default() -> Self {
         Self { is_parent_based: true, ratio: 1.0 }
@@ -23,7 +23,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Parses a sampler's name and its argument, which is empty for those without one; the error has the expected
+    /// Parses a sampler's name and its argument, which is empty for those without one. The error contains the expected
     /// value.
     pub(crate) fn parse(name: &str, argument: &str) -> Result<Self, String> {
         let ratio = || match argument {
@@ -42,7 +42,8 @@ impl Sampler {
         Ok(Self { is_parent_based, ratio })
     }
 
-    /// Whether a trace is recorded. Every replica decides the same for a trace, and a smaller ratio records a subset.
+    /// Returns whether a trace is recorded. Every replica decides the same for a trace, and a smaller ratio records a
+    /// subset.
     pub(crate) fn samples(&self, caller: Option<TraceContext>, trace_id: TraceId) -> bool {
         match caller {
             Some(caller) if self.is_parent_based => caller.is_sampled,
@@ -87,7 +88,7 @@ mod tests {
             jobs.iter().filter(|trace| sampler.samples(None, **trace)).count()
         };
         assert_eq!((sampled("0"), sampled("1"), sampled("")), (0, 4_000, 4_000));
-        // 1,000 expected, with a deviation of 27: this is off by 7 of them once in 10^11 runs.
+        // 1,000 expected, with a standard deviation of 27: a result outside 7 of them occurs once in 10^11 runs.
         assert!((808..1_192).contains(&sampled("0.25")), "{}", sampled("0.25"));
     }
 

@@ -3,7 +3,7 @@
 use stokehold_queue::JobId;
 use stokehold_queue::job::SpanId;
 
-/// Whose work a span is.
+/// Components that create spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Job,
@@ -16,11 +16,11 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// Every scope, in the order of a job's way.
+    /// All scopes, in the order in which a job passes them.
     pub(crate) const ALL: [Self; 7] =
         [Self::Job, Self::Sdk, Self::Api, Self::Queue, Self::Worker, Self::Runner, Self::Webhook];
 
-    /// The word for it.
+    /// Name of the scope.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Job => "stokehold.job",
@@ -34,7 +34,7 @@ impl Scope {
     }
 }
 
-/// OpenTelemetry's kinds, as far as a job has them.
+/// OpenTelemetry's span kinds that a job uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Consumer,
 }
 
-/// An attribute's value.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
@@ -82,15 +82,15 @@ impl From<bool> for Value {
     }
 }
 
-/// A named fact.
+/// An attribute: name and value.
 pub(crate) type Attribute = (&'static str, Value);
 
-/// Why a span failed, without the message, which may contain a job's input.
+/// Error of a span, without the message, which may contain a job's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SpanError {
-    /// A stable word, as an error's code.
+    /// Stable code of the error.
     pub(crate) code: &'static str,
-    /// The exception's class, where there was one.
+    /// Class of the exception, if there was one.
     pub(crate) class: String,
 }
 
@@ -98,21 +98,21 @@ pub(crate) struct SpanError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) id: SpanId,
-    /// None of the first one, whose parent is the caller's, if there is one.
+    /// Parent of the span. The first span has the caller's as its parent, if there is one.
     pub(crate) parent: Option<SpanId>,
     pub(crate) scope: Scope,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Unix milliseconds.
+    /// Start, Unix milliseconds.
     pub(crate) start_ms: u64,
-    /// Unix milliseconds, not before the start; of what goes on, the time of asking.
+    /// End, Unix milliseconds, not before the start; for a part that still runs, the time of the request.
     pub(crate) end_ms: u64,
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) failure: Option<SpanError>,
 }
 
 impl Span {
-    /// A span of a job; `part` identifies it among the job's spans.
+    /// Creates a span of a job; `part` identifies it among the job's spans.
     pub(crate) fn new(
         job: JobId,
         part: &str,
@@ -133,7 +133,7 @@ impl Span {
         }
     }
 
-    /// As a part of another span, and within its time.
+    /// Makes the span a part of another one, and limits it to that one's time.
     pub(crate) fn inside(mut self, parent: &Self) -> Self {
         self.parent = Some(parent.id);
         self.start_ms = self.start_ms.clamp(parent.start_ms, parent.end_ms);
@@ -150,7 +150,7 @@ impl Span {
         self
     }
 
-    /// As [`Span::with`], of what not all have.
+    /// Adds an optional attribute; see [`Span::with`].
     pub(crate) fn maybe(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.with(name, value),

@@ -8,22 +8,23 @@ use url::Url;
 use super::attempt;
 use super::span::{Attribute, Kind, Scope, Span, SpanError, Value};
 
-/// Between a job's creation and its place in the queue is one script. What took longer was a wait.
+/// Longest time between a job's creation and its place in the queue that counts as part of the submit, milliseconds. It
+/// takes one script; longer is a wait.
 const SUBMIT_MAX_MS: u64 = 3_000;
 
-/// A job's trace, as far as it has come.
+/// The trace of a job in its current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobTrace {
     pub(crate) trace_id: TraceId,
-    /// The caller's span, which the job is a part of.
+    /// The caller's span, which contains the job.
     pub(crate) caller: Option<SpanId>,
-    /// The whole job first, then its parts in the order of their beginning.
+    /// The span of the whole job first, then its parts in the order of their start.
     pub(crate) spans: Vec<Span>,
-    /// The jobs of its steps, and the one that it tries again: other parts of the same trace.
+    /// The jobs of its steps, and the job that it retries: other parts of the same trace.
     pub(crate) links: Vec<SpanId>,
 }
 
-/// The root span of a job's trace.
+/// ID of the root span of a job's trace.
 pub(crate) fn root_of(job: JobId) -> SpanId {
     SpanId::of(job, ROOT)
 }
@@ -37,7 +38,7 @@ pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> JobTrace 
     let mut parts = waits(job, &root, until_ms);
     parts.extend(job.attempts.iter().flat_map(|attempt| attempt::spans(job.id, attempt, &root, until_ms)));
     parts.extend(deliveries.iter().flat_map(|delivery| webhook(job.id, delivery, &root)));
-    // A part of a part stands behind it where both begin at once.
+    // The sort is stable: a part stays before its own parts when both start at once.
     parts.sort_by_key(|part| part.start_ms);
     let steps = job.steps.iter().map(|step| root_of(step.job));
     JobTrace {
@@ -48,7 +49,7 @@ pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> JobTrace 
     }
 }
 
-/// The whole job: from its caller's call to the last that is heard of it.
+/// Span of the whole job: from its caller's call to its last known event.
 fn root(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Span {
     let spec = &job.spec;
     let tries = deliveries.iter().flat_map(|delivery| &delivery.tries);
@@ -87,7 +88,7 @@ fn root(job: &Job, deliveries: &[Delivery], now_ms: u64) -> Span {
     }
 }
 
-/// All that is not an attempt: the call, and the waits before, between and after attempts.
+/// Spans of everything but attempts: the call, and the waits before, between and after attempts.
 fn waits(job: &Job, root: &Span, until_ms: u64) -> Vec<Span> {
     let created_ms = job.created_ms();
     let span = |part: &str, scope, name, times| Span::new(job.id, part, scope, name, times).inside(root);
@@ -95,7 +96,7 @@ fn waits(job: &Job, root: &Span, until_ms: u64) -> Vec<Span> {
     if job.spec.sdk_ms.is_some() {
         spans.push(span("sdk", Scope::Sdk, "sdk.submit", (root.start_ms, created_ms)).kind(Kind::Client));
     }
-    // When it came to stand in the queue, if it has.
+    // The time at which the job entered the queue, if it has.
     let ready_ms = job.attempts.first().map(ready_at).map_or(until_ms, |ready_ms| ready_ms.max(created_ms));
     let is_direct = !job.attempts.is_empty() && ready_ms - created_ms <= SUBMIT_MAX_MS && !has_waited(job);
     let submitted_ms = if is_direct { ready_ms } else { created_ms };
@@ -113,7 +114,7 @@ fn waits(job: &Job, root: &Span, until_ms: u64) -> Vec<Span> {
         spans.push(queued.with("stokehold.attempt", number));
         before = Some(attempt);
     }
-    // What follows the last attempt: another one that has not come, or steps.
+    // The time after the last attempt: the wait for the next attempt, or steps.
     if let Some((last, ended_ms)) = before.and_then(|last| Some((last, last.ended_ms?)))
         && until_ms > ended_ms
     {
@@ -123,18 +124,18 @@ fn waits(job: &Job, root: &Span, until_ms: u64) -> Vec<Span> {
     spans
 }
 
-/// When an attempt's job entered the queue for that attempt.
+/// Time at which an attempt's job entered the queue for that attempt, Unix milliseconds.
 fn ready_at(attempt: &Attempt) -> u64 {
     attempt.leased_ms.saturating_sub(attempt.timing.queued_ms)
 }
 
-/// Whether it was not ready at once, by what it was submitted with.
+/// Returns whether the options of the submit delayed the job.
 fn has_waited(job: &Job) -> bool {
     let is_guarded = job.spec.steps.iter().any(|step| step.stage == Stage::Before);
     !job.spec.depends_on.is_empty() || is_guarded || job.spec.batch.is_some()
 }
 
-/// What a job waited for before it first entered the queue; for one that has not, its current wait.
+/// Name of the wait before a job first entered the queue; for a job that has not, its current wait.
 fn first_wait(job: &Job) -> &'static str {
     match job.attempts.first() {
         Some(first) if first.attempt > 1 => "queue.earlier_attempts",
@@ -146,7 +147,7 @@ fn first_wait(job: &Job) -> &'static str {
     }
 }
 
-/// The current or last wait of a job in this state.
+/// Name of the current or last wait of a job in this state.
 fn standing(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "queue.scheduled",
@@ -160,7 +161,7 @@ fn standing(state: JobState) -> &'static str {
     }
 }
 
-/// A delivery and its tries.
+/// Spans of a delivery and its attempts.
 fn webhook(job: JobId, delivery: &Delivery, root: &Span) -> Vec<Span> {
     let first_ms = delivery.tries.first().map_or(delivery.created_ms, |tried| tried.at_ms);
     let end_ms = match (delivery.state, delivery.tries.last()) {
@@ -180,7 +181,7 @@ fn webhook(job: JobId, delivery: &Delivery, root: &Span) -> Vec<Span> {
         .with("stokehold.webhook.state", delivery.state.as_str())
         .maybe("server.address", host(&delivery.url));
     let tries = delivery.tries.iter().map(|tried| {
-        // Its number changes when older ones make room; when it was does not.
+        // The number of an attempt changes when older ones are dropped, but its time does not.
         let part = format!("{}/{}", delivery.id, tried.at_ms);
         let failed = tried.error.is_some() || tried.status.is_none_or(|status| !(200..300).contains(&status));
         let span = Span::new(job, &part, Scope::Webhook, "webhook.try", (tried.at_ms, end_of(tried)));
@@ -198,7 +199,7 @@ fn end_of(tried: &Try) -> u64 {
     tried.at_ms.saturating_add(tried.duration_ms)
 }
 
-/// Only the host: the rest of a URL may be a secret.
+/// Host of a URL only: the rest may be a secret.
 fn host(url: &str) -> Option<String> {
     Url::parse(url).ok()?.host_str().map(str::to_owned)
 }

@@ -11,7 +11,7 @@ use super::super::segment::tests::ended;
 use super::super::segment::{Line, cut};
 use super::*;
 
-/// An archive over a real object store, gone with the test.
+/// An archive in a real object store, deleted with the test.
 struct Archive {
     history: History,
     _ends: DropGuard,
@@ -41,7 +41,7 @@ impl Archive {
         Self { history: History::new(objects), _ends: ends.drop_guard(), _dir: dir }
     }
 
-    /// One segment with these jobs, all of one day.
+    /// Writes one segment with these jobs, all of one day.
     async fn write(&self, jobs: &[&Job]) {
         let lines = jobs.iter().map(|job| Line::of(job).unwrap()).collect();
         for piece in cut(lines) {
@@ -49,7 +49,7 @@ impl Archive {
         }
     }
 
-    /// The whole list in pages of `limit`.
+    /// Lists all jobs in pages of `limit`.
     async fn list(&self, filter: &ListFilter, limit: usize) -> Vec<JobId> {
         let (mut seen, mut cursor) = (Vec::new(), Cursor(None));
         loop {
@@ -71,7 +71,7 @@ fn jobs(count: usize) -> Vec<Job> {
     (0..count).map(|n| ended("acme", &n.to_string())).collect()
 }
 
-/// The same job, submitted on another day.
+/// Copies a job to another day.
 fn on_day(job: &Job, ms: u64) -> Job {
     let id = format!("{ms:012x}{}", &job.id.to_string()[12..]);
     Job { id: id.parse().unwrap(), ..job.clone() }
@@ -87,7 +87,7 @@ async fn archived_jobs_are_found_by_id_and_only_by_their_tenant() {
     let archive = Archive::start().await;
     let jobs = jobs(3);
     assert!(archive.history.get("acme", jobs[0].id).await.unwrap().is_none());
-    // Known to be empty; the listing of a moment ago must not hide what came since.
+    // The day was listed as empty; the earlier listing must not hide later segments.
     archive.write(&[&jobs[0], &jobs[2]]).await;
     let found = archive.history.get("acme", jobs[0].id).await.unwrap().unwrap();
     assert_eq!((found.input.get(), found.state), ("0", JobState::Succeeded));
@@ -101,7 +101,7 @@ async fn archived_lists_are_newest_first_across_segments_and_days() {
     let today = jobs(60);
     let old: Vec<Job> = today.iter().take(10).map(|job| on_day(job, 1_600_000_000_000)).collect();
     let older: Vec<Job> = today.iter().take(5).map(|job| on_day(job, 1_500_000_000_000)).collect();
-    // Overlapping, and some of them twice, as after a crash between writing and forgetting.
+    // Overlapping, and some jobs twice, as after a crash between writing and deleting.
     for part in 0..4 {
         archive.write(&today.iter().skip(part).step_by(3).collect::<Vec<_>>()).await;
     }
@@ -124,7 +124,7 @@ async fn archived_jobs_survive_the_merging_of_their_segments() {
     for job in &jobs {
         archive.write(&[job]).await;
     }
-    // What a reader has seen before: names that are gone afterwards, segments that are still in memory.
+    // State of an earlier read: names that no longer exist afterwards, segments that are still in memory.
     assert_eq!(archive.list(&ListFilter::default(), 100).await.len(), 40);
     archive.history.segments.invalidate_all();
     assert!(archive.history.compact("acme", day).await.unwrap());
@@ -146,7 +146,7 @@ async fn archived_jobs_are_found_with_a_listing_from_before_a_merge() {
     }
     let before = archive.history.listing("acme", day, None).await.unwrap();
     assert!(archive.history.compact("acme", day).await.unwrap());
-    // As on another replica, which has not heard of it.
+    // As on another replica, whose cache is older.
     archive.history.listings.insert(("acme".to_owned(), day), before);
     assert!(archive.history.get("acme", jobs[3].id).await.unwrap().is_some());
 }

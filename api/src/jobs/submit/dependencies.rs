@@ -1,4 +1,4 @@
-//! `depends_on`, and references to other jobs' results in an input.
+//! Dependencies of a job: `depends_on`, and references to other jobs' results in an input.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,12 +28,13 @@ pub(crate) enum DependencyRequest {
     },
 }
 
-/// Whether an input refers to results that are not there yet.
+/// Returns whether an input refers to results that do not exist yet.
 pub(crate) fn refers(input: &Value) -> bool {
     !references(input).is_empty()
 }
 
-/// The jobs to wait for. References in `input` are made to name ids, and what they name is waited for as well.
+/// Reads the jobs on which a job depends. Resolves references in `input` to IDs, and adds their jobs to the
+/// dependencies.
 pub(crate) fn read(
     asked: Vec<DependencyRequest>,
     input: &mut Value,

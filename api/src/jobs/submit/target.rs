@@ -1,4 +1,4 @@
-//! What a job is to run on: the endpoint's version, and the steps around it.
+//! The target of a job: the endpoint's version, and the steps around it.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::config::Webhooks;
 use crate::endpoints::catalog::{Catalog, Deployed, Error};
 use crate::state::App;
 
-/// An endpoint's version with its steps, as they are now: a job keeps them as long as it lives.
+/// An endpoint's version with its current steps. A job keeps them for its whole life.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) deployed: Arc<Deployed>,
     pub(crate) steps: Vec<StepSpec>,
-    /// Where the tenant's jobs go.
+    /// Shard of the tenant's jobs.
     pub(crate) shard: u8,
-    /// Where webhooks may go.
+    /// Allowed destinations of webhooks.
     pub(crate) webhooks: Webhooks,
 }
 
 impl Target {
-    /// The version asked for, or the current one.
+    /// Resolves the requested version, or the current one.
     pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Error> {
         let deployed = app.catalog.resolve(tenant, name, version).await?;
         let shard = app.db.home(tenant).await?.number();
@@ -35,7 +35,7 @@ impl Target {
         Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
     }
 
-    /// The spec of a job that sets no options.
+    /// Spec of a job that sets no options.
     pub(crate) fn spec(&self, tenant: &str) -> JobSpec {
         let version = &self.deployed.version;
         JobSpec {

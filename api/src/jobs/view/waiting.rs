@@ -1,4 +1,4 @@
-//! Why a job has not started.
+//! Views of the reasons for which a job has not started.
 
 use serde::Serialize;
 use utoipa::ToSchema;
