@@ -1,4 +1,4 @@
-//! Schedules: when they tick, what runs of what was missed, and the loop that makes jobs of ticks.
+//! Schedules: their ticks, the catch-up of missed ticks, and the loop that makes jobs of ticks.
 
 pub(crate) mod cron;
 pub(crate) mod plan;
@@ -19,10 +19,10 @@ use crate::state::App;
 
 pub(crate) use scheduler::Scheduler;
 
-/// The pointer of the job request within the schedule request.
+/// JSON pointer of the job request within the schedule request.
 pub(crate) const JOB_AT: &str = "/job";
 
-/// Why a schedule's job cannot be made or submitted.
+/// Reasons for which a schedule's job cannot be made or submitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The stored request cannot be parsed.
@@ -48,7 +48,8 @@ pub(crate) enum Error {
     Database(#[from] database::Error),
 }
 
-/// The job that a schedule's request makes now, checked as `POST /v1/jobs` checks it: against what is deployed now.
+/// Makes the job of a schedule's request now. The checks are those of `POST /v1/jobs`, against the currently deployed
+/// version.
 pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> Result<NewJob, Error> {
     let target = Target::resolve(app, tenant, &request.endpoint, request.version).await?;
     let job = submit::check(request, &target, tenant, JOB_AT, &[])?.keyed(None);
@@ -62,7 +63,7 @@ pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> R
     Ok(job)
 }
 
-/// As [`to_job`], of a stored request.
+/// Calls [`to_job`] for a stored request.
 async fn stored_job(app: &App, tenant: &str, request: &RawValue) -> Result<NewJob, Error> {
     to_job(app, tenant, json::parse(request.get().as_bytes())?).await
 }

@@ -1,4 +1,5 @@
-//! Whether a tenant may ask at all, and how often: looked up with each request, and read from Redis every few seconds.
+//! Admission of tenants' requests: whether a tenant is enabled, and its request rate. Checked with each request; read
+//! from Redis every few seconds.
 
 pub mod audit;
 pub(crate) mod audit_routes;
@@ -31,18 +32,18 @@ use crate::server::rate_limit::{Rate, RateLimits, whole_seconds};
 /// Cache time of token and tenant records. Including the time to read one, a revoked token is refused within 5 s.
 pub(crate) const CACHE_TTL: Duration = Duration::from_secs(4);
 
-/// Tokens that prove nothing, from one address: ten at once, then ten a minute.
+/// Rate of failed authentications from one address: ten at once, then ten a minute.
 const FAILURES: Rate = Rate { every: Duration::from_secs(6), burst: 10 };
 
-/// Records of recently verified tokens, by id. The proof itself is checked with every request.
+/// Records of recently verified tokens, by ID. The proof itself is checked with every request.
 pub(crate) type TokenCache = Cache<String, Arc<TokenRecord>>;
 
-/// An empty cache of tokens.
+/// Creates an empty cache of tokens.
 pub(crate) fn token_cache() -> TokenCache {
     Cache::builder().max_capacity(10_000).time_to_live(CACHE_TTL).build()
 }
 
-/// What this replica knows of tenants, and how fast they and strangers ask.
+/// Cached tenants of this replica, and the rates of their and of unauthenticated requests.
 pub(crate) struct Tenants {
     db: Arc<Database>,
     known: Cache<String, Arc<TenantRecord>>,
@@ -60,12 +61,12 @@ impl Tenants {
         }
     }
 
-    /// Forgets what is known of one: it was changed here.
+    /// Discards the cached record of a tenant that was changed on this replica.
     pub(crate) fn forget(&self, name: &str) {
         self.known.invalidate(name);
     }
 
-    /// A tenant, as it was a few seconds ago at the latest.
+    /// Returns a tenant's record, at most a few seconds old.
     pub(crate) async fn get(&self, name: &str) -> Result<Arc<TenantRecord>, database::Error> {
         if let Some(known) = self.known.get(name) {
             return Ok(known);
@@ -74,7 +75,7 @@ impl Tenants {
         Ok(self.known.entry_by_ref(name).or_insert(record).into_value())
     }
 
-    /// Lets one request of a tenant in.
+    /// Admits one request of a tenant.
     pub(crate) async fn admit(&self, name: &str) -> Result<(), Problem> {
         let tenant = self.get(name).await?;
         check_enabled(&tenant)?;
@@ -106,7 +107,7 @@ impl Tenants {
     }
 }
 
-/// Refuses what a disabled tenant asks for.
+/// Refuses a request of a disabled tenant.
 pub(crate) fn check_enabled(tenant: &TenantRecord) -> Result<(), Problem> {
     if tenant.disabled_ms.is_none() {
         return Ok(());

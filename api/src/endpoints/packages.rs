@@ -1,4 +1,4 @@
-//! `POST /v1/packages`: where to put an endpoint's package, unless it is there.
+//! `POST /v1/packages`: upload URLs for endpoint packages that are not stored yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::server::json::Json;
 use crate::tenants::auth::{Caller, EndpointsWrite};
 use crate::tenants::storage::Storage;
 
-/// How long an upload may start after its URL was given.
+/// Time after a URL was issued within which its upload must start.
 const URL_TTL: Duration = Duration::from_secs(3600);
 
 const CONTENT_TYPE: &str = "application/gzip";
@@ -74,7 +74,7 @@ pub(crate) async fn create(
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
-/// The key of a package. It is below its tenant, so that a hash does not reveal what other tenants have deployed.
+/// Object key of a package. It is below its tenant, so that a hash does not reveal the packages of other tenants.
 pub(crate) fn key(tenant: &str, sha256: &str) -> String {
     format!("packages/{tenant}/{sha256}.tar.gz")
 }

@@ -1,4 +1,4 @@
-//! The requirements of an endpoint on workers, except memory, as a deploy sends them. They are stored and shown as
+//! The requirements of an endpoint on workers, except memory, in the form of a deploy. They are stored and shown as
 //! [`Requirements`].
 
 use serde::Deserialize;
@@ -88,7 +88,7 @@ impl RequirementsRequest {
     }
 }
 
-/// Checks that only an endpoint that runs on a GPU has demands on GPUs.
+/// Checks that only an endpoint that runs on a GPU has requirements on GPUs.
 pub(super) fn check_gpu(demands: &Requirements, is_on_gpu: bool) -> Result<(), Problem> {
     if demands.asks_of_cards() && !is_on_gpu {
         return Err(Problem::field(
@@ -99,7 +99,7 @@ pub(super) fn check_gpu(demands: &Requirements, is_on_gpu: bool) -> Result<(), P
     Ok(())
 }
 
-/// In one order, so that the same demands are equal.
+/// Sorts names, so that equal requirements compare equal.
 fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
     let is_name = |name: &String| {
         name.chars().any(char::is_alphanumeric)

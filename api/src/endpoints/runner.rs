@@ -1,4 +1,4 @@
-//! The kinds of endpoint as a deploy names them.
+//! The kinds of endpoint in a deploy.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) const SECRETS_MAX: usize = 32;
 const ENV_MAX: usize = 64;
 const ENV_BYTES_MAX: usize = 4_096;
 const ENTRY_MAX: usize = 200;
-/// What a worker sets for every runner.
+/// Variables that a worker sets for every runner.
 const RESERVED: [&str; 8] = [
     "PATH",
     "HOME",
@@ -129,7 +129,7 @@ impl From<Runner> for RunnerView {
     }
 }
 
-/// What an endpoint's runners see besides what every runner does.
+/// Checks the environment variables of an endpoint's runners, in addition to those of every runner.
 pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), Problem> {
     if env.len() > ENV_MAX {
         return Err(Problem::field("/env", format!("must be at most {ENV_MAX} variables")));
@@ -144,7 +144,7 @@ pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The secrets that an endpoint names.
+/// Checks the secrets that an endpoint names.
 pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) -> Result<(), Problem> {
     if names.len() > SECRETS_MAX {
         return Err(Problem::field("/secrets", format!("must be at most {SECRETS_MAX}")));
@@ -162,7 +162,7 @@ pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) ->
     Ok(())
 }
 
-/// Checks the name of an endpoint's environment variable. `at` is its pointer.
+/// Checks the name of an endpoint's environment variable. `at` is its JSON pointer.
 pub(crate) fn check_variable(name: &str, at: &str) -> Result<(), Problem> {
     if !is_variable(name) {
         return Err(Problem::field(at, "must consist of A-Z, a-z, 0-9 and _, and must not start with a digit"));

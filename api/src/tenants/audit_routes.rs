@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who has changed what.
+//! `GET /v1/audit`: the audit log of changes and callers.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub(crate) struct ChangeList {
 }
 
 impl ChangeView {
-    /// As a tenant sees it, or an operator.
+    /// Creates the view of a change for a tenant or an operator.
     fn new(change: Change, operates: bool) -> Self {
         let Change { id, tenant, at_ms, actor, action, object, address, request_id, end } = change;
         let is_shown = operates || actor.tenant == tenant;
@@ -145,7 +145,7 @@ pub(crate) async fn list(
     Ok(Json(ChangeList { newest, changes: page.changes.into_iter().map(view).collect(), next_cursor: page.next }))
 }
 
-/// Milliseconds and a number, as Redis places entries.
+/// Returns whether a text is a position in the log: milliseconds and a number, the form of Redis.
 fn is_place(text: &str) -> bool {
     let is_number = |text: &str| matches!(text.len(), 1..=20) && text.parse::<u64>().is_ok();
     text.split_once('-').is_some_and(|(ms, number)| is_number(ms) && is_number(number))

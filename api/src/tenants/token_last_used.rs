@@ -1,5 +1,6 @@
-//! When tokens were last used. Noted in memory where a token is read afresh, every few seconds at most, and written once a minute: no
-//! request waits for it, and what a replica had not written when it died is missing.
+//! Times of the last use of tokens. A use is recorded in memory when the token is read from Redis, at most every few
+//! seconds, and written once a minute. No request waits for it, and the uses that a replica had not written when it
+//! stopped are lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,21 +10,21 @@ use stokehold_queue::{Registry, now_ms};
 use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
 
-/// Between two writes.
+/// Interval between two writes.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// How long one write may take.
+/// Timeout of one write.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// Tokens noted between two writes; more are not.
+/// Maximum number of tokens recorded between two writes. Further ones are ignored.
 const NOTED_MAX: usize = 10_000;
 
-/// What was used since it was last written.
+/// Uses since the last write.
 #[derive(Default)]
 pub(crate) struct TokenLastUsed(Mutex<HashMap<String, u64>>);
 
 impl TokenLastUsed {
-    /// Notes that a token is used now.
+    /// Records that a token is used now.
     pub(crate) fn note(&self, id: &str) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.len() < NOTED_MAX || noted.contains_key(id) {

@@ -1,41 +1,42 @@
-//! Which receivers are left alone for a while because they fail. Kept in this replica's memory: a new replica finds out by itself,
-//! at the price of a few tries. Pure: the time is passed in.
+//! Circuit breakers: pause deliveries to failing receivers. The state is in this replica's memory; a new replica finds
+//! failing receivers by itself, at the cost of a few attempts. Pure: the time is an argument.
 
 use std::collections::HashMap;
 
-/// Failures in a row that open it.
+/// Number of consecutive failures that opens a breaker.
 const OPENS_AFTER: u32 = 5;
 
-/// How long it stays open the first time, longer than any try takes, so that what was under way when it opened is back before it
-/// lets a probe through. Each failed probe doubles it, up to [`OPEN_MAX_MS`].
+/// Time for which a breaker stays open at first, milliseconds. It is longer than any attempt takes, so that attempts in
+/// progress end before a probe is admitted. Each failed probe doubles it, up to [`OPEN_MAX_MS`].
 const OPEN_MS: u64 = 30_000;
 const OPEN_MAX_MS: u64 = 10 * 60_000;
 
-/// A probe that is not back after this long is lost, and another may go. Longer than any try takes.
+/// Time after which a probe without an outcome counts as lost and another one is admitted, milliseconds. Longer than
+/// any attempt takes.
 const PROBE_MS: u64 = 60_000;
 
-/// While a probe is under way, the others ask again after this long.
+/// Delay of other deliveries while a probe is in progress, milliseconds.
 const PROBE_PAUSE_MS: u64 = 5_000;
 
-/// Receivers remembered. Only failing ones are; the one not heard of for longest makes room.
+/// Maximum number of breakers. Only failing receivers have one; the one with the oldest outcome is dropped first.
 const RECEIVERS_MAX: usize = 10_000;
 
-/// Whether a try may go.
+/// Decision on a delivery attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Yes.
+    /// The attempt is admitted.
     Go,
-    /// Not before this time, unix milliseconds.
+    /// No attempt is admitted before this time, Unix milliseconds.
     Until(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// Tries go.
+    /// Attempts are admitted.
     Closed { failures: u32 },
-    /// None goes.
+    /// No attempt is admitted.
     Open { until_ms: u64, open_ms: u64 },
-    /// One is under way to find out.
+    /// One probe is in progress.
     HalfOpen { since_ms: u64, open_ms: u64 },
 }
 
@@ -44,7 +45,8 @@ enum State {
 pub(crate) struct Breakers(HashMap<String, (State, u64)>);
 
 impl Breakers {
-    /// Asks before a try. Once an open time is over, the first that asks is the probe and the rest wait for what it finds.
+    /// Decides on an attempt. Once the open time is over, the first attempt is the probe, and the others wait for its
+    /// outcome.
     pub(crate) fn ask(&mut self, receiver: &str, now_ms: u64) -> Admission {
         let Some((state, seen_ms)) = self.0.get_mut(receiver) else { return Admission::Go };
         *seen_ms = now_ms;

@@ -1,11 +1,12 @@
-//! When a delivery is tried again, and when it is over. Pure: the randomness is passed in.
+//! Retries of a delivery: when it is attempted again, and when it ends. Pure: the randomness is an argument.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use stokehold_queue::outbox::Outcome;
 
-/// The pauses between the ten tries, as Standard Webhooks recommends: 75 h 35 min 5 s in all. An operator may set others.
+/// Pauses between the ten attempts, as Standard Webhooks recommends: 75 h 35 min 5 s in total. An operator may set
+/// others.
 pub(crate) const WAITS: [Duration; 9] = [
     Duration::from_secs(5),
     Duration::from_secs(5 * 60),
@@ -18,20 +19,22 @@ pub(crate) const WAITS: [Duration; 9] = [
     Duration::from_secs(24 * 3600),
 ];
 
-/// Each pause is drawn from 1 - JITTER to 1 + JITTER times the table's, so that what failed together does not come back together.
+/// Relative jitter. Each pause is drawn from 1 - JITTER to 1 + JITTER times the table's, so that deliveries which
+/// failed together are not retried together.
 const JITTER: f64 = 0.1;
 
-/// The receiver wants no more of it.
+/// Status with which a receiver asks for no further deliveries.
 const GONE: u16 = 410;
 
-/// A pause that an operator may set, seconds: not so short that a broken receiver is flooded.
+/// Allowed range of a configured pause, seconds. The minimum keeps a failing receiver from being flooded.
 const WAIT_S: RangeInclusive<f64> = 0.1..=86_400.0;
 
-/// What [`parse`] takes; completes the setting's name.
+/// Text that [`parse`] accepts; completes the setting's name.
 pub(crate) const WANTED: &str =
     "must be a comma-separated list of 1 to 9 pauses of 0.1 to 86400 seconds, e.g. \"5,300\"";
 
-/// Pauses as an operator writes them. No more than the standard's: a record keeps the tries of two such schedules.
+/// Parses pauses from the configuration. There may be no more than the standard's, because a record stores the attempts
+/// of two such schedules.
 pub(crate) fn parse(text: &str) -> Option<Vec<Duration>> {
     let seconds = |part: &str| part.trim().parse().ok().filter(|wait_s| WAIT_S.contains(wait_s));
     let waits: Vec<_> =
@@ -39,8 +42,8 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Duration>> {
     (waits.len() <= WAITS.len()).then_some(waits)
 }
 
-/// What follows from the try after `tried` earlier ones, with these pauses between them. `status` is what the receiver answered, `None` when it did not;
-/// `jitter` is drawn from 0 to 1.
+/// Decides what follows the attempt after `tried` earlier ones, with these pauses between them. `status` is the
+/// receiver's answer, `None` when there was none; `jitter` is drawn from 0 to 1.
 pub(crate) fn decide(
     waits: &[Duration],
     tried: u32,
@@ -51,7 +54,7 @@ pub(crate) fn decide(
     match status {
         Some(200..=299) => return Outcome::Delivered,
         Some(GONE) => return Outcome::Disabled,
-        // All else is a failure, a redirect too: following it could lead anywhere.
+        // Everything else is a failure, including a redirect: following it could lead anywhere.
         Some(_) | None => {}
     }
     let place = tried as usize;
@@ -59,7 +62,8 @@ pub(crate) fn decide(
         return Outcome::Exhausted;
     };
     let wait = wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * jitter);
-    // A receiver may ask for a longer pause, up to the one that would come next: no receiver keeps its events here for ever.
+    // A receiver may ask for a longer pause, but no longer than the one after it, so that no receiver can keep its
+    // events here without end.
     let longest = waits.get(place + 1).copied().unwrap_or(wait);
     let wait = wait.max(retry_after.unwrap_or_default().min(longest));
     Outcome::Retry { delay_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }

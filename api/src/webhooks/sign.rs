@@ -1,5 +1,5 @@
-//! Standard Webhooks signatures. A tenant's secret is derived from the token key and the number of its generation, so that nothing
-//! secret is stored; a rotation counts the number up, and for a day both secrets sign.
+//! Standard Webhooks signatures. A tenant's secret is derived from the token key and the number of its generation, so
+//! that no secret is stored. A rotation increments the number, and for a day both secrets sign.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,13 +10,13 @@ use stokehold_queue::WebhookGeneration;
 
 use crate::tenants::token::TokenKey;
 
-/// How long the secret before a rotation signs as well.
+/// Time for which the secret before a rotation also signs, milliseconds.
 const OVERLAP_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The secrets a tenant's webhooks are signed with now.
+/// Secrets with which a tenant's webhooks are signed now.
 pub(crate) struct Secrets {
     current: [u8; 32],
-    /// And until when, unix milliseconds.
+    /// Secret before the last rotation, and the time until which it signs, Unix milliseconds.
     previous: Option<([u8; 32], u64)>,
 }
 
@@ -31,17 +31,17 @@ impl Secrets {
         }
     }
 
-    /// As receivers configure it: `whsec_...`.
+    /// The current secret in the form for receivers: `whsec_...`.
     pub(crate) fn current(&self) -> Secret {
         text(&self.current)
     }
 
-    /// The one before, while it still signs, and until when.
+    /// The previous secret while it still signs, and the time until which it does.
     pub(crate) fn previous(&self) -> Option<(Secret, u64)> {
         self.previous.as_ref().map(|(secret, until_ms)| (text(secret), *until_ms))
     }
 
-    /// The header `webhook-signature`: one signature per secret, the current one's first.
+    /// Value of the header `webhook-signature`: one signature per secret, the current one's first.
     pub(crate) fn sign(&self, id: &str, timestamp_s: u64, body: &str) -> String {
         let secrets = std::iter::once(&self.current).chain(self.previous.as_ref().map(|(secret, _)| secret));
         let signed = secrets.map(|secret| format!("v1,{}", STANDARD.encode(mac(secret, id, timestamp_s, body))));

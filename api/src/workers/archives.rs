@@ -1,5 +1,5 @@
-//! `/v1/worker/`: the script and the archive that install a worker on a new machine. No token is needed because neither
-//! contains a secret: the join token, which the operator sets, is what joins.
+//! `/v1/worker/`: the script and the archive that install a worker on a new host. No token is needed because neither
+//! contains a secret: the operator supplies the join token.
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::path::Path;
 
-/// The script, with places for what this replica knows.
+/// The script, with placeholders for the values of this replica.
 const SCRIPT: &str = include_str!("archives/install.sh");
 
 /// Timeout of the disk.
@@ -26,14 +26,14 @@ const DISK_LIMIT: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 64 << 10;
 
-/// An archive of the worker, of our own release.
+/// A worker archive of this release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
-    /// The machine type, as printed by `uname -m`.
+    /// Machine type, as printed by `uname -m`.
     pub arch: String,
-    /// Its file's name.
+    /// File name.
     pub name: String,
-    /// Of its bytes, hex.
+    /// SHA-256 of its bytes, hex.
     pub sha256: String,
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn script(State(config): State<Arc<Config>>) -> Result<Response
     ))]
 pub(crate) async fn archive(State(config): State<Arc<Config>>, Path(name): Path<String>) -> Result<Response, Problem> {
     let folder = config.worker_dist.as_deref();
-    // The name is looked for among those that are there, and never made into a path by itself.
+    // The name is compared with those of the existing archives, and never used as a path itself.
     let known = archives(folder).await?.into_iter().find(|archive| archive.name == name);
     let (Some(folder), Some(known)) = (folder, known) else {
         return Err(Problem::new(
@@ -78,7 +78,7 @@ pub(crate) async fn archive(State(config): State<Arc<Config>>, Path(name): Path<
     Ok(([(CONTENT_TYPE, "application/gzip".to_owned()), (CONTENT_LENGTH, length.to_string())], body).into_response())
 }
 
-/// Those of our own release: a worker of another may speak another protocol.
+/// Archives of this release: a worker of another release may use another protocol.
 async fn archives(folder: Option<&FsPath>) -> Result<Vec<Archive>, Problem> {
     let found = match folder {
         Some(folder) => on_disk(list(folder)).await?,
@@ -94,8 +94,8 @@ async fn archives(folder: Option<&FsPath>) -> Result<Vec<Archive>, Problem> {
     Ok(found)
 }
 
-/// The worker's archives in a folder, by name. Each has its checksum beside it, as `make worker-dist` writes it; one without is not offered, nor
-/// is one of another release. Of a folder that is not there: none.
+/// Lists the worker archives in a folder, by name. Each has its checksum beside it, as `make worker-dist` writes it.
+/// Omits archives without one and those of another release. A missing folder has none.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -118,7 +118,7 @@ pub async fn list(folder: &FsPath) -> std::io::Result<Vec<Archive>> {
     Ok(found)
 }
 
-/// Of `stokehold-worker-0.1.0-x86_64-linux.tar.gz`. It goes into a script as it is.
+/// Machine type in a name such as `stokehold-worker-0.1.0-x86_64-linux.tar.gz`. It is inserted into a script unchanged.
 fn arch_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix("stokehold-worker-")?.strip_prefix(env!("CARGO_PKG_VERSION"))?.strip_prefix('-')?;
     let arch = rest.strip_suffix("-linux.tar.gz")?;

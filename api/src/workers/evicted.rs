@@ -1,4 +1,5 @@
-//! Workers that an operator evicted. The gateway refuses their calls, their jobs go back to the queue, and they cannot join again.
+//! Workers that an operator evicted. The gateway refuses their calls, their jobs are requeued, and they cannot join
+//! again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 use crate::workers::fleet::Fleets;
 
-/// Delay before the worker's jobs are requeued a second time: a replica with a cached record may have granted it a lease meanwhile.
+/// Delay before the worker's jobs are requeued a second time: a replica with a cached record may have granted it a
+/// lease meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Cache time of the evictions.
@@ -22,7 +24,7 @@ const CACHE_TTL: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Evicted {
     workers: HashSet<String>,
-    /// Id of the join token, and name of the worker.
+    /// ID of the join token, and name of the worker.
     hosts: HashSet<(String, String)>,
 }
 
@@ -36,12 +38,12 @@ impl Evicted {
         evicted
     }
 
-    /// Whether this worker was evicted.
+    /// Returns whether this worker was evicted.
     pub(crate) fn has(&self, worker_id: &str) -> bool {
         self.workers.contains(worker_id)
     }
 
-    /// Whether a worker with this name that joined with this token was evicted.
+    /// Returns whether a worker with this name that joined with this token was evicted.
     pub(crate) fn has_host(&self, token_id: &str, name: &str) -> bool {
         self.hosts.contains(&(token_id.to_owned(), name.to_owned()))
     }
@@ -75,7 +77,7 @@ impl Evictions {
         Ok(evicted)
     }
 
-    /// Evicts a worker and returns how many of its jobs went back to the queue.
+    /// Evicts a worker and returns the number of its jobs that were requeued.
     pub(crate) async fn evict(&self, worker: &WorkerRecord) -> Result<u32, Error> {
         let eviction = Eviction::of(worker);
         self.db.ask_again("evict a worker", || self.db.registry.evict(&eviction)).await?;

@@ -1,4 +1,4 @@
-//! Rented machines as the autoscaler's ledger has them: what it does not want any more may neither join nor speak.
+//! Rented instances in the autoscaler's ledger. An instance that the ledger no longer wants may neither join nor call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use stokehold_queue::registry::{MachineRecord, Wanted};
 use crate::database::{Database, Error};
 use crate::error::{Code, Problem};
 
-/// The wanted state of each instance in the ledger, by id.
+/// Wanted state of each instance in the ledger, by ID.
 type WantedById = HashMap<String, Wanted>;
 
 /// Cache time of the wanted states.
@@ -28,7 +28,7 @@ impl Instances {
         Self { db, wanted: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build() }
     }
 
-    /// The wanted state of each instance, at most a second old.
+    /// Wanted state of each instance, at most one second old.
     async fn wanted(&self) -> Result<Arc<WantedById>, Error> {
         if let Some(wanted) = self.wanted.get(&()) {
             return Ok(wanted);
@@ -39,28 +39,28 @@ impl Instances {
         Ok(wanted)
     }
 
-    /// Whether the worker with this token may go on taking jobs and renew its token. The worker of an instance may
-    /// while the instance should run; every other worker always may.
+    /// Returns whether the worker with this token may continue to lease jobs and renew its token. The worker of an
+    /// instance may while the instance should run; every other worker always may.
     pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Error> {
         let Some(machine) = &token.machine else { return Ok(true) };
         Ok(self.wanted().await?.get(machine) == Some(&Wanted::Running))
     }
 
-    /// Checks that the worker of an instance may still call: one that should stop still reports the ends of its jobs;
-    /// one that was released may not.
+    /// Checks that the worker of an instance may still call: one that should stop still reports its finished jobs; one
+    /// that was released may not call.
     pub(crate) async fn check_here(&self, machine: &str) -> Result<(), Problem> {
         let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
         if is_ours(self.wanted().await?.get(machine).copied()) {
             return Ok(());
         }
-        // It may have been rented within this second.
+        // The instance may have been rented within this second.
         match is_ours(self.read(machine).await?.map(|known| known.wanted)) {
             true => Ok(()),
             false => Err(refused("this instance was given up: its worker is no longer accepted")),
         }
     }
 
-    /// The instance that a join token is for, if it should run now. Read from Redis.
+    /// Returns the instance of a join token, if it should run now. Reads Redis.
     pub(crate) async fn to_join(&self, machine: &str) -> Result<MachineRecord, Problem> {
         match self.read(machine).await? {
             Some(known) if known.wanted == Wanted::Running => Ok(known),
@@ -78,10 +78,11 @@ impl Instances {
     }
 }
 
-/// The slots of an instance per GPU if its offer has no number.
+/// Slots of an instance per GPU if its offer has no number.
 const SLOTS_OF_CARD: u64 = 64;
 
-/// The most slots of an instance according to the ledger: what its offer states per GPU, or in total without GPUs.
+/// Maximum number of slots of an instance according to the ledger: the number in its offer per GPU, or in total without
+/// GPUs.
 pub(crate) fn slots_of(machine: &MachineRecord) -> u32 {
     let number = |name: &str| machine.offer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let of_card = match number("slots") {

@@ -1,4 +1,4 @@
-//! Which workers keep which models loaded without jobs. Pure: the same fleet gives the same answer.
+//! Placement of models that workers keep loaded without jobs. Pure: the same fleet gives the same result.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,20 +15,20 @@ use crate::workers::fleet::RequirementSets;
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     pub(crate) model: ModelRef,
-    /// The class of its jobs, GiB; 0 is the CPU.
+    /// VRAM class of its jobs, GiB; 0 means CPU.
     pub(crate) vram_class_gib: u32,
-    /// What it needs of each GPU.
+    /// GPU memory that it needs on each GPU.
     pub(crate) need: VramNeed,
-    /// The number of its demands.
+    /// Number of its requirement set.
     pub(crate) demands: u32,
     pub(crate) workers: u32,
 }
 
-/// What is not given away of each card yet, MiB, by worker and index.
+/// Unassigned memory of each GPU, MiB, by worker and index.
 type Room<'a> = BTreeMap<(&'a str, u32), u64>;
 
-/// The models of each worker that is to keep any, by its id. Who has a model keeps it; else the cheapest that has room. The largest models
-/// come first, so that the small ones fit beside them.
+/// Models that each worker should keep loaded, by worker ID. A worker that has a model keeps it; otherwise the cheapest
+/// worker with enough memory gets it. The largest models are placed first, so that the small ones fit beside them.
 pub(crate) fn keepers(
     mut floors: Vec<Floor>,
     workers: &[WorkerRecord],
@@ -69,7 +69,7 @@ fn has(worker: &WorkerRecord, model: &ModelRef) -> bool {
     worker.status.models.iter().any(|loaded| loaded.tenant == model.tenant && loaded.name == name)
 }
 
-/// Gives room on a worker's cards away, where the least is left over. `false`: there is not enough.
+/// Assigns memory on a worker's GPUs, where the least remains. Returns `false` when there is not enough.
 fn take<'a>(room: &mut Room<'a>, worker: &'a WorkerRecord, floor: &Floor, demands: &Requirements) -> bool {
     if floor.vram_class_gib == 0 {
         return true;

@@ -16,8 +16,8 @@ use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
 use crate::workers::gateway::own::Ownership;
 
-/// What an attempt takes at the most beside its handler's run, milliseconds: its environment and weights, the model, its turn, its result. No
-/// lease is extended for longer than that and the run's own limit.
+/// Longest time of an attempt apart from its handler's run, milliseconds: its environment and weights, the model, its
+/// turn, its result. No lease is extended beyond this time plus the limit of the run.
 const BESIDE_RUN_MS: u64 = 2 * 3_600_000;
 
 const LOADED_MAX: usize = 1_000;
@@ -46,7 +46,7 @@ pub(super) async fn extend(
     let told = async {
         let known = app.fleets.worker(&worker.worker_id).await?.ok_or_else(unknown)?;
         let mut status = request.status.clone();
-        // It need not know: it is given nothing. Those who read its status see that this replica does.
+        // The worker itself need not set it, because it gets no jobs. The readers of its status see that it drains.
         status.draining |= app.fleets.drains().await?.contains_key(&known.name);
         let advised = async { Ok(app.advisor.advise(&known, &request.cards, &status).await) };
         let (advice, ()) = tokio::try_join!(advised, seen(&app.db, &app.catalog, &known, status.clone()))?;
@@ -69,7 +69,8 @@ pub(super) async fn extend(
     Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next, forgotten }))
 }
 
-/// Extends the worker's own leases, but for those that it has held for longer than any attempt takes: it cannot run them.
+/// Extends the worker's own leases, except those that it has held for longer than any attempt takes: it cannot be
+/// running them.
 async fn extended(
     db: &Database,
     ownership: &Ownership,
@@ -93,13 +94,13 @@ async fn extended(
     Ok(may.into_iter().map(|may| may.then(|| answers.next()).flatten().unwrap_or(ExtendAnswer::Lost)).collect())
 }
 
-/// Whether an attempt has had all the time that its handler may run, and that all beside that may take.
+/// Returns whether an attempt has used the time limit of its handler and the longest time for everything else.
 async fn is_over(db: &Database, lease: &LeaseRef, held_ms: u64) -> Result<bool, Problem> {
     let held = db.ask("check a lease", db.queue.held(lease)).await?;
     Ok(held.is_some_and(|(spec, _)| held_ms > spec.timeout_ms.saturating_add(BESIDE_RUN_MS)))
 }
 
-/// Notes that the worker is alive, and how it is.
+/// Records that the worker is alive, and its status.
 async fn seen(db: &Database, catalog: &Catalog, known: &WorkerRecord, mut status: WorkerStatus) -> Result<(), Problem> {
     needs::learned(db, catalog, known, std::mem::take(&mut status.learned)).await?;
     let record = WorkerRecord { seen_ms: now_ms(), status, ..known.clone() };
@@ -111,7 +112,8 @@ pub(super) fn unknown() -> Problem {
     Problem::new(Code::Unauthorized, "this worker is no longer registered; join again")
 }
 
-/// A fresh token once half of the old one's lifetime has passed, except for the worker of an instance that should stop.
+/// Issues a new token once half of the old one's lifetime has passed, except for the worker of an instance that should
+/// stop.
 async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
     if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2
         || !app.instances.is_wanted(&worker.token).await?

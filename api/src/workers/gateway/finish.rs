@@ -21,10 +21,10 @@ const MESSAGE_MAX: usize = 2 << 10;
 const TRACEBACK_MAX: usize = 16 << 10;
 const STDERR_MAX: usize = 8 << 10;
 
-/// A worker measures its attempt, the queue its lease: they may differ by this much, milliseconds.
+/// Largest difference between a worker's measure of its attempt and the queue's measure of its lease, milliseconds.
 const CLOCKS_DIFFER_MS: u64 = 1_000;
 
-/// `finish`: only reports.
+/// `finish`: reports finished jobs without leasing.
 pub(super) async fn finish(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -38,7 +38,7 @@ pub(super) async fn finish(
     Ok(JsonAnswer(FinishReply { finished, offer_taken }))
 }
 
-/// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is repeated here already.
+/// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is retried here already.
 pub(super) async fn report(
     app: &App,
     worker_id: &str,
@@ -53,7 +53,7 @@ pub(super) async fn report(
     let worker = app.fleets.worker(worker_id).await?;
     let leases: Vec<LeaseRef> = reports.iter().map(lease_of).collect();
     let holdings = app.ownership.holdings(&leases).await?;
-    // Whose fence it is decides before anything of a report is believed.
+    // The holder of the fence is checked before any part of a report is used.
     let is_own: Vec<bool> = holdings.iter().map(|holding| !own::is_anothers(holding.as_ref(), worker_id)).collect();
     let own = reports.into_iter().zip(holdings).enumerate().filter(|(n, _)| is_own[*n]);
     let checks = own.map(|(n, (report, holding))| checked(app, worker.as_deref(), n, report, holding));
@@ -64,7 +64,7 @@ pub(super) async fn report(
     for (report, holding) in &mut reports {
         report.card_kind.clone_from(&card_kind);
         report.machine.clone_from(&machine);
-        // A lease that is no longer held is refused by `finish`.
+        // `finish` refuses a lease that is no longer held.
         let held_ms = holding.as_ref().map(|holding| holding.held_ms);
         let most_ms = held_ms.unwrap_or(0).saturating_add(CLOCKS_DIFFER_MS);
         let told = report.timing;
@@ -108,7 +108,7 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
     LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
 }
 
-/// With how many jobs an attempt can have shared its time at most: as many as its version takes at once, regardless of
+/// Maximum number of jobs with which an attempt can have shared its time: the concurrency of its version, regardless of
 /// the report.
 async fn most_sharers(
     db: &Database,
@@ -119,11 +119,11 @@ async fn most_sharers(
     if let Some(share) = holding.and_then(|holding| holding.share) {
         return Ok(share);
     }
-    // It was submitted to a release that did not write it down, or to a version that takes one at a time.
+    // The job was submitted to a release that did not store it, or to a version with a concurrency of one.
     let Some((spec, _)) = db.ask("check a lease", db.queue.held(&lease_of(report))).await? else {
         return Ok(u32::MAX);
     };
-    // An end is taken whatever is known of its version.
+    // A finished job is accepted even if its version cannot be resolved.
     let deployed = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
     Ok(deployed.map_or(u32::MAX, |deployed| deployed.version.spec.share()))
 }
@@ -165,7 +165,7 @@ async fn checked(
     Ok((report, holding))
 }
 
-/// Whether the result that a report names is there. A lost lease is for `finish` itself to refuse.
+/// Returns whether the result that a report names exists. `finish` itself refuses a lost lease.
 async fn is_stored(db: &Database, objects: &Objects, lease: &LeaseRef, size_bytes: u64) -> Result<bool, Problem> {
     let Some((spec, attempt)) = db.ask("check a lease", db.queue.held(lease)).await? else {
         return Ok(true);
@@ -184,7 +184,8 @@ fn not_stored() -> JobError {
     }
 }
 
-/// Cuts texts that are too long for a record. The end of a traceback or of stderr has more information than its start.
+/// Truncates texts that are too long for a record. The end of a traceback or of stderr has more information than its
+/// start.
 fn shorten(error: &mut JobError) {
     keep_start(&mut error.class, CLASS_MAX);
     keep_start(&mut error.message, MESSAGE_MAX);
