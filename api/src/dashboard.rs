@@ -1,4 +1,5 @@
-//! The dashboard at `/dashboard`: the page that Vite built, as bytes in the binary. It is public; what it shows, it asks `/v1` for.
+//! The dashboard at `/dashboard`: the page built by Vite, as bytes in the binary. The page is public; it requests its
+//! data from `/v1`.
 
 pub(crate) mod live;
 pub(crate) mod live_routes;
@@ -21,10 +22,10 @@ use url::Url;
 use crate::server::path::Path;
 use crate::state::App;
 
-/// The built files by their paths; none where `make dashboard` has not run.
+/// The built files by their paths; empty unless `make dashboard` has run.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-/// The content security policy of a page: its own host, and for results also the store, which their URLs redirect to.
+/// Content security policy of a page: its own host, and for results also the object store to which their URLs redirect.
 fn policy(store: &str) -> String {
     let store = if store.is_empty() { String::new() } else { format!(" {store}") };
     format!(
@@ -33,17 +34,17 @@ fn policy(store: &str) -> String {
     )
 }
 
-/// Lifetime of the presigned URL that only shows the address of the store; it is never used.
+/// Validity of the presigned URL that is made only to find the address of the store; it is never used.
 const SIGNED_FOR: Duration = Duration::from_secs(60);
 
-/// The names of these files change with their content.
+/// Folder of the files whose names change with their content.
 const HASHED: &str = "assets/";
 
-/// What answers where nothing was built.
+/// Response when the dashboard was not built.
 const NOT_BUILT: &str =
     "This binary was built without the dashboard. Run `make dashboard` (requires Node), then build `stoke` again.\n";
 
-/// Whether this binary carries the page.
+/// Returns whether this binary contains the dashboard.
 #[must_use]
 pub fn has_dashboard() -> bool {
     !FILES.is_empty()
@@ -64,13 +65,14 @@ pub(crate) fn router() -> Router<App> {
         )
 }
 
-/// Where a result's URL leads: the origin of what is signed for the store. Nothing is sent for this.
+/// Origin of presigned result URLs. Finding it sends no request.
 async fn store(objects: &Objects) -> String {
     let signed = objects.presign_get("results/", SIGNED_FOR).await;
     signed.ok().and_then(|url| Url::parse(&url).ok()).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
-/// The file at `path`, or the page itself, which knows its own addresses. An asset that is gone is not the page.
+/// Responds with the file at `path`, or else with the page itself, which resolves its own addresses. A missing asset is
+/// not replaced by the page.
 fn answer(files: &'static [(&'static str, &'static [u8])], path: &str, store: &str) -> Response {
     let named = |name: &str| files.iter().find(|(known, _)| *known == name).copied();
     let found = named(path).or_else(|| if path.starts_with(HASHED) { None } else { named("index.html") });
@@ -88,7 +90,7 @@ fn answer(files: &'static [(&'static str, &'static [u8])], path: &str, store: &s
     (common, [(header::CONTENT_TYPE, content_type(name)), (header::CACHE_CONTROL, cache)], bytes).into_response()
 }
 
-/// By the ending: these are all that Vite writes.
+/// Content type by file extension. Vite writes only these.
 fn content_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html") => "text/html; charset=utf-8",

@@ -1,4 +1,4 @@
-//! `/v1/files`: inputs that are too big for JSON.
+//! `/v1/files`: inputs that are too large for JSON.
 
 pub(crate) mod stored;
 
@@ -27,12 +27,12 @@ use crate::tenants::auth::{Caller, FilesRead, FilesWrite};
 use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
-/// How long an upload or a download may start after its URL was given.
+/// Time after a URL was issued within which its upload or download must start.
 const URL_TTL: Duration = Duration::from_secs(3600);
 
 const NAME_MAX: usize = 255;
 
-/// A card is small; what is larger is none of ours.
+/// Maximum size of a file's metadata object, bytes. The API writes no larger one.
 const CARD_MAX: u64 = 16 << 10;
 
 /// A file to upload.

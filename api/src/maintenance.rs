@@ -10,22 +10,22 @@ use stokehold_supervise::{BoxError, Duty};
 use crate::metrics;
 use crate::state::App;
 
-/// The longest sleep between two rounds.
+/// Longest pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The timeout of one round.
+/// Timeout of one round.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// How often metrics are folded.
+/// Interval at which metrics are folded.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Makes due jobs ready.
 pub(crate) struct Promote(pub(crate) App);
 
-/// Takes back leases that ran out.
+/// Requeues jobs whose leases have expired.
 pub(crate) struct Reap(pub(crate) App);
 
-/// Ends jobs that ran out of time.
+/// Ends jobs whose deadline has passed.
 pub(crate) struct Expire(pub(crate) App);
 
 /// Folds metrics.
@@ -77,15 +77,15 @@ impl Duty for Upkeep {
     }
 }
 
-/// How long to sleep. A full round may have left some behind, so the next follows at once.
+/// Pause after a round. A full round may have left jobs behind, so the next one follows at once.
 fn pause(swept: Swept, now_ms: u64) -> Duration {
-    /// As many as one `promote`, `reap` or `expire` moves.
+    /// Maximum number of jobs that one `promote`, `reap` or `expire` moves.
     const FULL: u32 = 100;
     if swept.jobs >= FULL {
         return Duration::ZERO;
     }
     let due = swept.next_due_ms.map_or(ROUND, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
-    // Something overdue that was not moved (the reaper holds back after a restart) must not make this spin.
+    // An overdue job that was not moved (the reaper pauses after a restart) must not cause a busy loop.
     due.clamp(Duration::from_millis(10), ROUND)
 }
 

@@ -1,6 +1,6 @@
-//! The recovery sweep: reads all records and puts back index entries that they lack. It runs when Redis was restarted
+//! The recovery sweep: reads all records and restores index entries that they lack. It runs after Redis was restarted
 //! or replaced, when a replica starts, and every five minutes. It finds nothing unless something else is wrong, and
-//! logs it if it does.
+//! logs what it finds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,47 +14,49 @@ use crate::state::App;
 
 const EVERY: Duration = Duration::from_secs(300);
 
-/// Who has swept keeps the role a little longer than that, so that the others need not; a new life of Redis has a role of its own.
+/// Time for which a replica keeps the role after a sweep, milliseconds. It is a little longer than five minutes, so
+/// that the others do not repeat the sweep. After a restart of Redis, the role is free again.
 const ROLE_MS: u64 = 330_000;
 
-/// Steps of a round, which asks for the role again.
+/// Steps of one round. Each round renews the role.
 const STEPS: usize = 100;
 
-/// The timeout of a round: far more than its steps and rests take, far less than the role lasts.
+/// Timeout of a round: far more than its steps and pauses take, far less than the role lasts.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
-/// A sweep uses at most this part of Redis: it rests this many times as long as a step took.
+/// Ratio of pause to step: after each step, the sweep pauses this many times as long as the step took, which bounds its
+/// share of Redis.
 const REST: u32 = 19;
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summary {
-    /// Records looked at.
+    /// Records that were read.
     looked: u64,
-    /// What was put back, by kind.
+    /// Restored entries, by kind.
     repaired: BTreeMap<String, u64>,
 }
 
-/// The loop of one shard. Every replica has one; one of them at a time works.
+/// The recovery loop of one shard. Every replica has one; one of them works at a time.
 pub(crate) struct Recovery {
     app: App,
     shard: RedisQueue,
-    /// The sweep that is under way, and where it goes on.
+    /// The sweep in progress, and its position.
     begun: Option<(Summary, Option<Cursor>)>,
 }
 
 impl Recovery {
-    /// For one of the shards of `app`.
+    /// Creates the loop for one of the shards of `app`.
     pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self { app, shard, begun: None }
     }
 
-    /// Goes on with the sweep, or begins one: [`STEPS`] steps at most. `None` when it is not through; nothing is looked at while
-    /// another replica has the role.
+    /// Continues the sweep, or begins one: at most [`STEPS`] steps. Returns `None` when the sweep is not complete.
+    /// Reads nothing while another replica has the role.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: the next sweep begins anew.
+    /// [`Error::Unavailable`]: the next sweep starts over.
     async fn run_once(&mut self) -> Result<Option<Summary>, Error> {
         let role = format!("recovery-{}", self.shard.health().vitals.run_id);
         let (mut summary, mut cursor) = self.begun.take().unwrap_or_default();
@@ -85,7 +87,7 @@ impl Duty for Recovery {
     const NAME: &'static str = "recovery";
     const ROUND_TIMEOUT: Duration = ROUND_MAX;
     const RETRY_DELAY: Duration = EVERY;
-    /// The next sweep begins anew.
+    /// The next sweep starts over.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {

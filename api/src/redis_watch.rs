@@ -1,4 +1,5 @@
-//! Looks every second how Redis is. Admission opens and closes by it, and what a restart or a failover asks for begins here.
+//! Checks the state of Redis every second. Admission opens and closes by it, and the work after a restart or a failover
+//! starts here.
 
 use std::time::Duration;
 
@@ -10,27 +11,27 @@ use crate::state::App;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one look may take.
+/// Timeout of one check.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// The loop of one shard. Every replica has one, and looks for itself: it is its own clients that it turns away.
+/// The watch loop of one shard. Every replica checks for itself, because it admits its own clients.
 pub(crate) struct Watch {
     app: App,
     shard: RedisQueue,
-    /// Whether admission was open at the last look.
+    /// Set when admission was open at the last check.
     was_open: bool,
 }
 
 impl Watch {
-    /// For one of the shards of `app`.
+    /// Creates the loop for one of the shards of `app`.
     pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self { app, shard, was_open: true }
     }
 
-    /// One look.
+    /// Runs one check.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: look again.
+    /// [`Error::Unavailable`]: the next check is a retry.
     pub(crate) async fn run_once(&mut self) -> Result<(), Error> {
         let shard = self.shard.number();
         if self.shard.look().await? {

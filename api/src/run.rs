@@ -1,4 +1,4 @@
-//! From a configuration to a serving replica.
+//! Startup of a replica: from a configuration to a server.
 
 use std::time::Duration;
 
@@ -43,26 +43,26 @@ use crate::webhooks::deliver::Deliverer;
 use crate::workers::gateway;
 use crate::{dashboard, descriptors, error, metrics, routes};
 
-/// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
+/// Time limit for the boot steps. A Redis may load a long append-only file first, and an S3 may be starting too.
 const BOOT_MAX: Duration = Duration::from_secs(60);
 const BOOT_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long one boot step may take before it is tried again.
+/// Timeout of one attempt of a boot step.
 const BOOT_STEP: Duration = Duration::from_secs(10);
 
 /// Serves the API on `listener` until `shutdown`. Checks Redis and the object store first, and refuses to start on a
 /// Redis that could lose jobs.
 ///
 /// # Errors
-/// If Redis or the object store cannot be reached or is unfit; the message has what to change.
+/// If Redis or the object store cannot be reached or is unsuitable; the message contains the remedy.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
     run_showing(config, Metrics::default(), listener, shutdown).await
 }
 
-/// [`run`] in a process of which other parts have something to show too.
+/// [`run`] in a process whose other parts export metrics too.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub async fn run_showing(
     config: Config,
     exposition: Metrics,
@@ -72,11 +72,11 @@ pub async fn run_showing(
     run_supervised(config, exposition, Supervisor::new(backoff()), listener, shutdown).await
 }
 
-/// [`run_showing`] with the supervisor of the background duties. All of them are registered there before the first request is
-/// answered.
+/// [`run_showing`] with the supervisor of the background duties. All of them are registered there before the first
+/// request is answered.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub async fn run_supervised(
     config: Config,
     exposition: Metrics,
@@ -85,7 +85,8 @@ pub async fn run_supervised(
     shutdown: CancellationToken,
 ) -> Result<()> {
     metrics::install();
-    // Not as before: `event.lua` knows by their names the replicas of the release before, which read outputs elsewhere.
+    // The form of the name differs from the previous release's: `event.lua` recognises the replicas of that release by
+    // their names, because they read outputs elsewhere.
     let replica = format!("replica_{}", nonce());
     let (queue, fitness, heard) = queue(&config, &replica).await?;
     let objects = objects(&config).await?;
@@ -99,7 +100,7 @@ pub async fn run_supervised(
     Ok(())
 }
 
-/// Starts every background duty of a replica: the only list of them.
+/// Starts every background duty of a replica. This is the only list of them.
 fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
     let mut duties = JoinSet::new();
     macro_rules! start {
@@ -137,7 +138,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
     Ok(duties)
 }
 
-/// The backoff of the background duties.
+/// Backoff of the background duties.
 fn backoff() -> Backoff {
     #[cfg(feature = "mutants")]
     if stokehold_queue::mutants::is("duty-not-restarted") {
@@ -146,7 +147,7 @@ fn backoff() -> Backoff {
     Backoff::default()
 }
 
-/// Every route, around a running replica. Needs no socket.
+/// Router with every route, around a running replica. Needs no socket.
 pub fn app(app: App) -> Router {
     Router::new()
         .merge(routes::router().route_layer(axum::middleware::from_fn_with_state(app.clone(), audit::record)))
@@ -161,8 +162,9 @@ pub fn app(app: App) -> Router {
         .with_state(app)
 }
 
-/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself. With a session's cookie `session.rs` turns away
-/// those of another host, whose scripts are not allowed its header either.
+/// CORS policy: pages of any origin may call, because a browser never sends a bearer token by itself, unlike a cookie.
+/// For requests with a session's cookie, `session.rs` refuses pages of another host, whose scripts may not set its
+/// header either.
 fn cors() -> CorsLayer {
     let ours = ["idempotency-key", "prefer", "last-event-id", "traceparent", CALLED].map(HeaderName::from_static);
     CorsLayer::new()
@@ -175,7 +177,7 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-/// The queue, its fitness, and the signals for `replica` from now on.
+/// The queue, its health checks, and the signals for `replica` from now on.
 async fn queue(config: &Config, replica: &str) -> Result<(Shards, RedisChecks, mpsc::Receiver<Signal>)> {
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;
@@ -198,7 +200,7 @@ async fn objects(config: &Config) -> Result<Objects> {
     Ok(objects)
 }
 
-/// Tries a boot step until it works, fails for good, or [`BOOT_MAX`] is over.
+/// Repeats a boot step until it succeeds, fails permanently, or [`BOOT_MAX`] is over.
 async fn patiently<T, E, F>(what: &str, step: impl Fn() -> F, passing: impl Fn(&E) -> bool) -> Result<T>
 where
     F: Future<Output = Result<T, E>>,

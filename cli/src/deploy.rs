@@ -51,12 +51,12 @@ pub(crate) struct DeployArgs {
 pub(crate) struct Deployed {
     /// The version as API JSON.
     pub(crate) version: Value,
-    /// Whether the version is new. If not, it is identical to the current one.
+    /// Set when the version is new. Otherwise it is identical to the current one.
     pub(crate) is_new: bool,
 }
 
 impl Deployed {
-    /// `echo@1`.
+    /// Name and version, e.g. `echo@1`.
     pub(crate) fn name(&self) -> String {
         format!("{}@{}", output::cell(&self.version["name"]), output::cell(&self.version["version"]))
     }
@@ -214,7 +214,7 @@ fn lines_file(text: &str) -> std::io::Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-/// Whether the error is a missing Python that could not be installed.
+/// Returns whether the error is a missing Python that could not be installed.
 fn is_python_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(stokehold_worker::environment::Error::PythonMissing { .. }))
 }

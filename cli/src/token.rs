@@ -149,7 +149,7 @@ enum Kind {
     Join,
 }
 
-/// Where tokens are managed, depending on the options.
+/// Ways to manage tokens, selected by the options.
 enum Way {
     Api(Api),
     Redis(Box<Redis>),
@@ -226,12 +226,12 @@ pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
     }
 }
 
-/// Accepts a token id or a whole token.
+/// Extracts the ID of a token from a token ID or a whole token.
 fn id_of(text: &str) -> &str {
     text.split('_').nth(1).unwrap_or(text)
 }
 
-/// A token as both ways show it: the members that the tables use.
+/// A token in the form that both ways share: the members that the tables use.
 #[derive(Deserialize)]
 struct Shown {
     id: String,
@@ -248,7 +248,7 @@ struct Shown {
     previous_until_ms: Option<u64>,
     trust: Option<String>,
     region: Option<String>,
-    /// The token itself, once.
+    /// The token itself, which is shown once.
     token: Option<String>,
 }
 

@@ -19,13 +19,13 @@ use crate::server::query::LIMIT;
 use crate::state::App;
 use crate::workers::fleet_routes as fleet;
 
-/// Between two looks.
+/// Interval between two polls.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one look may take.
+/// Timeout of one poll.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// Jobs in which a change is seen, the newest; of those before them how many are open and run.
+/// Number of the newest jobs in which a change is detected. Older jobs are only counted, by open and running.
 const JOBS: u32 = 50;
 
 /// Follows a subject: receives its current data, then each change.
@@ -50,7 +50,7 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
                 };
                 told.send_replace(Some(text.into()));
             }
-            // What was seen last stands until the next look; a panic has been logged.
+            // The last data stays until the next poll; a panic has been logged.
             Ok(Ok(Ok(_))) | Err(Panic { .. }) => {}
             Ok(Ok(Err(problem))) => {
                 problem.log();
@@ -68,7 +68,7 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
     }
 }
 
-/// How a subject is. Of jobs only what differs when one of them has changed.
+/// Data of a subject. For jobs, only the members that differ when one of them has changed.
 async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
     match subject {
         Subject::Queue => json(&queue::look(app).await?),
@@ -88,7 +88,8 @@ async fn look(app: &App, subject: &Subject) -> Result<String, Problem> {
     }
 }
 
-/// On one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
+/// Serialises a view on one line: submitted JSON may contain line breaks between its tokens, where they have no
+/// meaning.
 fn json(view: &impl Serialize) -> Result<String, Problem> {
     let text = serde_json::to_string(view).map_err(|error| {
         tracing::error!(%error, "live data cannot be serialised");

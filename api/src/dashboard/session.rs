@@ -1,8 +1,8 @@
-//! A browser's session: the API token, sealed into a cookie that no script of the page can read. Nothing of it is
-//! stored, and the token's record is checked with every request, so that revoking the token ends the session.
+//! A browser's session: the API token, sealed into a cookie that no script of the page can read. The server stores no
+//! session. It checks the token's record with every request, so that revoking the token ends the session.
 //!
-//! A browser sends a cookie by itself, also for a page of another site. So every change requires a header that such a
-//! page cannot set, and requests that come from another page are refused.
+//! A browser sends a cookie by itself, even for a page of another site. Therefore every change requires a header that
+//! such a page cannot set, and requests that come from another page are refused.
 
 use axum::http::header::{COOKIE as COOKIES, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
@@ -18,20 +18,20 @@ use crate::state::App;
 use crate::tenants::auth::prove;
 use crate::tenants::token::{Scope, TokenKey, mint};
 
-/// What the cookie is called.
+/// Name of the cookie.
 pub(crate) const COOKIE: &str = "stoke_session";
 
-/// The header that our pages send with every change, and its value.
+/// Header that the dashboard's pages send with every change, and its value.
 pub(crate) const HEADER: &str = "stokehold-request";
 const DASHBOARD: &str = "dashboard";
 
-/// A session lasts half a day, or as long as its token.
+/// Maximum duration of a session, milliseconds: half a day. It also ends with its token.
 const LASTS_MS: u64 = 12 * 60 * 60 * 1000;
 
-/// What the sealed text is: no other sealed text passes for a session.
+/// Context that is bound to the sealed text: no other sealed text is accepted as a session.
 const BOUND: &[u8] = b"stokehold session 1";
 
-/// The session of a verified token: its end and its `Set-Cookie`.
+/// Begins the session of a verified token. Returns its end and its `Set-Cookie`.
 pub(crate) fn begin(config: &Config, token: &str, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let now = now_ms();
     let expires_ms = record.expires_ms.unwrap_or(u64::MAX).min(now.saturating_add(LASTS_MS));
@@ -42,8 +42,8 @@ pub(crate) fn begin(config: &Config, token: &str, record: &TokenRecord) -> Resul
     Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &config.public_url)))
 }
 
-/// The same for a token that is valid for one login, which this spends: of several concurrent logins one succeeds, with
-/// a token of the same rights that is not shown elsewhere.
+/// Begins a session with a token that is valid for one login, which this spends. Of several concurrent logins one
+/// succeeds, with a token of the same rights that is not shown elsewhere.
 pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, String), Problem> {
     let spent = app.db.ask("mark a token as used", app.db.registry.claim_token(&record.id)).await?;
     app.tokens.invalidate(&record.id);
@@ -64,7 +64,7 @@ pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, 
     begin(&app.config, token.expose(), &own)
 }
 
-/// The `Set-Cookie` that ends a session.
+/// Value of the `Set-Cookie` that ends a session.
 pub(crate) fn end(public_url: &str) -> String {
     set_cookie("", 0, public_url)
 }
@@ -78,7 +78,7 @@ fn sealed(key: &TokenKey, token: &str, expires_ms: u64) -> Result<String, crate:
     seal(&key.derive("session"), BOUND, format!("{expires_ms} {token}").as_bytes())
 }
 
-/// The token of a session that has not ended, and when it does.
+/// Opens the token of a session that has not ended. Returns it with the session's end.
 fn opened(key: &TokenKey, sealed: &str, now_ms: u64) -> Option<(String, u64)> {
     let text = String::from_utf8(open(&key.derive("session"), BOUND, sealed).ok()?).ok()?;
     let (expires_ms, token) = text.split_once(' ')?;
@@ -86,7 +86,7 @@ fn opened(key: &TokenKey, sealed: &str, now_ms: u64) -> Option<(String, u64)> {
     Some((token.to_owned(), expires_ms))
 }
 
-/// Whether a request shows a session, good or not.
+/// Returns whether a request has a session cookie, valid or not.
 pub(crate) fn is_shown(headers: &HeaderMap) -> bool {
     cookie(headers).is_some()
 }
@@ -106,7 +106,7 @@ pub(crate) async fn holder(app: &App, headers: &HeaderMap) -> Result<(Arc<TokenR
     Ok((record, expires_ms))
 }
 
-/// Refuses what a foreign page may have made a browser send.
+/// Refuses a request that a foreign page may have caused.
 pub(crate) fn check_asker(method: &Method, headers: &HeaderMap, uri: &Uri, public_url: &str) -> Result<(), Problem> {
     check_origin(headers, uri, public_url)?;
     let is_ours = headers.get(HEADER).is_some_and(|value| value == DASHBOARD);

@@ -21,7 +21,7 @@ const HOLD_LINES: Duration = Duration::from_secs(10);
 /// Minimum pause between two requests, even if the API responds immediately.
 const PAUSE_MIN: Duration = Duration::from_millis(300);
 
-/// How long requests may fail before watching stops. A batch takes hours, in which the API may restart.
+/// Time for which requests may fail before watching stops. A batch takes hours, in which the API may restart.
 const GONE_MAX: Duration = Duration::from_secs(300);
 const GONE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ pub(crate) async fn until_ended(client: &Client, id: &str) -> Result<Value> {
     }
 }
 
-/// How progress is shown.
+/// Ways to show progress.
 enum View {
     Bar(ProgressBar),
     Lines(std::cell::RefCell<String>),

@@ -11,7 +11,8 @@ use super::{LIMIT, network};
 use crate::client::{Client, decode, query};
 use crate::{Global, output};
 
-/// A session lasts 12 hours or until its token expires. One that ends sooner than this ends with its token.
+/// Shortest time to the end of a session that is not limited by its token, milliseconds. A session lasts 12 hours or
+/// until its token expires; one that ends sooner than this ends with its token.
 const SESSION_MS: u64 = 11 * 3600 * 1000;
 
 /// Number of webhook deliveries to check.
@@ -69,7 +70,7 @@ fn nobody(error: &anyhow::Error) -> Finding {
     Finding::warn("API", format!("{error:#}"), "Nothing was checked.")
 }
 
-/// Whether the background duties of the replica that responded work.
+/// Checks whether the background duties of the replica that responded work.
 fn duties(Ready { failing, .. }: &Ready) -> Finding {
     const WHAT: &str = "background duties";
     if failing.is_empty() {
@@ -79,7 +80,7 @@ fn duties(Ready { failing, .. }: &Ready) -> Finding {
     }
 }
 
-/// Whether the API accepts new jobs, and how much memory is left.
+/// Checks whether the API accepts new jobs, and how much memory is left.
 fn admission(health: &Health) -> Finding {
     const WHAT: &str = "admission of new jobs";
     let redis = &health.redis;
@@ -99,7 +100,7 @@ fn admission(health: &Health) -> Finding {
     }
 }
 
-/// The tenant, scopes and expiry of the token.
+/// Checks the tenant, scopes and expiry of the token.
 async fn token(client: &Client) -> Finding {
     const WHAT: &str = "token";
     let body = json!({ "token": client.token() });
@@ -135,7 +136,7 @@ fn judged(session: &Session, now_ms: u64) -> Finding {
     }
 }
 
-/// Recent webhook deliveries that were abandoned; `None` if the token may not list them or there are none.
+/// Checks for recent webhook deliveries that were abandoned; `None` if the token may not list them or there are none.
 async fn deliveries(client: &Client) -> Option<Finding> {
     const WHAT: &str = "webhooks";
     let found = client.get(&query("/v1/webhooks/deliveries", &[("limit", Some(DELIVERIES))])).await.ok()?;
@@ -163,7 +164,7 @@ async fn deliveries(client: &Client) -> Option<Finding> {
     ))
 }
 
-/// Jobs with unreadable records; `None` if the token may not list them.
+/// Checks for jobs with unreadable records; `None` if the token may not list them.
 async fn quarantine(client: &Client) -> Option<Finding> {
     const WHAT: &str = "quarantine";
     let found = client.get("/v1/quarantine").await.ok()?;

@@ -35,7 +35,7 @@ pub(super) async fn unreached(what: &'static str, url: &str) -> Finding {
     Finding::warn(what, found, "Start the API (`stoke dev`), open the port, or set the right address with --url.")
 }
 
-/// Whether the API's default rules allow webhooks to a URL, and whether it responds.
+/// Checks whether the API's default rules allow webhooks to a URL, and whether it responds.
 pub(super) async fn webhook(url: &str) -> Finding {
     const WHAT: &str = "webhook";
     const FIX: &str =

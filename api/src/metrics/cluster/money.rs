@@ -1,4 +1,4 @@
-//! Machines, what they cost, and who may spend how much of it.
+//! Metrics of instances, their cost, and budgets.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,19 +15,20 @@ use super::catalogue::{
 use super::snapshot::Snapshot;
 use super::{LeftOut, float, seconds, usd};
 
-/// How many budgets have series of their own.
+/// Maximum number of budgets with series of their own.
 const BUDGETS_MAX: usize = 100;
 
-/// A machine that was given back longer ago should be known to be gone, milliseconds: the autoscaler asks again every half minute.
+/// Time after its release at which an instance should be confirmed as gone, milliseconds. The autoscaler checks every
+/// half minute.
 const ORPHAN_AFTER_MS: u64 = 600_000;
 
 /// The provider of workers that the autoscaler did not start.
 const JOINED: &str = "joined";
 
-/// In the order of [`place`].
+/// States in the order of [`place`].
 const STATES: [&str; 7] = ["booting", "ready", "draining", "stopped", "resuming", "lost", "ending"];
 
-/// A provider's machines.
+/// Instances of a provider.
 #[derive(Default)]
 struct Provider {
     states: [u64; 7],
@@ -63,7 +64,7 @@ pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
     }
 }
 
-/// Machines by provider. There is always one, so that no machines is a figure too.
+/// Instances by provider. There is always one provider, so that zero instances are reported too.
 fn providers(snapshot: &Snapshot) -> BTreeMap<&str, Provider> {
     let mut providers = BTreeMap::from([(JOINED, Provider::default())]);
     for machine in &snapshot.machines {
@@ -103,7 +104,8 @@ fn place(state: MachineState) -> usize {
 fn budgets(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut standings = [0_u64; 3];
     for budgeted in &snapshot.budgets {
-        // As whoever keeps it found it to stand, with what runs; by what has ended where nobody has looked yet.
+        // The state found by the budget loop, which includes running jobs; before its first round, the state by ended
+        // jobs.
         let spent = standing(budgeted.spent_usd_micros, budgeted.budget.usd_micros_per_day);
         let standing = budgeted.stood.map_or(spent, |stood| stood.standing.max(spent));
         standings[standing as usize] += 1;

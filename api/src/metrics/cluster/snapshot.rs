@@ -13,14 +13,14 @@ use crate::database::{Database, Error};
 use crate::state::App;
 use crate::workers::fleet::MISSED_MAX;
 
-/// Open batches of a shard whose lines are counted, the oldest first.
+/// Maximum number of open batches of a shard whose lines are counted, the oldest first.
 const BATCHES_MAX: usize = 200;
 
 /// The collected state of the installation.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) now_ms: u64,
-    /// A worker without a heartbeat for this long is lost.
+    /// Time without a heartbeat after which a worker counts as lost, milliseconds.
     pub(super) silent_ms: u64,
     pub(super) flows: Vec<Flow>,
     pub(super) workers: Vec<WorkerRecord>,
@@ -29,12 +29,12 @@ pub(super) struct Snapshot {
     pub(super) budgets: Vec<Budgeted>,
     pub(super) cost_today: Cost,
     pub(super) batches: Vec<Batch>,
-    /// Open batches that are not among them.
+    /// Number of open batches beyond these.
     pub(super) more_batches: usize,
     pub(super) jobs_ended: u64,
-    /// Jobs whose records cannot be read, by shard.
+    /// Number of jobs whose records cannot be read, by shard.
     pub(super) quarantined: Vec<u64>,
-    /// How often parts of scripts have failed, by their name.
+    /// Number of failures of parts of scripts, by name.
     pub(super) script_faults: BTreeMap<String, u64>,
 }
 
@@ -84,7 +84,7 @@ impl Snapshot {
     }
 }
 
-/// What shards keep, of all of them.
+/// Data of all shards together.
 #[derive(Default)]
 struct OfShards {
     jobs_ended: u64,
@@ -101,7 +101,7 @@ async fn of_shards(db: &Database) -> Result<OfShards, Error> {
         let open = shard.batches().open().await?;
         all.more_batches += open.len().saturating_sub(BATCHES_MAX);
         for id in open.iter().take(BATCHES_MAX) {
-            // It may have ended since it was listed.
+            // The batch may have been deleted since it was listed.
             all.batches.extend(shard.batches().get(id).await?);
         }
         let quarantine = shard.quarantine();
