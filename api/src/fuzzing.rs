@@ -1,5 +1,6 @@
-//! What must hold for anything a stranger may write. The targets in `fuzz/` call these with whatever libFuzzer comes up with; the test
-//! below calls them with the inputs that are kept in the tree. Each takes any bytes, and panics where a promise is broken.
+//! Properties that must hold for any input from outside. The targets in `fuzz/` call these functions with libFuzzer's
+//! inputs; the test below calls them with the inputs that are stored in the tree. Each function accepts any bytes, and
+//! panics when a property is violated.
 
 #![doc(hidden)]
 #![allow(missing_docs, clippy::missing_panics_doc, clippy::unwrap_used, reason = "these are tests with another driver")]
@@ -11,7 +12,7 @@ pub mod tokens;
 pub mod url_policy;
 pub mod webhook_secrets;
 
-/// The first byte chooses, the rest is the input.
+/// Splits the input: the first byte selects the case, the rest is the data.
 fn split(data: &[u8]) -> (usize, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (usize::from(*first), rest))
 }

@@ -1,4 +1,5 @@
-//! What a batch costs: thought before it starts, counted while it runs, and the end of it when that is its budget.
+//! Costs of a batch: the forecast before it starts, the amount spent while it runs, and its end when the budget is
+//! reached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use stokehold_queue::{Error as QueueError, Queue, now_ms};
 use super::{Error, Runner};
 use crate::costs::budgets::costs_of;
 
-/// The forecast cost of these numbers of lines on endpoints of a tenant.
+/// Forecast cost of these numbers of lines on endpoints of a tenant.
 pub(crate) async fn forecast(
     queue: &impl Queue,
     tenant: &str,
@@ -23,7 +24,7 @@ pub(crate) async fn forecast(
 }
 
 impl Runner {
-    /// Writes down what a batch that starts is thought to cost.
+    /// Stores the forecast cost of a batch that starts.
     pub(super) async fn foretell(&self, batch: &Batch) -> Result<(), Error> {
         let mut endpoints = batch.versions.keys();
         let forecast = match (endpoints.next(), endpoints.next()) {
@@ -37,7 +38,8 @@ impl Runner {
         Ok(self.batches.note_forecast(&batch.id, &forecast).await?)
     }
 
-    /// Stops a batch whose budget is reached; whether it did. What runs is reckoned by the price of its workers until now.
+    /// Stops a batch whose budget is reached, and returns whether it did. Running jobs are counted by the price of
+    /// their workers until now.
     pub(super) async fn ends_at_budget(&self, batch: &Batch) -> Result<bool, Error> {
         let Some(budget) = batch.spec.budget.filter(|_| batch.stop.is_none() && batch.open() > 0) else {
             return Ok(false);
@@ -63,7 +65,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// What runs on this shard, as of a moment ago.
+    /// Running jobs on this shard, from a short-lived cache.
     async fn running(&self) -> Result<Arc<Vec<Running>>, Error> {
         if let Some(running) = self.running.get(&()) {
             return Ok(running);

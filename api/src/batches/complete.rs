@@ -1,4 +1,4 @@
-//! The last stage: the parts become one file of results and one of errors, and the batch ends.
+//! The last stage: the parts are joined to one file of results and one of errors, and the batch ends.
 
 use futures::{StreamExt, pin_mut};
 use stokehold_objects::Upload;
@@ -8,11 +8,11 @@ use super::lines::custom_id_of;
 use super::results::{ErrorLine, Kind, pieces, whole_key};
 use super::{Error, Runner};
 
-/// How long parts stay after their batch has ended, since a client may be reading them.
+/// Time for which parts are kept after their batch has ended, milliseconds, because a client may be reading them.
 const PARTS_KEEP_MS: u64 = 60 * 60 * 1000;
 
 impl Runner {
-    /// Puts both files together and ends the batch. Doing it twice writes the same files twice.
+    /// Joins both files and ends the batch. Repeating it writes the same files again.
     pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Error> {
         let (parts, _) = self.batches.parts(&batch.id, 0).await?;
         for kind in Kind::ALL {
@@ -40,7 +40,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The lines that were called off before they became jobs.
+    /// Writes the lines that were stopped before they became jobs.
     async fn write_unfed(&self, batch: &Batch, whole: &mut Upload) -> Result<(), Error> {
         let Some(handed) = batch.handed.filter(|handed| *handed < batch.accepted()) else { return Ok(()) };
         let wrong = self.wrong_lines(batch).await?;

@@ -1,4 +1,5 @@
-//! Feeding: the good lines of a batch become jobs, few enough at a time that the queue's memory never holds the whole batch.
+//! Feeding: the valid lines of a batch become jobs, few enough at a time that the queue's memory never holds the whole
+//! batch.
 
 use stokehold_queue::batches::{Batch, FeedPosition};
 use stokehold_queue::job::{BatchLine, JobSpec, NewJob};
@@ -13,24 +14,25 @@ use crate::jobs::inputs;
 use crate::jobs::submit::Target;
 use crate::metrics;
 
-/// Jobs of one batch in the queue, ended ones that are not written down included.
+/// Maximum number of jobs of one batch in the queue, including ended ones that have not been collected.
 const WINDOW: u64 = 5_000;
 
-/// An ended job moves to the archive after this long, so that those of a large batch do not pile up in the queue's memory.
+/// Time after which an ended job moves to the archive, milliseconds. It keeps the jobs of a large batch from filling
+/// the queue's memory.
 const KEPT_MS: u64 = 20_000;
 
-/// Fed in one call, and the bytes after which they are enough.
+/// Maximum number of jobs fed in one call, and the number of bytes that ends a chunk earlier.
 const CHUNK_JOBS: u64 = 500;
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Read from S3 at a time: about as much as a chunk of short lines needs.
+/// Bytes that are read from S3 at a time: about the size of a chunk of short lines.
 const PIECE: u64 = 256 << 10;
 
-/// Below this, what there is room for waits for more room: a call is dearer than a job.
+/// Minimum number of free places for a call to feed jobs: a call costs more than a job.
 const ROOM_MIN: u64 = 100;
 
 impl Runner {
-    /// Feeds the next lines if there is room; whether it did.
+    /// Feeds the next lines if there is room, and returns whether it did.
     pub(super) async fn feed(&self, batch: &Batch) -> Result<bool, Error> {
         let left = batch.accepted().saturating_sub(batch.fed);
         let held = batch.fed.saturating_sub(batch.collected);
@@ -74,9 +76,9 @@ impl Runner {
                 let new = submitted.iter().filter(|outcome| matches!(outcome, Submitted::New(_))).count();
                 metrics::submitted(batch.spec.priority, new as u64);
             }
-            // Another replica was quicker, or the batch was stopped: look again.
+            // Another replica was faster, or the batch was stopped: read it again.
             Err(QueueError::StaleGuard) => return Ok(true),
-            // What has ended makes room, and until then there is none.
+            // Collecting ended jobs frees memory; until then there is none.
             Err(error @ (QueueError::Closed(_) | QueueError::Memory { .. })) => {
                 tracing::warn!(batch.id = batch.id, %error, "the batch's next lines must wait");
                 return Ok(false);
@@ -87,7 +89,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// A reader of the batch's lines from behind the first `jobs` good ones on, and that place.
+    /// A reader of the batch's lines after the first `jobs` valid ones, and its position.
     pub(super) async fn reader(
         &self,
         batch: &Batch,
@@ -106,14 +108,14 @@ impl Runner {
         Ok((reader, place))
     }
 
-    /// The endpoint of a line, in the version that it was held against.
+    /// The endpoint of a line, in the version against which it was validated.
     async fn target(&self, batch: &Batch, item: &Item) -> Result<Target, Error> {
         let name = item.endpoint.as_deref().unwrap_or(&batch.spec.endpoint);
         Ok(Target::resolve(&self.app, &batch.spec.tenant, name, batch.versions.get(name).copied()).await?)
     }
 }
 
-/// The job of one line.
+/// Builds the job of one line.
 fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<JobId>) -> NewJob {
     let spec = &batch.spec;
     let id = JobId::of_line(&batch.id, spec.created_ms, line, target.shard);

@@ -1,4 +1,4 @@
-//! Having a batch for oneself.
+//! Exclusive work on a batch.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::sleep;
 use super::{Error, HOLD_MS, Runner};
 
 impl Runner {
-    /// Whether this replica may work on the batch for the next [`HOLD_MS`].
+    /// Takes or renews this replica's role for the batch, for the next [`HOLD_MS`]. Returns whether it has the role.
     pub(super) async fn hold(&self, id: &str) -> Result<bool, Error> {
         Ok(self.shard.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
     }
 
-    /// Runs a long step and renews this replica's role meanwhile. It stops if the role could not be renewed for too
-    /// long.
+    /// Runs a long step and renews this replica's role meanwhile. Stops the step if the role could not be renewed for
+    /// too long.
     pub(super) async fn holding<T>(
         &self,
         batch: &Batch,
@@ -27,7 +27,7 @@ impl Runner {
                 match self.hold(&batch.id).await {
                     Ok(true) => {}
                     Ok(false) => return,
-                    // Unknown: what this step does is safe all the same.
+                    // The role may be lost, but the step is safe all the same.
                     Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the lock on a batch"),
                 }
             }

@@ -1,4 +1,4 @@
-//! Places to go on from: what is accepted is what was once given out, and Redis takes it.
+//! Fuzz target for cursors: an accepted cursor is one that the API can issue, and Redis accepts it.
 
 use stokehold_queue::JobId;
 
@@ -38,7 +38,8 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// As Redis reads it: two numbers of 64 bits. Pages are asked for "after" and "before" it, which the ends of the scale have not.
+/// Checks that Redis accepts a stream ID: two numbers of 64 bits. Pages are requested "after" and "before" it, which
+/// the first and the last possible ID do not have.
 fn is_stream_id(text: &str) {
     let (ms, number) = text.split_once('-').unwrap();
     let (ms, number): (u64, u64) = (ms.parse().unwrap(), number.parse().unwrap());

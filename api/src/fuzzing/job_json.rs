@@ -1,4 +1,5 @@
-//! A submit's body: what is accepted is bounded, means the same when it is read again, and is the same request when it is repeated.
+//! Fuzz target for the body of a submit: an accepted one is bounded, means the same when it is read again, and is the
+//! same request when it is repeated.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -18,10 +19,10 @@ use crate::jobs::inputs;
 use crate::jobs::submit::{AHEAD_MAX_S, ATTEMPTS_MAX, Checked, SubmitRequest, TIMEOUT_MAX_S, Target, check as checked};
 use crate::server::json;
 
-/// The ids that `#0` and `#1` stand for.
+/// The IDs that `#0` and `#1` refer to.
 static BEFORE: LazyLock<[JobId; 2]> = LazyLock::new(|| [JobId::new(0), JobId::new(0)]);
 
-/// An endpoint that takes anything, and one with a schema.
+/// An endpoint that accepts anything, and one with a schema.
 pub(crate) static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
     let strict = json!({"type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string", "pattern": "^a+b*$"}},
         "required": ["n"], "additionalProperties": false});
@@ -68,7 +69,7 @@ fn submitted(request: SubmitRequest, target: &Target) -> Result<Checked, Problem
     Ok(checked(request, target, "acme", "", &*BEFORE)?)
 }
 
-/// It is the caller's mistake, not ours.
+/// Checks that the error is the caller's mistake, not a failure of the server.
 fn is_refusal(problem: &Problem) {
     assert!(problem.code().status().is_client_error(), "{problem:?}");
 }
@@ -90,7 +91,7 @@ fn is_sound(checked: &Checked) {
     let times = [Some(job.run_after_ms), job.spec.start_by_ms, job.spec.deadline_ms];
     assert!(times.into_iter().flatten().all(|ms| ms <= latest));
 
-    // What is kept is read again by others: the queue, the worker, the loops.
+    // Other components read the stored record: the queue, the worker, the loops.
     let spec: JobSpec = serde_json::from_str(&serde_json::to_string(&job.spec).unwrap()).unwrap();
     assert_eq!(spec, job.spec);
     let text = job.input.get();

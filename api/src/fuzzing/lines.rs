@@ -1,4 +1,5 @@
-//! The lines of a batch: the same however their bytes arrive, and each one either good or wrong for a reason that can be written down.
+//! Fuzz target for the lines of a batch: they are the same however their bytes arrive, and each is valid or has an
+//! error that can be stored.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -10,7 +11,7 @@ use crate::batches::results::ErrorLine;
 use crate::batches::routes::create::jsonl;
 use crate::server::json;
 
-/// Longest message and name, characters.
+/// Maximum length of a message and of a name, characters.
 const MESSAGE_MAX: usize = 300;
 const CUSTOM_ID_MAX: usize = 64;
 
@@ -40,7 +41,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// As a reader that gets `step` bytes at a time.
+/// Reads like a reader that receives `step` bytes at a time.
 fn cut(text: &[u8], step: usize) -> Vec<Vec<u8>> {
     let (mut splitter, mut lines, mut end) = (Splitter::default(), Vec::new(), 0);
     let mut pieces = text.chunks(step);
@@ -76,7 +77,7 @@ fn is_name(id: &str) -> bool {
     (1..=CUSTOM_ID_MAX).contains(&id.chars().count()) && !id.contains('\n')
 }
 
-/// The report of wrong lines has one line of JSON for each.
+/// Checks that the error becomes one line of JSON in the report.
 fn is_told(wrong: &Wrong) {
     assert!(!wrong.message.is_empty() && wrong.message.chars().count() <= MESSAGE_MAX);
     assert!(wrong.custom_id.as_ref().is_none_or(|id| is_name(id)));
@@ -86,7 +87,7 @@ fn is_told(wrong: &Wrong) {
     assert_eq!(told["error"]["message"], wrong.message);
 }
 
-/// Lines that came in one body are written one below the other.
+/// Checks that lines which came in one body are written as separate lines.
 fn are_kept_apart(raw: &[Box<RawValue>]) {
     let lines = cut(&jsonl(raw), 7);
     assert_eq!(lines.len(), raw.len());

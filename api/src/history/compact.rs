@@ -1,5 +1,6 @@
-//! Keeps a day's segments few and apart from each other: what lies in many small or overlapping ones is written again into full
-//! ones, and the old are deleted. A job is in the archive at every moment; a reader whose segment is gone lists again.
+//! Keeps the segments of a day few and disjoint: jobs in many small or overlapping segments are rewritten into full
+//! ones, and the old segments are deleted. A job is in the archive at every moment; a reader whose segment is gone
+//! lists again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,13 +13,14 @@ use tokio::time::sleep;
 use super::segment::{BYTES_MAX, Line, Name, cut, day_prefix};
 use super::{Error, History};
 
-/// A day may have this many segments that are less than half full.
+/// Maximum number of segments of a day that are less than half full.
 const SMALL_MAX: usize = 16;
 
-/// Maximum number of segments that cover one id, and so the most that one look-up reads.
+/// Maximum number of segments that cover one ID, and therefore the most that one lookup reads.
 const DEPTH_MAX: usize = 8;
 
-/// Most segments in one merge, and about the most bytes of lines: what it takes in memory.
+/// Maximum number of segments in one merge, and approximately the maximum number of bytes of lines, which it holds in
+/// memory.
 const MERGE_MAX: usize = 64;
 const MERGE_BYTES: usize = 8 * BYTES_MAX;
 
@@ -27,10 +29,10 @@ const MERGE_BYTES: usize = 8 * BYTES_MAX;
 const TORN_GRACE: Duration = Duration::from_secs(10);
 
 impl History {
-    /// Merges some segments of a day if that is worth it. Whether it was.
+    /// Merges some segments of a day if that is worthwhile, and returns whether it was.
     ///
     /// # Errors
-    /// [`Error::Objects`]: nothing is lost, some jobs may be archived twice; try again. [`Error::Corrupt`].
+    /// [`Error::Objects`]: no job is lost, some may be archived twice, and a retry is safe. [`Error::Corrupt`].
     pub(crate) async fn compact(&self, tenant: &str, day: Date) -> Result<bool, Error> {
         let listing = self.list_day(tenant, day).await?;
         let prefix = day_prefix(tenant, day);
@@ -38,7 +40,7 @@ impl History {
         let chosen = choose(&listing.names);
         for name in chosen.names {
             let key = format!("{prefix}{name}");
-            // Another replica is at it too.
+            // Another replica is compacting the same day.
             let Some(segment) = self.read(&key).await? else { return Ok(false) };
             for line in segment.into_lines() {
                 bytes += line.text.len();
@@ -50,7 +52,7 @@ impl History {
             }
         }
         let pieces = cut(lines);
-        // Lines of very different size may not fit together any better.
+        // Lines of very different size may not fill segments any better.
         if old.len() < 2 || (!chosen.crowded && pieces.len() >= old.len()) {
             return Ok(false);
         }
@@ -69,14 +71,15 @@ impl History {
 
 /// Segments to merge.
 struct Chosen<'a> {
-    /// Empty when the day is tidy.
+    /// Names of the segments; empty when the day is compact.
     names: Vec<&'a Name>,
-    /// They all cover one id.
+    /// Set when all of them cover one ID.
     crowded: bool,
 }
 
-/// First those that cover the most crowded id: merged they cover it once, and no other id more often than before. Then the small
-/// ones, neighbours first, which makes them fewer. So merging again and again comes to an end.
+/// Chooses the segments to merge. First those that cover the most crowded ID: merged, they cover it once, and no other
+/// ID more often than before. Then the small ones, neighbours first, which reduces their number. Therefore repeated
+/// merging ends.
 fn choose(names: &[Name]) -> Chosen<'_> {
     let mut sorted: Vec<&Name> = names.iter().collect();
     sorted.sort_by_key(|name| name.first);
@@ -90,7 +93,8 @@ fn choose(names: &[Name]) -> Chosen<'_> {
     Chosen { names: chosen.into_iter().take(MERGE_MAX).collect(), crowded: depth > DEPTH_MAX }
 }
 
-/// The id that most segments cover, and how many do. It is the first of some segment. `sorted` is by first id.
+/// Returns the ID that most segments cover, and their number. It is the first ID of some segment. `sorted` is in order
+/// of the first ID.
 fn most_crowded(sorted: &[&Name]) -> (Option<JobId>, usize) {
     let (mut ends, mut crowd) = (BinaryHeap::new(), (None, 0));
     for name in sorted {
@@ -109,7 +113,7 @@ fn most_crowded(sorted: &[&Name]) -> (Option<JobId>, usize) {
 mod tests {
     use super::*;
 
-    /// A name over places on a line of ids.
+    /// Makes a name over positions in a list of IDs.
     fn name(ids: &[JobId], first: usize, last: usize, fill: usize) -> Name {
         let text = format!("{}-{}-{fill:04x}aaaa.jsonl.zst", ids[first], ids[last]);
         Name::parse(&text).unwrap()

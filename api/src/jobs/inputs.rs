@@ -1,4 +1,4 @@
-//! Inputs, looked at before they are queued: the schema, and the files they name.
+//! Validation of inputs before they are queued: the schema, and the files that they name.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::endpoints::schema::Schema;
 use crate::error::FieldError;
 use crate::names;
 
-/// Most places named in one answer.
+/// Maximum number of places in one response.
 const ERRORS_MAX: usize = 20;
 
-/// Most characters of one message.
+/// Maximum length of one message, characters.
 const MESSAGE_MAX: usize = 300;
 
-/// Most files that one input names.
+/// Maximum number of files that one input names.
 const FILES_MAX: usize = 100;
 
 const HEADS_AT_ONCE: usize = 16;
@@ -30,18 +30,19 @@ fn first(errors: &[FieldError]) -> String {
     errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message))
 }
 
-/// Why the files of an input cannot be used.
+/// Reasons for which the files of an input cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     /// The object store failed.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// The file with this id was not uploaded.
+    /// The file with this ID was not uploaded.
     #[error("file {0:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files returned")]
     Missing(String),
 }
 
-/// Checks an input against its endpoint's schema and answers the ids of the files that it names. `at` is the pointer to it.
+/// Checks an input against its endpoint's schema, and returns the IDs of the files that it names. `at` is its JSON
+/// pointer.
 pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<String>, Error> {
     let misfits = schema.check(input, ERRORS_MAX).err().unwrap_or_default();
     let errors: Vec<FieldError> = misfits
@@ -57,7 +58,7 @@ pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<Stri
     files(input, at)
 }
 
-/// The ids of the files that an input names.
+/// IDs of the files that an input names.
 pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Error> {
     let mut files = BTreeSet::new();
     named_files(input, at, &mut files)?;
@@ -67,9 +68,9 @@ pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Error> {
     Ok(files.into_iter().collect())
 }
 
-/// The files that an input names which was found good before.
+/// IDs of the files that an already validated input names.
 pub(crate) fn files_of(input: &str) -> Vec<String> {
-    // Most name none, and are not parsed for it.
+    // Most inputs name no files, and are not parsed.
     if !input.contains("$file") && !input.contains("\\u") {
         return Vec::new();
     }
@@ -85,7 +86,7 @@ fn invalid(at: &str, message: String) -> Error {
     Error(vec![FieldError::new(at, message)])
 }
 
-/// Collects `{"$file": id}`. Nesting is bounded by the body's.
+/// Collects `{"$file": id}`. The nesting of the body is bounded.
 fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<(), Error> {
     match value {
         Value::Object(members) => match members.get("$file") {
@@ -103,14 +104,14 @@ fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<
     }
 }
 
-/// Where an uploaded file lies.
+/// Object key of an uploaded file.
 pub(crate) fn file_key(tenant: &str, id: &str) -> String {
     format!("inputs/{tenant}/{id}")
 }
 
 /// Checks that every file was uploaded.
 pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTreeSet<&String>) -> Result<(), FileError> {
-    // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+    // Collected, because the compiler cannot check a borrowing stream of borrowing futures.
     let heads: Vec<_> = files
         .iter()
         .map(|id| {

@@ -1,4 +1,4 @@
-//! `/v1/quarantine`: the jobs whose records cannot be read, for operators.
+//! `/v1/quarantine`: jobs whose records cannot be read, for operators.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::server::json::Json;
 use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
 use crate::time_format::rfc3339;
 
-/// Most jobs that one request names.
+/// Maximum number of jobs that one request names.
 const IDS_MAX: usize = 100;
 
 /// The quarantined jobs, oldest first; at most 1,000 per shard.

@@ -1,4 +1,4 @@
-//! What a job gave: its result and its files.
+//! The output of a job: its result and its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::names;
 use crate::server::path::Path;
 use crate::tenants::auth::{Caller, JobsRead};
 
-/// How long a download may start after its URL was given.
+/// Time after a URL was issued within which its download must start.
 const URL_TTL: Duration = Duration::from_secs(3600);
 
 /// Get a job's result
@@ -63,7 +63,7 @@ pub(crate) async fn file(
     Path((id, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let job = own(&jobs, &caller.tenant, &id).await?;
-    // A result that steps have yet to allow is nobody's to see.
+    // A result is hidden until the job's steps have accepted it.
     let Some(winner) = job.winner().filter(|_| job.state == JobState::Succeeded) else {
         return Err(without_result(&job));
     };

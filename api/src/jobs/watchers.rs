@@ -1,4 +1,4 @@
-//! Waiting for a job without asking Redis again and again: many waiters, one subscription per replica.
+//! Waiting for jobs without polling Redis: many waiters share one subscription per replica.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database::{Error, QueueTimeout};
 
-/// Signals can be lost with their connection, so a waiter looks again on its own; this is also what keeps its watch alive.
+/// Interval at which a waiter reads its job by itself, because signals can be lost with their connection. This also
+/// renews its watch.
 const RELOOK: Duration = Duration::from_secs(5);
 
 type Watched = HashMap<JobId, watch::Sender<()>>;
@@ -31,27 +32,28 @@ impl JobWatchers {
         Self { queue, replica, timeout, watched: Mutex::default(), shutdown }
     }
 
-    /// A job changed.
+    /// Signals a change of a job.
     pub(crate) fn tell(&self, id: JobId) {
         if let Some(waiters) = lock(&self.watched).get(&id) {
             waiters.send_replace(());
         }
     }
 
-    /// Any job may have changed.
+    /// Signals that any job may have changed.
     pub(crate) fn tell_all(&self) {
         for waiters in lock(&self.watched).values() {
             waiters.send_replace(());
         }
     }
 
-    /// Follows a job: subscribed before it is looked at, so that no change falls in between.
+    /// Follows a job. The subscription starts before the first read, so that no change falls in between.
     pub(crate) fn follow(&self, id: JobId) -> Follow<'_> {
         let changes = lock(&self.watched).entry(id).or_insert_with(|| watch::channel(()).0).subscribe();
         Follow { job_watchers: self, id, changes }
     }
 
-    /// The job once it has ended, or its state at `deadline` or when the replica shuts down; `None` if there is none.
+    /// Returns the job once it has ended, or its state at `deadline` or when the replica shuts down; `None` if it does
+    /// not exist.
     pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Error> {
         let mut follow = self.follow(id);
         match follow.look().await? {
@@ -69,7 +71,7 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// The job as of now. Later changes are signalled.
+    /// Reads the job now. Later changes are signalled.
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Error> {
         self.changes.mark_unchanged();
         self.job_watchers
@@ -78,7 +80,7 @@ impl Follow<'_> {
             .await
     }
 
-    /// Waits for a change of a job that is watched and had not ended; then as [`JobWatchers::until_end`].
+    /// Waits for a change of a watched job that had not ended; then see [`JobWatchers::until_end`].
     pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Error> {
         loop {
             let changed = self.changed(deadline).await;
@@ -89,7 +91,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Waits until looking again makes sense. `false` when `deadline` has come or the replica shuts down.
+    /// Waits until another read makes sense. Returns `false` when `deadline` has passed or the replica shuts down.
     pub(crate) async fn changed(&mut self, deadline: Instant) -> bool {
         let relook = Instant::now() + RELOOK.mul_f64(0.8 + 0.4 * rand::random::<f64>());
         tokio::select! {
@@ -103,7 +105,8 @@ impl Follow<'_> {
 impl Drop for Follow<'_> {
     fn drop(&mut self) {
         let mut watched = lock(&self.job_watchers.watched);
-        // Let go of the own receiver under the lock, so that of two that leave at once the second sees that it is the last.
+        // The own receiver is dropped under the lock, so that of two waiters that leave at once the second one detects
+        // that it is the last.
         self.changes = watch::channel(()).1;
         if watched.get(&self.id).is_some_and(|waiters| waiters.receiver_count() == 0) {
             watched.remove(&self.id);
@@ -111,7 +114,7 @@ impl Drop for Follow<'_> {
     }
 }
 
-/// The map is whole at every unlock, so a panic elsewhere does not spoil it.
+/// Locks the map. It is consistent at every unlock, so a poisoned lock is safe to use.
 fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }

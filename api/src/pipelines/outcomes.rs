@@ -1,4 +1,4 @@
-//! What a job that another one waits for has come to.
+//! Outcomes of the jobs on which another job depends.
 
 use serde_json::Value;
 use stokehold_objects::Objects;
@@ -9,10 +9,10 @@ use stokehold_queue::pipeline::Outcome;
 use super::Error;
 use crate::state::App;
 
-/// The largest result that is read to become part of another job's input.
+/// Maximum size of a result that is read to become part of another job's input, bytes.
 const RESULT_MAX: u64 = 1 << 20;
 
-/// The job and its outcome, with its result if that is `wanted`; `None` when it is nowhere, or another tenant's.
+/// The job and its outcome, with its result if `wanted`; `None` when it does not exist, or belongs to another tenant.
 pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Error> {
     let Some(job) = app.jobs.find(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
@@ -29,7 +29,7 @@ pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Resu
     Ok(Some((job, outcome)))
 }
 
-/// The result of a job as a value.
+/// Reads the result of a job as a value.
 pub(super) async fn value(objects: &Objects, id: JobId, result: &JobResult) -> Result<Value, Error> {
     let broken = |error| Error::Lost(format!("the result of job {id} cannot be read: {error}"));
     match result {

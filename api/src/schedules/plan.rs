@@ -1,19 +1,19 @@
-//! Which ticks of a schedule run now. Pure.
+//! Selection of a schedule's ticks that run now. Pure.
 
 use stokehold_queue::schedules::Missed;
 
 use super::cron::Cron;
 
-/// Most ticks that one plan runs; the rest is for the next.
+/// Maximum number of ticks that one plan runs; the rest is left to the next one.
 pub(crate) const RUN_MAX: usize = 100;
 
-/// With `run_all`, only this many of the latest missed ticks run.
+/// Maximum number of missed ticks that run with `run_all`; the latest ones run.
 pub(crate) const MISSED_MAX: usize = 1_000;
 
-/// What to do about a due schedule.
+/// The actions for a due schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The ticks to run, oldest first, unix milliseconds.
+    /// The ticks to run, oldest first, Unix milliseconds.
     pub(crate) run: Vec<u64>,
     /// The first tick after those: due later, or left for the next plan. `None` when there is none.
     pub(crate) next: Option<u64>,
@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     pub(crate) missed: u64,
 }
 
-/// Plans for a schedule whose next tick is at `due_ms`, as of `now_ms`. A tick that is later than `grace_ms` is missed,
-/// and `policy` decides what happens with it; all others run.
+/// Plans for a schedule whose next tick is at `due_ms`, as of `now_ms`. A tick that is more than `grace_ms` late is
+/// missed, and `policy` decides on missed ticks; all others run.
 pub(crate) fn plan(cron: &Cron, due_ms: u64, now_ms: u64, policy: Missed, grace_ms: u64) -> Plan {
     let fresh_from = now_ms.saturating_sub(grace_ms);
     let start = match policy {
@@ -41,14 +41,14 @@ pub(crate) fn plan(cron: &Cron, due_ms: u64, now_ms: u64, policy: Missed, grace_
     Plan { run, next, missed: missed as u64 }
 }
 
-/// Ticks after `after_ms` and before `before_ms`, counted up to `max`.
+/// Number of ticks after `after_ms` and before `before_ms`, counted up to `max`.
 fn count(cron: &Cron, after_ms: u64, before_ms: u64, max: usize) -> usize {
     let ticks = std::iter::successors(cron.next_after(after_ms), |tick| cron.next_after(*tick));
     ticks.take_while(|tick| *tick < before_ms).take(max).count()
 }
 
-/// The tick with which the last `n` before `before_ms` begin, or `due_ms`, a tick itself, when there are fewer from there on.
-/// Searched for by halving: an outage of days may have millions of ticks.
+/// The first of the last `n` ticks before `before_ms`, or `due_ms`, a tick itself, when there are fewer from there on.
+/// Found by bisection, because an outage of days may have millions of ticks.
 fn last_of(cron: &Cron, due_ms: u64, before_ms: u64, n: usize) -> u64 {
     let (mut enough, mut few) = (due_ms.saturating_sub(1), before_ms);
     if count(cron, enough, before_ms, n) < n {

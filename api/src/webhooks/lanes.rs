@@ -1,17 +1,18 @@
-//! How many tries go to one receiver at once, so that a slow one does not take every hand there is.
+//! Lanes limit the concurrent attempts to one receiver, so that a slow receiver does not occupy all places.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Tries to one receiver at once.
+/// Concurrent attempts to one receiver.
 const RUNNING_MAX: usize = 4;
 
-/// The most deliveries in a lane in total: the rest waits for one round of tries at most, well within a claim.
+/// Maximum number of deliveries in a lane in total. The waiting ones wait for one round of attempts at most, well
+/// within a claim.
 const INSIDE_MAX: usize = 2 * RUNNING_MAX;
 
-/// The lanes of all receivers that something is being sent to.
+/// The lanes of all receivers with deliveries in progress.
 #[derive(Clone, Default)]
 pub(crate) struct Lanes(Arc<Mutex<HashMap<String, Lane>>>);
 
@@ -21,7 +22,7 @@ struct Lane {
 }
 
 impl Lanes {
-    /// A slot in a receiver's lane; `None` while the lane is full.
+    /// Takes a slot in a receiver's lane; `None` while the lane is full.
     pub(crate) fn enter(&self, receiver: &str) -> Option<Slot> {
         let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes
@@ -43,7 +44,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whose lane it is.
+    /// Receiver of the lane.
     pub(crate) fn receiver(&self) -> &str {
         &self.receiver
     }

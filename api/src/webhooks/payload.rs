@@ -15,7 +15,7 @@ use crate::time_format::rfc3339;
 use crate::traces::context;
 use crate::{database, history};
 
-/// What Standard Webhooks asks bodies to stay below.
+/// Size below which Standard Webhooks requires bodies to stay, bytes.
 const BODY_BYTES: usize = 20_000;
 
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ struct Payload<'a, D> {
     data: D,
 }
 
-/// Why the content of a delivery cannot be built now: try again.
+/// Reasons for which the content of a delivery cannot be built now; a retry may succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The queue failed.
@@ -35,23 +35,23 @@ pub(super) enum Error {
     /// The job's record cannot be read.
     #[error(transparent)]
     History(#[from] history::Error),
-    /// The subject cannot be serialised: a defect.
+    /// The subject cannot be serialised, which indicates a bug.
     #[error("failed to serialise the subject of a webhook")]
     Json(#[from] serde_json::Error),
 }
 
-/// The content of a delivery.
+/// Builds the content of a delivery.
 ///
 /// # Errors
-/// If its subject cannot be read now: try again.
+/// If its subject cannot be read now; a retry may succeed.
 pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Error> {
     let (data, traceparent) = subject(app, delivery).await?;
     let body = body(delivery, data.as_deref())?;
     Ok(Message { body, traceparent })
 }
 
-/// The job or the batch as the API shows it, `None` when neither the queue nor history has it any more; and a job's delivery's place in
-/// its trace.
+/// The job or the batch in its API form, `None` when neither the queue nor the archive has it any more; and the trace
+/// context of a job's delivery.
 async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>>, Option<String>), Error> {
     if batches::is_batch_id(&delivery.subject) {
         let batch = batches::told(&app.db, &app.config, &delivery.tenant, &delivery.subject).await?;
@@ -64,7 +64,7 @@ async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>
     Ok((Some(view), Some(place.to_string())))
 }
 
-/// The body around `data`, shortened until it fits: the receiver has the id to ask for the rest with.
+/// Builds the body around `data`, shortened until it fits: the receiver can request the rest with the ID.
 fn body(delivery: &Delivery, data: Option<&RawValue>) -> Result<String, serde_json::Error> {
     if let Some(data) = data {
         let text = around(delivery, data)?;
@@ -88,12 +88,12 @@ fn around<D: Serialize + ?Sized>(delivery: &Delivery, data: &D) -> Result<String
     serde_json::to_string(&Payload { event: delivery.event, timestamp: &timestamp, data })
 }
 
-/// `result_url` stays.
+/// Removes input and result; `result_url` stays.
 fn drop_payloads(job: &mut Value) {
     blank(job, &["input", "result"]);
 }
 
-/// An error keeps its code, class and message.
+/// Removes tracebacks and output; an error keeps its code, class and message.
 fn drop_traces(job: &mut Value) {
     let blank_error = |of: &mut Value| {
         if let Some(error) = of.get_mut("error") {
@@ -104,7 +104,7 @@ fn drop_traces(job: &mut Value) {
     job.get_mut("attempts").and_then(Value::as_array_mut).into_iter().flatten().for_each(blank_error);
 }
 
-/// All but the last.
+/// Removes all attempts but the last.
 fn drop_attempts(job: &mut Value) {
     if let Some(attempts) = job.get_mut("attempts").and_then(Value::as_array_mut) {
         attempts.drain(..attempts.len().saturating_sub(1));

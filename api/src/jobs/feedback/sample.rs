@@ -3,7 +3,8 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-/// Holds at most `size` of what it is offered; each of `n` offered is held with the chance `size / n` (Vitter's algorithm R).
+/// Keeps at most `size` of the offered items. Each of `n` offered items is kept with the probability `size / n`
+/// (Vitter's algorithm R).
 pub(super) struct Reservoir<T, R> {
     size: usize,
     offered: u64,
@@ -28,7 +29,7 @@ impl<T, R: Rng> Reservoir<T, R> {
         }
     }
 
-    /// What is held, in random order: the first few of it are a sample as well.
+    /// The kept items in random order: the first few of them are a sample as well.
     pub(super) fn into_sample(mut self) -> Vec<T> {
         self.held.shuffle(&mut self.random);
         self.held
@@ -67,7 +68,8 @@ mod tests {
         for seed in 0..5_000 {
             sample(10, 50, seed).into_iter().for_each(|n| times[n as usize] += 1);
         }
-        // 1,000 each are expected, with a standard deviation of 28: six of them are never seen by chance.
+        // 1,000 each are expected, with a standard deviation of 28: a deviation of six times that does not occur by
+        // chance.
         assert!(times.iter().all(|n| (830..1_170).contains(n)), "{times:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What makes two submits the same, and what a job has of its request.
+//! Tests of the equality of submits, and of the job that a request becomes.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn fingerprint(request: &Value) -> String {
     asked(&serde_json::from_value(request.clone()).unwrap()).unwrap()
 }
 
-/// Two values of a member, by its schema.
+/// Two values of a member, from its schema.
 fn samples(schema: &Value, document: &Value) -> [Value; 2] {
     let resolved = |schema: &Value| match schema["$ref"].as_str() {
         Some(path) => document.pointer(path.trim_start_matches('#')).unwrap().clone(),
@@ -74,7 +74,7 @@ fn every_member_of_a_request_is_part_of_its_fingerprint() {
     }
 }
 
-/// The text that the release before hashes, of the members that it has.
+/// Compares with the text that the previous release hashes, for the members that it has.
 #[test]
 fn a_fingerprint_is_that_of_the_release_before() {
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_fingerprint_is_that_of_the_release_before() {
     assert_eq!(fingerprint(&all), expected.to_string());
 }
 
-/// A request with every member of the release before.
+/// A request with every member of the previous release.
 fn every_member(job: &str) -> Value {
     json!({
         "endpoint": "echo", "version": 3, "input": [1], "priority": "batch", "timeout_s": 5, "max_attempts": 2,
@@ -101,7 +101,7 @@ fn every_member(job: &str) -> Value {
     })
 }
 
-/// The job of a request, or why there is none. Times that count from now are only present or absent.
+/// The job of a request, or the error. Times that count from now are only present or absent.
 fn job_of(request: &Value) -> Result<Value, String> {
     let request = serde_json::from_value(request.clone()).unwrap();
     let job = check(request, &TARGETS[0], "acme", "", &[]).map_err(|error| error.to_string())?.job;
