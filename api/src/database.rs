@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use crate::metrics;
 
-/// The pause before a repeat, times 0.5 to 1.5.
+/// Pause before a repeat, multiplied by a random factor from 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A call of the queue or the registry that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// There was no answer in time. The outcome is unknown: repeat the call if that is safe.
+    /// There was no answer in time. The outcome is unknown; repeat the call if that is safe.
     #[error("failed to {step}: the queue did not answer in time")]
     Timeout {
         /// The step that failed.
@@ -25,7 +25,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed in a moment.
+    /// Returns whether the same call may succeed in a moment.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
@@ -53,7 +53,7 @@ impl Database {
         self.clock.now_ms()
     }
 
-    /// Runs a call of the queue or the registry within the time that a client should wait.
+    /// Runs a call of the queue or the registry with the timeout of a client's request.
     pub(crate) async fn ask<T>(
         &self,
         step: &'static str,
@@ -94,7 +94,7 @@ impl Database {
 pub(crate) struct QueueTimeout(pub(crate) Duration);
 
 impl QueueTimeout {
-    /// Asks; `step` completes "failed to ...".
+    /// Runs a call with the timeout; `step` completes "failed to ...".
     pub(crate) async fn ask<T>(
         self,
         step: &'static str,

@@ -1,11 +1,12 @@
-//! File descriptors: every connection takes one, and the usual limit of 1,024 is for programs that serve a few.
+//! File descriptors. Every connection takes one, and the usual limit of 1,024 is too low for a server.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What is not a client: Redis, S3, webhooks, files.
+/// Descriptors for everything but clients: Redis, S3, webhooks, files.
 const OTHERS: u64 = 1_000;
 
-/// Raises this process's limit to what `connections` need, as far as it may. Returns how many connections there is room for.
+/// Raises this process's limit to the need of `connections`, as far as it is allowed. Returns the number of connections
+/// that fit.
 pub(crate) fn room_for(connections: usize) -> usize {
     let wanted = connections as u64 + OTHERS;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
@@ -17,7 +18,7 @@ pub(crate) fn room_for(connections: usize) -> usize {
     if limit >= wanted {
         return connections;
     }
-    // With a very low limit clients get half of it.
+    // With a very low limit, clients get half of it.
     let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
     tracing::warn!(
         limit,

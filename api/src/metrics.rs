@@ -16,14 +16,14 @@ use stokehold_queue::{Health, Recovered};
 use handles::HANDLES;
 pub(crate) use handles::request;
 
-/// From half a millisecond (a warm submit) to a minute (the longest wait).
+/// Buckets of a request, seconds: from half a millisecond (a warm submit) to a minute (the longest wait).
 const REQUEST: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
-/// From imperceptible to unacceptable: an interactive job is late after 30 seconds, a standard one after 5 minutes, one
-/// of a batch after an hour.
+/// Buckets of the time in the queue, seconds: from imperceptible to unacceptable. An interactive job is late after 30
+/// seconds, a standard one after 5 minutes, one of a batch after an hour.
 const QUEUE: [f64; 14] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0];
 
-/// From a handler that only computes to a run of hours.
+/// Buckets of a part of an attempt, seconds: from a handler that only computes to a run of hours.
 const PART: [f64; 15] = [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
 
 catalogue! {
@@ -61,10 +61,10 @@ catalogue! {
     gauge ADMISSION_OPEN = "stokehold_admission_open" by ["shard"], "1 while new work is accepted, 0 while it is refused.";
 }
 
-/// Sets the recorder, if that has not happened yet.
+/// Installs the recorder, if that has not happened yet.
 pub(crate) fn install() {
     LazyLock::force(&HANDLES);
-    // What seldom happens is there from the start: the first time is an increase too.
+    // Rare events start at zero, so that the first one is an increase too.
     counter!(LEASES_LOST).increment(0);
     counter!(TIMINGS_CUT).increment(0);
     counter!(QUEUE_LATE).increment(0);
@@ -74,19 +74,19 @@ pub(crate) fn install() {
     }
 }
 
-/// A request waited while others were served.
+/// Counts a request that waited while others were served.
 pub(crate) fn request_held_back() {
     counter!(HTTP_HELD_BACK).increment(1);
 }
 
-/// Everything that is counted in a process in which the API runs.
+/// All metrics of a process that runs the API.
 #[must_use]
 pub fn catalogues() -> [&'static [Metric]; 4] {
     let [queue, objects] = [stokehold_queue::metrics::METRICS, stokehold_objects::metrics::METRICS];
     [METRICS, queue, objects, stokehold_supervise::metrics::METRICS]
 }
 
-/// Folds recorded samples and notes how many pulls are parked; called every few seconds.
+/// Folds recorded samples and sets the number of parked lease polls; called every few seconds.
 pub(crate) fn upkeep(parked: usize) {
     stokehold_metrics::upkeep();
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
@@ -121,7 +121,7 @@ pub(crate) fn archived(jobs: usize) {
     counter!(JOBS_ARCHIVED).increment(jobs as u64);
 }
 
-/// A job was leased after it had been ready for this time.
+/// Records a lease of a job that had been ready for this time.
 pub(crate) fn leased(priority: Priority, queued_ms: u64) {
     HANDLES.granted.increment(1);
     HANDLES.queued[index(priority)].record(Duration::from_millis(queued_ms));
@@ -147,7 +147,7 @@ pub(crate) fn timings_cut(attempts: usize) {
     counter!(TIMINGS_CUT).increment(attempts as u64);
 }
 
-/// An attempt was reported to have ended. Its timings count only if the report was accepted.
+/// Records the reported end of an attempt. Its timings count only if the report was accepted.
 pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timing) {
     HANDLES.finished(has_succeeded, answer).increment(1);
     if answer == FinishAnswer::Ok {
@@ -163,14 +163,14 @@ pub(crate) fn traces_exported(traces: usize) {
     counter!(TRACES_EXPORTED).increment(traces as u64);
 }
 
-/// Why a trace is not exported.
+/// Reasons for which a trace is not exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceDrop {
-    /// More wait than may.
+    /// More traces wait than are allowed.
     TooMany,
-    /// The collector has been away for too long.
+    /// The collector has been unreachable for too long.
     TooLate,
-    /// The collector will not take it.
+    /// The collector rejects it.
     Refused,
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn webhook_tried(outcome: &'static str) {
     counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(1);
 }
 
-/// `outcome` is `submitted`, `refused` or `missed`.
+/// Counts ticks. `outcome` is `submitted`, `refused` or `missed`.
 pub(crate) fn ticked(outcome: &'static str, ticks: u64) {
     counter!(SCHEDULE_TICKS, "outcome" => outcome).increment(ticks);
 }
@@ -209,7 +209,7 @@ pub(crate) fn redis(shard: u8, health: &Health) {
     gauge!(ADMISSION_OPEN, "shard" => shard).set(f64::from(u8::from(health.refusal.is_none())));
 }
 
-/// The place of a priority where things lie by priority.
+/// Index of a priority in arrays by priority.
 pub(crate) fn index(priority: Priority) -> usize {
     match priority {
         Priority::Interactive => 0,
@@ -218,5 +218,5 @@ pub(crate) fn index(priority: Priority) -> usize {
     }
 }
 
-/// Priorities as labels have them, by [`index`].
+/// Label values of the priorities, by [`index`].
 pub(crate) const PRIORITIES: [&str; 3] = ["interactive", "standard", "batch"];

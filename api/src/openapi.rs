@@ -1,4 +1,4 @@
-//! The API's description, made from the code.
+//! The API's OpenAPI document, generated from the code.
 
 mod links;
 
@@ -79,12 +79,12 @@ impl Modify for Bearer {
     }
 }
 
-/// The document, as `/openapi.json` answers it.
+/// The document in the form that `/openapi.json` returns.
 #[must_use]
 pub fn json() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let text = Api::openapi().to_pretty_json().unwrap_or_default();
-        // As the registry of formats spells them; utoipa writes `u-int32`.
+        // The registry of formats spells it without a hyphen; utoipa writes `u-int32`.
         text.replace(r#""format": "u-int"#, r#""format": "uint"#)
     });
     &TEXT

@@ -9,13 +9,13 @@ use tokio::time::sleep;
 
 use crate::state::App;
 
-/// The timeout of a round, which waits for nothing.
+/// Timeout of a round, which does not wait.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// Between two reports that the subscription has ended.
+/// Interval between two reports that the subscription has ended.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Hands signals on for as long as the subscription lasts.
+/// Passes signals on for as long as the subscription lasts.
 pub(crate) struct Signals {
     app: App,
     heard: mpsc::Receiver<Signal>,
@@ -23,7 +23,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Dispatches the signals of this replica.
+    /// Creates the dispatcher of this replica's signals.
     pub(crate) fn new(app: App, heard: mpsc::Receiver<Signal>) -> Self {
         Self { app, heard, next: None }
     }
@@ -38,7 +38,7 @@ impl Signals {
             }
             Signal::Job(id) => app.job_watchers.tell(id),
             Signal::Work(work) => app.wakeups.tell(work),
-            // The autoscaler's business.
+            // Only the autoscaler uses this signal.
             Signal::Unmet => {}
             Signal::Missed => {
                 app.job_watchers.tell_all();

@@ -21,7 +21,7 @@ struct Wakeup {
 }
 
 impl Wakeups {
-    /// Notifiers for this number of shards.
+    /// Creates notifiers for this number of shards.
     pub(crate) fn new(shards: usize) -> Self {
         Self((0..shards).map(|_| Wakeup::default()).collect())
     }
@@ -31,7 +31,7 @@ impl Wakeups {
         self.0.iter().for_each(|shard| shard.of(work).notify_one());
     }
 
-    /// Waits for the shard's notification, at most `longest`: a signal may be lost, so no wait is unlimited.
+    /// Waits for the shard's notification, for at most `longest`: a signal may be lost, so no wait is unlimited.
     pub(crate) async fn wait(&self, work: Work, shard: u8, longest: Duration) {
         let _ = timeout(longest, self.0[usize::from(shard)].of(work).notified()).await;
     }

@@ -1,4 +1,4 @@
-//! `GET /v1/costs`: what jobs cost, and where the money went.
+//! `GET /v1/costs`: the costs of jobs, and how the money was spent.
 
 mod view;
 
@@ -25,18 +25,18 @@ const DAYS: u32 = 7;
 const JOBS_MAX: usize = 1_000;
 const JOBS: usize = 100;
 
-/// Jobs that are asked for at a time.
+/// Jobs that are read at a time.
 const PAGE: u32 = 100;
 
-/// Pages that are looked through for jobs that have ended.
+/// Maximum number of pages that are searched for ended jobs.
 const PAGES_MAX: usize = 20;
 
-/// What is asked for.
+/// The parameters of the request.
 struct Asked {
     by: ByWord,
     from: u32,
     to: u32,
-    /// The tenant; `None`: all.
+    /// The tenant; `None` means all.
     tenant: Option<String>,
     endpoint: Option<String>,
     batch: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) async fn get(
     Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &told)))
 }
 
-/// Today's cost of jobs by endpoint: of one tenant or, with `None`, of all.
+/// Today's cost of jobs by endpoint, of one tenant or, with `None`, of all.
 pub(crate) async fn today(config: &Config, costs: &Costs, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
     let lines = costs.lines(today..=today, false).await?;
@@ -135,7 +135,8 @@ fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem
     Ok(Asked { by, from, to, tenant, endpoint, batch, limit })
 }
 
-/// The newest jobs of one tenant that ended in these days and are not archived yet: the caller's own, unless another is named.
+/// The newest jobs of one tenant that ended in these days and are not archived yet. The tenant is the caller's own,
+/// unless another is named.
 async fn jobs(app: &App, asked: &Asked, own: &str) -> Result<Vec<RowView>, Problem> {
     let (tenant, limit) = (asked.tenant.as_deref().unwrap_or(own), asked.limit.unwrap_or(JOBS));
     let filter = ListFilter { endpoint: asked.endpoint.clone(), batch: asked.batch.clone(), ..ListFilter::default() };

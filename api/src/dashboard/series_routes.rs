@@ -15,7 +15,7 @@ use crate::names;
 use crate::server::query::Params;
 use crate::tenants::auth::{Caller, JobsRead};
 
-/// The default number of minutes.
+/// Default number of minutes.
 const MINUTES: u64 = 60;
 
 /// Arrivals, runs and waiting jobs over time.

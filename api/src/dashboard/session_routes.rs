@@ -1,4 +1,4 @@
-//! `/v1/session`: a browser logs in with an API token, which the page does not keep.
+//! `/v1/session`: logs a browser in with an API token, which the page does not store.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::server::peer::Address;
 use crate::state::App;
 use crate::tenants::auth::proven;
 
-/// More than a token is long.
+/// Maximum size of a body, bytes; larger than any token.
 const BODY_MAX: usize = 4 << 10;
 
 /// The credentials of a login.

@@ -1,4 +1,4 @@
-//! `/v1/endpoints/{name}/needs`: the GPU memory that an endpoint's versions were seen to need.
+//! `/v1/endpoints/{name}/needs`: the GPU memory that an endpoint's versions were measured to need.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Gives back the numbers of requirement sets that nothing uses (`Shards::free_requirements`). One replica at a time does this.
+//! Frees the numbers of unused requirement sets (`Shards::free_requirements`). One replica at a time does this.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use stokehold_supervise::{BoxError, Duty};
 
 use crate::state::App;
 
-/// Between two sweeps.
+/// Interval between two sweeps.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// How long a use goes on after it was last noted, milliseconds. Longer than any replica keeps a number without asking again (catalog.rs).
+/// Time for which a use counts after it was last recorded, milliseconds. Longer than any replica caches a number
+/// without requesting it again (catalog.rs).
 const IDLE_MS: u64 = 3_600_000;
 
-/// The longest that one sweep may take.
+/// Timeout of one sweep.
 const SWEEP_MAX: Duration = Duration::from_secs(300);
 const ROLE_MS: u64 = 330_000;
 
-/// The sweep.
+/// The sweep loop.
 pub(crate) struct Free(pub(crate) App);
 
 impl Duty for Free {
@@ -26,7 +27,7 @@ impl Duty for Free {
     const INITIAL_DELAY: Duration = EVERY;
     const RETRY_DELAY: Duration = EVERY;
     const BLOCKS_READINESS: bool = false;
-    /// The next sweep does what this one did not.
+    /// The next sweep continues the work.
     const CANCEL_ON_SHUTDOWN: bool = true;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
@@ -38,7 +39,7 @@ impl Duty for Free {
     }
 }
 
-/// One sweep. Answers how many sets gave their number back; none while another replica has the role.
+/// Runs one sweep. Returns the number of freed sets; none while another replica has the role.
 async fn run_once(app: &App) -> Result<u32, Error> {
     match app.db.queue.all().first() {
         Some(first) if first.claim_role("requirements", &app.replica, ROLE_MS).await? => {

@@ -1,4 +1,4 @@
-//! `GET /v1/endpoints/{name}/stats`: how an endpoint's versions do.
+//! `GET /v1/endpoints/{name}/stats`: statistics of an endpoint's versions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An endpoint's retry policy, and the endpoints it asks before and after its jobs.
+//! Retry policy of an endpoint, and the endpoints that run before and after its jobs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::error::Problem;
 use crate::jobs::submit::TIMEOUT_MAX_S;
 use crate::names;
 
-/// The longest wait before a retry: a day.
+/// Longest pause before a retry, seconds: a day.
 pub(super) const BACKOFF_MAX_S: f64 = 24.0 * 3600.0;
 
 pub(super) const STEPS_MAX: usize = 8;
@@ -96,7 +96,7 @@ pub(super) struct StepRequest {
     timeout_s: Option<u64>,
 }
 
-/// Checks a list of steps. The endpoints themselves are looked for at each submit: they may be deployed later.
+/// Checks a list of steps. The endpoints themselves are resolved at each submit, because they may be deployed later.
 pub(super) fn checked(steps: Vec<StepRequest>, at: &str) -> Result<Vec<StepConfig>, Problem> {
     if steps.len() > STEPS_MAX {
         return Err(Problem::field(at, format!("must be at most {STEPS_MAX} steps")));

@@ -1,4 +1,4 @@
-//! `/v1/endpoints/{name}/traffic`: which versions new jobs run on.
+//! `/v1/endpoints/{name}/traffic`: split of new jobs among versions.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ pub(crate) async fn set(
     };
     catalog.routed_now(tenant, &name, traffic);
     if traffic.current == version {
-        // What stays loaded is what is current.
+        // Only the current version stays loaded.
         let spec = db.ask("read an endpoint", db.registry.endpoint(tenant, &name, Some(version))).await?;
         let min_warm = spec.map_or(0, |version| version.spec.min_warm);
         keep_warm(&db, tenant, &name, version, min_warm).await?;
@@ -113,7 +113,7 @@ pub(super) fn checked_percent(percent: Option<u32>, at: &str) -> Result<u32, Pro
     }
 }
 
-/// Sets how many workers keep this version loaded; other versions of the endpoint are not kept.
+/// Sets the number of workers that keep this version loaded; other versions of the endpoint are not kept.
 pub(super) async fn keep_warm(
     db: &Database,
     tenant: &str,

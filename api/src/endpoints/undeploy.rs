@@ -20,7 +20,7 @@ use crate::server::path::Path;
 use crate::server::query::{LIMIT_MAX, Params};
 use crate::tenants::auth::{Caller, EndpointsWrite};
 
-/// Open jobs of an endpoint that are looked at one by one for those of a version.
+/// Maximum number of open jobs of an endpoint that are searched for those of a version.
 const LOOKS_MAX: u64 = 1_000;
 
 /// The deleted versions.
@@ -118,7 +118,7 @@ async fn delete(
     }
 }
 
-/// Refuses while the version has open jobs, and when the endpoint has too many open jobs to look through.
+/// Refuses while the version has open jobs, and when the endpoint has too many open jobs to search.
 async fn check_jobs(db: &Database, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
     let open = open_jobs(db, tenant, name).await?;
     let or_force =
@@ -151,7 +151,7 @@ async fn check_jobs(db: &Database, tenant: &str, name: &str, version: u32) -> Re
     Ok(())
 }
 
-/// How many jobs of an endpoint have not ended.
+/// Number of jobs of an endpoint that have not ended.
 async fn open_jobs(db: &Database, tenant: &str, name: &str) -> Result<u64, Problem> {
     let scope = LimitScope::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
     let (_, usage) = db.ask("count open jobs", db.queue.usage(&scope)).await?;

@@ -1,4 +1,5 @@
-//! Handles of what is counted for every job and every request: a label is made into a series once, and from then on a count is one atomic add.
+//! Handles of the metrics of every job and every request. A label is resolved to a series once, and from then on a
+//! count is one atomic addition.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -16,10 +17,10 @@ use super::{
 const OUTCOMES: [&str; 2] = ["failed", "succeeded"];
 const ANSWERS: [&str; 4] = ["ok", "stale_fence", "already_ended", "not_found"];
 
-/// Parts that most attempts have none of, in the order of [`Handles::took`].
+/// Parts that most attempts do not have, in the order of [`Handles::took`].
 const SELDOM: [&str; 6] = ["env", "weights", "boot", "load", "warmup", "upload"];
 
-/// As soon as they are first used the recorder is in place.
+/// The handles. Their first use installs the recorder.
 pub(super) static HANDLES: LazyLock<Handles> = LazyLock::new(|| {
     stokehold_metrics::install(&super::catalogues());
     Handles {
@@ -63,16 +64,16 @@ impl Handles {
     }
 }
 
-/// What is counted of a route, which there are as many of as the API has.
+/// Metrics of a route. Their number is bounded by the API's routes.
 struct Route {
     seconds: Histogram,
-    /// By method and status.
+    /// Counters by method and status.
     answers: HashMap<(&'static str, u16), Counter>,
 }
 
 static ROUTES: LazyLock<RwLock<HashMap<String, Route>>> = LazyLock::new(RwLock::default);
 
-/// A request was answered. `route` is as the router has it, never as the caller wrote it.
+/// Counts a response. `route` is the router's pattern, never the path of the request.
 pub(crate) fn request(route: &str, method: &'static str, status: u16, took: Duration) {
     let known = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(route) = known.get(route)

@@ -1,4 +1,5 @@
-//! Where one answer leads: the id in it is the parameter of the next call. For readers, and for tests that follow them.
+//! Links between operations: the ID in one response is the parameter of the next call. They are for readers, and for
+//! tests that follow them.
 
 use utoipa::Modify;
 use utoipa::openapi::link::LinkBuilder;

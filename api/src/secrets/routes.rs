@@ -1,4 +1,4 @@
-//! `/v1/secrets`: values that only the handlers see which name them. They go in and never come out.
+//! `/v1/secrets`: values that only the handlers which name them can read. The API stores them and never returns them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ pub(crate) async fn rewrap(
                 Ok(None) => {}
                 Ok(Some(new)) => {
                     let swap = db.registry.swap_secret(&tenant, &name, &old, &new);
-                    // One that was set meanwhile is sealed with the current key.
+                    // A secret that was set meanwhile is sealed with the current key.
                     done.rewrapped += u64::from(db.ask("store a secret", swap).await?);
                 }
                 Err(Error::Random(error)) => return Err(defect(&Error::Random(error))),
@@ -168,7 +168,7 @@ pub(crate) async fn rewrap(
     Ok(JsonAnswer(done))
 }
 
-/// The endpoints that name each secret.
+/// Endpoints that name each secret.
 async fn users(db: &Database, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, database::Error> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for version in db.ask("list endpoints", db.registry.endpoints(tenant)).await? {
@@ -184,7 +184,7 @@ fn view(name: String, secret: &SealedSecret, users: &BTreeMap<String, Vec<String
     SecretView { name, updated_at: rfc3339(secret.updated_ms), key_id: secret.key_id.clone(), used_by }
 }
 
-/// A secret that an endpoint names is not there.
+/// The error for a secret that an endpoint names and that does not exist.
 pub(crate) fn missing(name: &str) -> Problem {
     Problem::new(Code::SecretMissing, format!("no such secret: {name}; set it with `stoke secret set {name}`"))
 }

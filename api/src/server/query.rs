@@ -1,18 +1,18 @@
-//! Query parameters: each one taken by name, none left over.
+//! Query parameters: each is taken by name, and unknown ones are refused.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use crate::error::Problem;
 
-/// The longest a request may be held open, seconds.
+/// Longest time for which a request may be held open, seconds.
 pub(crate) const WAIT_MAX_S: u64 = 60;
 
-/// What a page holds unless more or less is asked for, and at most.
+/// Default and maximum number of items on a page.
 pub(crate) const LIMIT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 100;
 
-/// The parameters of a request that were not read yet.
+/// Parameters of a request that have not been taken yet.
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Params {
@@ -27,7 +27,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
-    /// The parameter of this name, read by `read`; `wanted` completes "must be ...".
+    /// Takes the parameter of this name, parsed by `read`; `wanted` completes "must be ...".
     pub(crate) fn take<T>(
         &mut self,
         name: &str,
@@ -44,7 +44,7 @@ impl Params {
         read(&text).map(Some).ok_or_else(|| Problem::query(name, format!("must be {wanted}")))
     }
 
-    /// Every parameter whose name starts with `prefix`, without it.
+    /// Takes every parameter whose name starts with `prefix`, and removes the prefix.
     pub(crate) fn take_all(&mut self, prefix: &str) -> Vec<(String, String)> {
         let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|(name, _)| name.starts_with(prefix));
         self.0 = left;
@@ -52,13 +52,13 @@ impl Params {
         Vec::into_iter(taken).map(strip).collect()
     }
 
-    /// `limit`, 1 to [`LIMIT_MAX`]: how many a page holds.
+    /// Takes `limit`, 1 to [`LIMIT_MAX`]: the number of items on a page.
     pub(crate) fn limit(&mut self) -> Result<u32, Problem> {
         let read = |text: &str| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
         Ok(self.take("limit", &format!("1 to {LIMIT_MAX}"), read)?.unwrap_or(LIMIT))
     }
 
-    /// `wait_s`, 0 to [`WAIT_MAX_S`].
+    /// Takes `wait_s`, 0 to [`WAIT_MAX_S`].
     pub(crate) fn wait_s(&mut self) -> Result<u64, Problem> {
         let wanted = format!("a whole number of seconds from 0 to {WAIT_MAX_S}");
         let read = |text: &str| text.parse().ok().filter(|seconds| *seconds <= WAIT_MAX_S);

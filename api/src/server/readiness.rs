@@ -1,4 +1,4 @@
-//! Whether Redis and S3 answer, checked at most once a second.
+//! Readiness: checks at most once a second whether Redis and S3 answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Readiness {
     latest: Mutex<Option<(Instant, Reachable)>>,
 }
 
-/// What a replica reaches.
+/// The services that a replica can reach.
 #[derive(Clone, Copy)]
 pub(crate) struct Reachable {
     pub(crate) redis: bool,

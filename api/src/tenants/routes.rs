@@ -1,5 +1,5 @@
-//! `/v1/tenants`: for operators. A tenant is never deleted, because its jobs are in the archive and its name is part of
-//! keys: it is disabled.
+//! `/v1/tenants`: tenants, for operators. A tenant is never deleted, because its jobs are in the archive and its name
+//! is part of keys; it is disabled instead.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ pub(crate) async fn list(
     _: Caller<TenantsRead>,
 ) -> Result<JsonAnswer<TenantList>, Problem> {
     let tenants = db.ask("list tenants", db.registry.tenants()).await?;
-    // All at once on one connection: the questions travel together.
+    // All at once: the requests share one connection and travel together.
     let tenants = try_join_all(tenants.into_iter().map(|record| view(&db, record))).await?;
     Ok(JsonAnswer(TenantList { tenants }))
 }
@@ -133,7 +133,7 @@ async fn switch(
     Ok(JsonAnswer(read(db, tenant).await?))
 }
 
-/// Whether there is a tenant of this name: made, or with a job or a token.
+/// Returns whether a tenant of this name exists: it was created, or has a job or a token.
 pub(crate) async fn is_there(db: &Database, name: &str) -> Result<bool, Problem> {
     if !names::is_name(name) {
         return Ok(false);

@@ -1,16 +1,16 @@
-//! What tenants take at the same time of something that all of them use: no one of them takes all.
+//! Fair shares of a common resource: no tenant can take all of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So much for each tenant.
+/// The same maximum number of shares for each tenant.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
     taken: Arc<Mutex<HashMap<String, usize>>>,
     most: usize,
 }
 
-/// A tenant's right to one, until it is dropped.
+/// One share of a tenant, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     taken: Arc<Mutex<HashMap<String, usize>>>,
@@ -18,12 +18,12 @@ pub(crate) struct Share {
 }
 
 impl Shares {
-    /// Each tenant may take `most`, but at least one.
+    /// Creates shares: each tenant may take `most`, but at least one.
     pub(crate) fn new(most: usize) -> Self {
         Self { taken: Arc::default(), most: most.max(1) }
     }
 
-    /// One more for a tenant; `None` when it has all that it may.
+    /// Takes one more share for a tenant; `None` when it has the maximum.
     pub(crate) fn take(&self, tenant: &str) -> Option<Share> {
         let mut taken = lock(&self.taken);
         let its = taken.entry(tenant.to_owned()).or_default();
@@ -47,7 +47,7 @@ impl Drop for Share {
     }
 }
 
-/// Counts are right even where a holder has panicked.
+/// Locks the counts. A poisoned lock is safe to use: no holder leaves them half changed.
 fn lock(taken: &Mutex<HashMap<String, usize>>) -> MutexGuard<'_, HashMap<String, usize>> {
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }

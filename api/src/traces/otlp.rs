@@ -1,4 +1,4 @@
-//! Traces as OpenTelemetry's protocol has them. Its own types write both of its forms.
+//! Traces in OpenTelemetry's protocol. The protocol's own types write both of its formats.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use super::story::JobTrace;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// What a collector is sent, and `GET /v1/jobs/{id}/trace` answers: one resource, its spans by whose work they are.
+/// Builds the request to a collector, which is also the response of `GET /v1/jobs/{id}/trace`: one resource, with its
+/// spans grouped by component.
 pub(crate) fn request(service: &str, stories: &[JobTrace]) -> ExportTraceServiceRequest {
     let mut by_scope: BTreeMap<Scope, Vec<ProtoSpan>> = BTreeMap::new();
     for story in stories {

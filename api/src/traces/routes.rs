@@ -1,4 +1,4 @@
-//! `GET /v1/jobs/{id}/trace`: where a job's time went, as OpenTelemetry has it.
+//! `GET /v1/jobs/{id}/trace`: the timings of a job as an OpenTelemetry trace.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::traces::deliveries;
 use crate::traces::otlp;
 use crate::traces::story::tell;
 
-/// The service name of the spans' resource without a configured collector.
+/// Service name of the spans' resource without a configured collector.
 const SERVICE: &str = "stokehold";
 
 /// A trace as OTLP/JSON (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Ids are hex digits; times

@@ -57,7 +57,7 @@ fn error(code: ErrorCode) -> JobError {
     JobError { code, class: "Oops".into(), message: "the input was secret".into(), traceback: None, stderr: None }
 }
 
-/// Each span: its name, when it began and ended after the job's creation, and why it failed.
+/// Each span: its name, its start and end after the job's creation, and its error.
 fn told(story: &JobTrace, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static str)> {
     let after = |ms: u64| i64::try_from(ms).unwrap() - i64::try_from(from_ms).unwrap();
     let row = |span: &Span| {
@@ -70,7 +70,7 @@ fn is_warm(story: &JobTrace, name: &str) -> bool {
     story.spans.iter().any(|span| span.name == name && span.attributes.contains(&("stokehold.warm", true.into())))
 }
 
-/// What every story owes: one root, each other span inside a parent that is there, and no span twice.
+/// Invariants of every trace: one root, each other span inside an existing parent, and no span twice.
 fn assert_is_sound(story: &JobTrace) {
     let find = |id: SpanId| story.spans.iter().find(|span| span.id == id).unwrap();
     for (number, span) in story.spans.iter().enumerate() {
@@ -249,7 +249,8 @@ fn what_has_not_ended_is_told_up_to_now() {
 
 #[test]
 fn clocks_that_differ_lead_no_part_out_of_the_whole() {
-    // The worker's parts are longer than the attempt, the queue's clock is behind the API's, and a receiver answered before the end.
+    // The worker's parts are longer than the attempt, the queue's clock is behind the API's, and a receiver answered
+    // before the end.
     let timing = Timing { queued_ms: 900, load_ms: 800, run_ms: u64::MAX, ..Timing::default() };
     let (mut job, from_ms) =
         job(vec![attempt(1, (0, 100), AttemptOutcome::Succeeded, timing)], JobState::Succeeded, Some(100));

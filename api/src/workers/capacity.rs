@@ -1,5 +1,5 @@
-//! The latest offers of workers whose lease polls wait here. A job's end frees room, and the worker reports the new
-//! offer with the end, while its poll waits with the earlier offer.
+//! The latest offers of workers whose lease polls wait here. A finished job frees memory on the worker. The worker
+//! reports the new offer together with the finished job, while its poll waits with the earlier offer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stokehold_queue::gateway::Offer;
 use tokio::sync::watch;
 
-/// The offers of the workers whose pulls wait on this replica, by worker. Clones share them.
+/// Offers of the workers whose lease polls wait on this replica, by worker. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Capacity(Arc<Mutex<HashMap<String, watch::Sender<Offer>>>>);
 
@@ -19,14 +19,14 @@ pub(crate) struct Standing {
 }
 
 impl Capacity {
-    /// A pull of this worker begins to wait.
+    /// Registers a waiting poll of this worker.
     pub(crate) fn stand(&self, worker_id: &str, offer: Offer) -> Standing {
         let (sender, offer) = watch::channel(offer);
         self.lock().insert(worker_id.to_owned(), sender);
         Standing { offers: self.clone(), worker_id: worker_id.to_owned(), offer }
     }
 
-    /// The worker can take something else by now. `false`: no pull of it waits here.
+    /// Updates the offer of a worker. Returns `false` when no poll of it waits here.
     pub(crate) fn update(&self, worker_id: &str, offer: Offer) -> bool {
         self.lock().get(worker_id).is_some_and(|standing| standing.send(offer).is_ok())
     }
@@ -37,7 +37,7 @@ impl Capacity {
 }
 
 impl Standing {
-    /// What the worker can take now.
+    /// The current offer of the worker.
     pub(crate) fn now(&self) -> Offer {
         self.offer.borrow().clone()
     }

@@ -1,5 +1,5 @@
-//! The worker gateway: one file per route under `/worker/v1/`. Messages are in `stokehold_queue::gateway`; inputs and results pass
-//! through as they are.
+//! The worker gateway: one file per route under `/worker/v1/`. Messages are in `stokehold_queue::gateway`; inputs and
+//! results are passed through unchanged.
 
 pub(crate) mod advice;
 mod endpoint;
@@ -21,13 +21,14 @@ use axum::routing::{get, post};
 
 use crate::state::App;
 
-/// A worker's bodies may be larger than others: 100 results of 16 KiB, or as many tracebacks.
+/// Maximum size of a worker's request body, bytes. It is larger than for other routes: 100 results of 16 KiB, or as
+/// many tracebacks.
 const BODY_MAX: usize = 8 << 20;
 
-/// A worker's token lives this long; `extend` renews it when half is gone.
+/// Lifetime of a worker's token; `extend` renews it after half of it.
 const TOKEN_TTL: Duration = Duration::from_secs(15 * 60);
 
-/// How long a presigned URL for a worker may be used.
+/// Lifetime of a presigned URL for a worker.
 const URL_TTL: Duration = Duration::from_secs(3600);
 
 pub(crate) fn router() -> Router<App> {

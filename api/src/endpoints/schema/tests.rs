@@ -14,7 +14,7 @@ fn paths(outcome: Result<(), Vec<Misfit>>) -> Vec<String> {
     outcome.err().unwrap_or_default().into_iter().map(|misfit| misfit.path).collect()
 }
 
-/// The library compiles what is unevaluated through every reference anew.
+/// The library compiles unevaluated keywords through every reference again.
 #[test]
 fn what_is_unevaluated_has_a_bound() {
     for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
@@ -29,11 +29,11 @@ fn what_is_unevaluated_has_a_bound() {
             let schema = json!({"$ref": "#/$defs/d0", "$defs": defs, keyword: false});
             assert!(refused(schema).contains("determine what is evaluated"), "{combined} {keyword}");
         }
-        // No reference is needed.
+        // The case without references.
         let nested = (0..30).fold(json!({}), |inner, _| json!({"allOf": [inner], keyword: false}));
         assert!(refused(nested).contains("determine what is evaluated"), "{keyword}");
     }
-    // Each of these leads to all others: as many ways as there are orders of them.
+    // Each of these leads to all others, so the number of paths is the number of their permutations.
     let all: Vec<Value> = (0..12).map(|n| json!({"$ref": format!("#/$defs/d{n}")})).collect();
     let defs: Map<String, Value> = (0..12).map(|n| (format!("d{n}"), json!({"anyOf": all}))).collect();
     let circles = json!({"anyOf": all, "$defs": defs, "unevaluatedProperties": false});
@@ -120,7 +120,7 @@ fn schemas_mean_what_they_say() {
     assert_eq!(fits(json!({}), json!([1])), Ok(()));
 }
 
-/// 40 definitions, each of which comes to the next one twice.
+/// 40 definitions, each of which references the next one twice.
 fn bomb(link: impl Fn(Value) -> Value, last: Value) -> Value {
     let name = |n: usize| json!({"$ref": format!("#/$defs/a{n}")});
     let mut defs: Map<String, Value> = (0..40).map(|n| (format!("a{n}"), link(name(n + 1)))).collect();
@@ -162,14 +162,14 @@ fn no_schema_makes_more_steps_than_an_input_may_take() {
     let began = cpu();
     for (schema, input) in bombs {
         let schema = Schema::compile(&schema).unwrap();
-        // Some fit and some do not. What counts is that there is an answer.
+        // Some fit and some do not. Only termination matters.
         let _ = schema.check(&input, 20);
     }
     let took = cpu() - began;
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
-/// What this thread has computed for: nothing that others do counts.
+/// CPU time of this thread, which excludes that of other threads.
 fn cpu() -> Duration {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
     Duration::new(now.tv_sec() as u64, now.tv_nsec() as u32)

@@ -1,4 +1,4 @@
-//! What waits, runs and has ended.
+//! Metrics of waiting, running and ended jobs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::snapshot::Snapshot;
 use super::{LeftOut, float, seconds};
 use crate::metrics::{PRIORITIES, index};
 
-/// How many endpoints have series of their own.
+/// Maximum number of endpoints with series of their own.
 const ENDPOINTS_MAX: usize = 100;
 
 pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
@@ -47,7 +47,8 @@ pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
     batches(snapshot, left_out);
 }
 
-/// The smallest card that is sold and takes a class, GiB: a label has few values, classes are many.
+/// The smallest GPU size on the market for a class, GiB. It serves as a label, which must have few values, while
+/// classes are many.
 fn smallest_gib(class_gib: u32) -> u32 {
     if class_gib == 0 {
         return 0;

@@ -15,7 +15,7 @@ use crate::workers::fleet::tests::worker;
 
 const NOW_MS: u64 = 1_000_000_000;
 
-/// The lines that a snapshot comes to.
+/// Metric lines of a snapshot.
 async fn told(snapshot: &Snapshot) -> Vec<String> {
     let exposition = Metrics::default();
     exposition.show(TELLER, METRICS, || tell(snapshot));
@@ -30,7 +30,7 @@ async fn told(snapshot: &Snapshot) -> Vec<String> {
 fn flow(endpoint: &str, waiting: u64, oldest_ms: u64) -> Flow {
     let lane = LaneFlow {
         priority: Priority::Standard,
-        // The 24 GiB class of the second set of demands.
+        // The 24 GiB class of the second set of requirements.
         class: stokehold_queue::capability::class_of(1, 24),
         arrived: 9,
         started: 5,
@@ -84,7 +84,7 @@ fn given_back(ago_ms: u64) -> MachineRecord {
     .unwrap()
 }
 
-/// One of everything.
+/// A snapshot with one of everything.
 fn house() -> Snapshot {
     let scope = LimitScope::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() };
     let budget = Budget { usd_micros_per_day: 5_000_000, at: AtBudget::Drain };

@@ -11,7 +11,7 @@ fn parts(method: Method) -> Parts {
     request.into_parts().0
 }
 
-/// A request that is being served with this weight.
+/// Returns a request with this weight that is being served.
 async fn served(turns: &Turns, tenant: &str, weight: Weight) -> Turn {
     let entry = turns.enter(tenant, &parts(Method::GET)).await.unwrap();
     let turn = Turn(Arc::new(TurnState { entry, weight, served: Mutex::default() }));
@@ -23,7 +23,7 @@ fn use_up(turn: &Turn, used: Duration) {
     lock(&turn.0.entry.line.account).settle(Duration::ZERO, used);
 }
 
-/// Whether something is done without time going by.
+/// Returns whether a future completes without time passing.
 async fn is_at_once(what: impl Future) -> bool {
     timeout(Duration::ZERO, what).await.is_ok()
 }

@@ -18,7 +18,8 @@ const NAME_MAX: usize = 64;
 const SLOTS_MAX: u32 = 1_000;
 const GPUS_MAX: usize = 64;
 
-/// `join`: a join token for a worker id and a token of its own. What can be refused is refused before a single-use token is spent.
+/// `join`: exchanges a join token for a worker ID and a worker token. All checks that can refuse the join come before a
+/// single-use token is spent.
 pub(super) async fn join(
     State(app): State<App>,
     joiner: Joiner,
@@ -36,7 +37,7 @@ pub(super) async fn join(
         app.evictions.check_stays(worker_id).await?;
     }
     let rejoin_token = spend(&app.db, &app.config, &joiner).await?;
-    // Of a machine that we rent we know this better than it does.
+    // For a rented instance, the ledger's price is more accurate than the worker's.
     let price_usd_micros_per_hour = match &machine {
         Some(machine) => machine.usd_micros_per_hour,
         None => price(&app.db, &request).await?,
@@ -78,8 +79,8 @@ pub(super) async fn join(
     }))
 }
 
-/// The worker id from an earlier join with the same token, if the seal in `shown` proves it. A worker that joins again keeps its id and with it
-/// its leases. No other worker can present the seal.
+/// The worker ID from an earlier join with the same token, if the seal in `shown` proves it. A worker that joins again
+/// keeps its ID and therefore its leases. No other worker can present the seal.
 fn resumed(config: &Config, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
     let (worker_id, seal) = shown?.split_once('.')?;
     let is_its_own = config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);
@@ -90,8 +91,8 @@ fn resume_label(joiner: &TokenRecord, worker_id: &str) -> String {
     format!("worker {worker_id}, joined with token {}", joiner.id)
 }
 
-/// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or
-/// whose worker died, starts anew with what it had.
+/// Spends a single-use token. The token of a rented instance is replaced by the next one, which is returned: an
+/// instance that was stopped, or whose worker crashed, joins again with the token that it has stored.
 async fn spend(db: &Database, config: &Config, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
     let Joiner { token, hash } = joiner;
     if token.machine.is_some() {
@@ -115,7 +116,7 @@ fn not_made(error: token::Error) -> Problem {
     Problem::new(Code::Internal, "the worker's token could not be created; try again")
 }
 
-/// The hourly price of the worker's machine as it reports it; if it reports none and was rented, the price of the
+/// The hourly price of the worker's host as it reports it; if it reports none and was rented, the price of the
 /// instance.
 async fn price(db: &Database, request: &JoinRequest) -> Result<u64, Problem> {
     if request.price_usd_micros_per_hour > 0 {
@@ -154,7 +155,8 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A fresh token of a worker, whose id is the token's name, in succession to the one that it had or joined with.
+/// Makes a new token of a worker, which replaces its previous worker token or join token. The token's name is the
+/// worker's ID.
 pub(super) async fn mint(
     db: &Database,
     config: &Config,
@@ -168,7 +170,7 @@ pub(super) async fn mint(
     Ok(secret)
 }
 
-/// A worker is listed for as long as it could come back with its token.
+/// Time for which a worker is listed, milliseconds: as long as it could return with its token.
 pub(super) fn ttl_ms() -> u64 {
     u64::try_from(TOKEN_TTL.as_millis()).unwrap_or(u64::MAX)
 }
