@@ -16,5 +16,5 @@ pub(crate) mod waiting;
 pub(crate) mod watchers;
 pub(crate) mod words;
 
-/// The longest body of a bulk submit, bytes: 1,000 jobs, so more than other bodies.
+/// Maximum size of the body of a bulk submit, bytes: larger than other bodies, because it has up to 1,000 jobs.
 pub(crate) const BULK_BODY_MAX: usize = 8 << 20;

@@ -20,7 +20,7 @@ use stokehold_queue::outbox::Delivery;
 use crate::database::Database;
 use crate::database::Error;
 
-/// The deliveries that belong to a job's trace: those about its starts and its end.
+/// Deliveries that belong to a job's trace: those about its starts and its end.
 pub(crate) async fn deliveries(db: &Database, job: &Job) -> Result<Vec<Delivery>, Error> {
     if job.spec.hook.is_none() {
         return Ok(Vec::new());

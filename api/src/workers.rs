@@ -1,4 +1,5 @@
-//! GPU workers: the gateway that they call, what they offer and are advised to load, and the machines that they run on.
+//! GPU workers: the gateway that they call, their offers, the models that they are advised to load, and the instances
+//! on which they run.
 
 pub(crate) mod archives;
 pub(crate) mod capacity;

@@ -18,7 +18,7 @@ impl Lines {
         self.0.get(byte).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// From the `nth` (1, 2, ...) on, in order.
+    /// Numbers from the `nth` (1, 2, ...) on, in order.
     pub(crate) fn starting_at(&self, nth: u64) -> impl Iterator<Item = u64> {
         let mut before = nth.saturating_sub(1);
         let skipped = self.0.iter().take_while(|bits| {

@@ -1,4 +1,4 @@
-//! Collecting: ended jobs are written down in S3, so that the queue may forget them.
+//! Collecting: the outcomes of ended jobs are written to S3, so that the queue may delete them.
 
 use bytes::Bytes;
 use stokehold_queue::batches::Batch;
@@ -7,14 +7,14 @@ use stokehold_queue::{nonce, now_ms};
 use super::results::{Kind, ended_lines, written};
 use super::{Error, Runner};
 
-/// Written down at a time.
+/// Number of jobs that are written at a time.
 const PIECE: usize = 1_000;
 
-/// Fewer wait for more to come, but not longer than this: soon their jobs move to the archive.
+/// Longest time for which fewer jobs wait for more, milliseconds: soon after it their jobs move to the archive.
 const PATIENCE_MS: u64 = 10_000;
 
 impl Runner {
-    /// Writes down the next ended jobs; whether there were enough of them.
+    /// Writes the next ended jobs, and returns whether there were enough of them.
     pub(super) async fn collect(&self, batch: &Batch) -> Result<bool, Error> {
         let (collected, ids) = self.batches.uncollected(&batch.id, PIECE).await?;
         let since = batch.collected_ms.or(batch.started_ms).unwrap_or(0);
@@ -32,7 +32,7 @@ impl Runner {
             }
         }
         drop(lines);
-        // Named anew each time: what another replica writes at this moment lies elsewhere, and only one of both is ever read.
+        // A new name each time: another replica may be writing other objects now, and only one of the two is ever read.
         let (nonce, mut parts) = (nonce(), Vec::new());
         for (kind, text) in Kind::ALL.into_iter().zip([output, errors]) {
             if !text.is_empty() {

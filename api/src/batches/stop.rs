@@ -1,4 +1,4 @@
-//! Ending the jobs of a batch that its owner has cancelled. Those that were never fed are counted by the script that stopped it.
+//! Cancelling the jobs of a stopped batch. The script that stopped it counts the lines that were never fed.
 
 use stokehold_queue::batches::Batch;
 use stokehold_queue::job::JobState;
@@ -7,12 +7,12 @@ use stokehold_queue::{BATCH_MAX, JobId, Queue};
 use super::bits::Lines;
 use super::{Error, Runner};
 
-/// Jobs looked at in one call.
+/// Jobs that are read in one call.
 const PIECE: usize = 500;
 
 impl Runner {
-    /// Cancels what is open, or, of a batch that drains, what has not started. The open ones are among the last that were fed, so it goes
-    /// backwards and stops when none is left.
+    /// Cancels the open jobs or, of a batch that drains, the jobs that have not started. The open jobs are among the
+    /// last that were fed, so the search goes backwards and stops when none is left.
     pub(super) async fn cancel(&self, batch: &Batch) -> Result<(), Error> {
         if batch.drains && batch.open() <= batch.running {
             return Ok(());
@@ -48,7 +48,7 @@ impl Runner {
     }
 }
 
-/// The last line that became a job.
+/// Number of the last line that became a job.
 fn last_line(batch: &Batch, wrong: &Lines) -> u64 {
     let handed = batch.handed.unwrap_or(batch.fed);
     let place = if batch.place.jobs <= handed { batch.place } else { Default::default() };

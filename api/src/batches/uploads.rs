@@ -10,7 +10,7 @@ use crate::tenants::shares::{Share, Shares};
 /// Concurrent uploads of a replica: each uses two parts of 8 MiB.
 const AT_ONCE: usize = 4;
 
-/// Between two looks at whether an upload of the same tenant has ended.
+/// Interval of checks whether an upload of the same tenant has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The uploads of a replica. A tenant gets at most half of them.

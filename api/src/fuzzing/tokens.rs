@@ -1,4 +1,4 @@
-//! A token has one spelling, and nothing that differs from a good one in any place is good.
+//! Fuzz target for tokens: a token has one spelling, and a change in any place makes it invalid.
 
 use stokehold_queue::requirements::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
@@ -19,7 +19,7 @@ pub fn check(data: &[u8]) {
     altered(data);
 }
 
-/// A good token made of the input, and the same with one byte changed, as the rest of the input says.
+/// Builds a valid token from the input, and a copy with one byte changed as the rest of the input selects.
 fn altered(data: &[u8]) {
     let Some((random, [kind, place, byte, hash @ ..])) = data.split_at_checked(RANDOM_BYTES) else {
         return;

@@ -1,4 +1,4 @@
-//! Signatures: what is signed here the official library verifies, and nothing else.
+//! Fuzz target for signatures: the official library verifies what this code signs, and nothing else.
 
 use axum::http::HeaderMap;
 use base64::Engine;
@@ -25,7 +25,7 @@ pub fn check(data: &[u8]) {
     let (id, body) = (hex::encode(id), String::from_utf8_lossy(body));
 
     let secrets = Secrets::of(&key, "acme", at, now_ms);
-    // The library believes a time within five minutes of its own clock.
+    // The library accepts a time within five minutes of its own clock.
     let timestamp_s = stokehold_queue::now_ms() / 1_000;
     let signature = secrets.sign(&id, timestamp_s, &body);
     let current = secrets.current();

@@ -2,7 +2,7 @@
 
 use stokehold_queue::job::Priority;
 
-/// A lane's name, taken apart.
+/// The parts of a lane's name.
 pub(crate) struct LaneParts<'a> {
     pub(crate) priority: Priority,
     /// The class of its jobs.
@@ -11,7 +11,7 @@ pub(crate) struct LaneParts<'a> {
     pub(crate) endpoint: &'a str,
 }
 
-/// Takes a lane's name apart; `None` for what is none.
+/// Parses a lane's name. Returns `None` when the text is not one.
 pub(crate) fn parts_of_lane(lane: &str) -> Option<LaneParts<'_>> {
     let mut parts = lane.splitn(4, ':');
     let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

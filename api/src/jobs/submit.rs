@@ -43,7 +43,8 @@ pub(crate) use request::{
 };
 pub(crate) use target::Target;
 
-/// Each dependency that has left the queue is looked for in history, and the call made once more without it.
+/// Maximum number of dependencies that have left the queue. Each is looked up in the archive, and the call is repeated
+/// without it.
 const ARCHIVED_MAX: usize = 100;
 
 const IDEMPOTENCY_KEY_MAX: usize = 255;
@@ -93,7 +94,7 @@ pub(crate) async fn one(
     Called::of(&headers).mark(&mut job);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
     app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
-    // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
+    // Followed from the start: the queue then signals the end, and nothing has to be polled.
     let follow = (wait_s > 0).then(|| app.job_watchers.follow(job.id));
     job.watcher = follow.as_ref().map(|_| app.replica.to_string());
     let submitted = enter(&app, std::slice::from_ref(&job)).await?;
@@ -145,7 +146,7 @@ pub(crate) async fn bulk(
     Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
 }
 
-/// Hands jobs to the queue: all of them or none. What one of them waits for may have left the queue for history.
+/// Submits jobs to the queue: all of them or none. Dependencies may have left the queue for the archive.
 pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, Problem> {
     let (mut jobs, mut rounds) = (jobs.to_vec(), 0);
     let submitted = loop {
@@ -182,7 +183,8 @@ pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, 
     Ok(submitted)
 }
 
-/// Resolves every endpoint once, then checks the inputs away from the request threads: megabytes of JSON take a while.
+/// Resolves every endpoint once, then checks the inputs on a blocking thread, because parsing megabytes of JSON would
+/// delay other requests.
 async fn prepare_bulk(
     app: &App,
     tenant: &str,
@@ -209,7 +211,8 @@ async fn prepare_bulk(
             jobs.push(checked.keyed(own_key));
         }
         if let Some(key) = key {
-            // All share the hash of the whole, so the same key with other jobs is a conflict at the first of them.
+            // All jobs share the hash of the whole call, so the same key with other jobs is a conflict at the first of
+            // them.
             let whole = Idempotency::new(key, short_hash(whole));
             for (part, job) in (0..).zip(&mut jobs) {
                 job.idempotency = Some(Idempotency { part, ..whole.clone() });
@@ -234,7 +237,7 @@ async fn accepted(app: &App, job: NewJob, wait_s: u64, follow: Option<Follow<'_>
         let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
         return Ok(durable(app.durability, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
     }
-    // Without a read of its record.
+    // Saves a read of the record.
     let job = job.into_accepted(now_ms());
     let view = JobView::new(&job, &app.config);
     Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
@@ -244,7 +247,8 @@ fn until(wait_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(wait_s)
 }
 
-/// The job at its end or at the end of the wait. The job is accepted, so a failing wait must not change the response.
+/// The job at its end or at the end of the wait. The job is already accepted, so a failing wait must not change the
+/// response.
 async fn seen_in_time(
     jobs: &Jobs,
     wait_permits: &WaitPermits,
@@ -254,7 +258,7 @@ async fn seen_in_time(
 ) -> Option<Job> {
     let _held = wait_permits.take(tenant).ok()?;
     match wait.await.map_err(Problem::from).inspect_err(Problem::log).ok()? {
-        // Ended and archived since it was last looked at.
+        // The job has ended and was archived since it was last read.
         None => jobs.find(tenant, id).await.map_err(Problem::from).inspect_err(Problem::log).ok()?,
         seen => seen,
     }
@@ -277,7 +281,7 @@ async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Res
     Ok(durable(app.durability, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
 }
 
-/// Says what an accepted job will survive.
+/// Adds the header that shows which failures an accepted job survives.
 pub(crate) fn durable(durability: Durability, mut response: Response) -> Response {
     response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(durability.as_str()));
     response
@@ -306,7 +310,7 @@ pub(crate) fn checked_key(key: String) -> Result<String, Problem> {
     Err(Problem::field("/idempotency_key", format!("must be 1 to {IDEMPOTENCY_KEY_MAX} printable characters")))
 }
 
-/// `Prefer: wait=N`. Other preferences are ignored, as RFC 7240 asks.
+/// Parses `Prefer: wait=N`. Other preferences are ignored, as RFC 7240 requires.
 fn preferred_wait_s(headers: &HeaderMap) -> Result<u64, Problem> {
     let preferences =
         headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));

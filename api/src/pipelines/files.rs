@@ -1,4 +1,4 @@
-//! A result's files as another job's input.
+//! Files of a result as input of another job.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use crate::jobs::inputs::file_key;
 use crate::names;
 use crate::state::App;
 
-/// Replaces each `{"$file": name, "url": ...}` of `job`'s result by `{"$file": id}` of a copy among the tenant's files. The id is
-/// made of the job and the name, so that doing it again changes nothing.
+/// Replaces each `{"$file": name, "url": ...}` of `job`'s result by `{"$file": id}` of a copy among the tenant's files.
+/// The ID is derived from the job and the name, so that repeating it changes nothing.
 pub(super) fn portable<'a>(
     app: &'a App,
     job: &'a Job,
@@ -52,7 +52,7 @@ async fn copied(objects: &Objects, job: &Job, name: &str) -> Result<Value, Error
     let digest = Sha256::new().chain_update(job.id.to_string()).chain_update("/").chain_update(name).finalize();
     let id = format!("file_{}", hex::encode(&digest[..16]));
     let to = file_key(&job.spec.tenant, &id);
-    // Copied before, perhaps, and the original is gone since.
+    // The file may have been copied before, and the original deleted since.
     if !objects.copy(&from, &to).await? && objects.head(&to).await?.is_none() {
         return Err(Error::Lost(format!("the file {name:?} of job {} is missing from the object store", job.id)));
     }

@@ -82,7 +82,7 @@ fn a_time_of_day_that_clocks_leave_out_ticks_right_after_it() {
         ticks("30 2 * * *", "America/New_York", "2027-03-13T12:00:00Z", 2),
         ["2027-03-14T03:00:00-0400", "2027-03-15T02:30:00-0400"]
     );
-    // Lord Howe sets its clocks forward by half an hour, and Samoa once left out a day.
+    // Lord Howe sets its clocks forward by half an hour, and Samoa once skipped a day.
     assert_eq!(ticks("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00:00Z", 1), ["2026-10-04T02:30:00+1100"]);
     assert_eq!(
         ticks("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", 3),
@@ -101,7 +101,7 @@ fn a_time_of_day_that_comes_twice_ticks_once() {
         ticks("0,30 2,14 * * *", "Europe/Berlin", "2026-10-24T20:00:00Z", 3),
         ["2026-10-25T02:00:00+0200", "2026-10-25T02:30:00+0200", "2026-10-25T14:00:00+0100"]
     );
-    // Asked in between, and asked when it comes for the second time.
+    // Computed from between the two, and when the time occurs for the second time.
     assert_eq!(ticks("30 2 * * *", "Europe/Berlin", "2026-10-25T00:45:00Z", 1), ["2026-10-26T02:30:00+0100"]);
     assert_eq!(ticks("30 2 * * *", "Europe/Berlin", "2026-10-25T01:15:00Z", 1), ["2026-10-26T02:30:00+0100"]);
     // New York: 2026-11-01, 02:00 becomes 01:00 again.

@@ -66,7 +66,7 @@ fn a_long_outage_is_bounded_in_what_runs_and_in_the_work_of_planning() {
 }
 
 proptest! {
-    /// Against the definition, tick by tick.
+    /// Compares a plan with the definition, tick by tick.
     #[test]
     fn a_plan_is_what_the_definition_says(
         shape in 0usize..5, lateness in 0u64..4_000_000, grace in 1u64..4_000, policy in 0usize..3,
@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(plan.next, after);
     }
 
-    /// However often and whenever it is looked at: each tick runs once, in order, and all of them when all should.
+    /// Plans at arbitrary times: each tick runs once, in order, and all of them when all should.
     #[test]
     fn plan_after_plan_neither_loses_nor_doubles_a_tick(
         shape in 0usize..5, pauses in prop::collection::vec(0u64..200_000, 1..30), policy in 0usize..3,
@@ -102,7 +102,7 @@ proptest! {
         let (mut due, mut now, mut ran) = (begin, begin, Vec::new());
         for pause in pauses {
             now += pause;
-            // Until nothing is left for now, as the loop does.
+            // Repeats until nothing is due, like the loop.
             while due <= now {
                 let plan = plan(&cron, due, now, policy, 60_000);
                 ran.extend(plan.run);

@@ -8,10 +8,10 @@ use super::attempt::run_of;
 use super::sampler::Sampler;
 use super::story::root_of;
 
-/// When the call began, by the caller's clock: unix milliseconds.
+/// Header with the start of the call by the caller's clock, Unix milliseconds.
 pub(crate) const CALLED: &str = "stokehold-called-ms";
 
-/// A call that began earlier than this is not believed: the caller's clock is wrong.
+/// Maximum age of a call's start, milliseconds. An earlier one is ignored, because the caller's clock must be wrong.
 const CALLED_MAX_MS: u64 = 10 * 60 * 1000;
 
 /// The trace context of a caller.
@@ -22,7 +22,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// Invalid headers are ignored.
+    /// Reads the headers. Invalid ones are ignored.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         Self {
@@ -31,7 +31,7 @@ impl Called {
         }
     }
 
-    /// Writes it into a job. Clocks differ: a call that has not begun yet began now.
+    /// Writes the context into a job. Clocks differ: a start in the future counts as now.
     pub(crate) fn mark(&self, job: &mut NewJob) {
         job.spec.trace = self.trace;
         let so_far = |called_ms: u64| job.id.created_ms().saturating_sub(called_ms);
@@ -39,17 +39,17 @@ impl Called {
     }
 }
 
-/// The place of a job as a whole: what its steps are parts of.
+/// Trace context of a job as a whole: the parent of its steps.
 pub(crate) fn of_job(sampler: &Sampler, id: JobId, spec: &JobSpec) -> TraceContext {
     at(sampler, id, spec, root_of(id))
 }
 
-/// The place of a run: what a handler's own spans are parts of.
+/// Trace context of a run: the parent of a handler's own spans.
 pub(crate) fn of_run(sampler: &Sampler, id: JobId, spec: &JobSpec, attempt: u32) -> TraceContext {
     at(sampler, id, spec, SpanId::of(id, &run_of(attempt)))
 }
 
-/// The place of a delivery: what a receiver's own spans are parts of.
+/// Trace context of a delivery: the parent of a receiver's own spans.
 pub(crate) fn of_delivery(sampler: &Sampler, id: JobId, spec: &JobSpec, message: &str) -> TraceContext {
     at(sampler, id, spec, SpanId::of(id, message))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/workers/{id}/readings`: how a worker was in the last hour.
+//! `GET /v1/workers/{id}/readings`: measurements of a worker in the last hour.
 
 use std::sync::Arc;
 

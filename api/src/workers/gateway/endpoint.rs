@@ -10,8 +10,8 @@ use crate::server::path::Path;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
 
-/// Answers what a worker needs to start a runner of this version. A worker gets it if it holds a job of the version, should keep it loaded, or
-/// should fetch it ahead; every other worker gets 404.
+/// Returns the data that a worker needs to start a runner of this version. A worker gets it if it holds a job of the
+/// version, should keep it loaded, or should fetch it ahead; every other worker gets 404.
 pub(super) async fn endpoint(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -35,7 +35,7 @@ pub(super) async fn endpoint(
         let detail = format!("version {number} of endpoint {name:?} was deleted; submit the job to another version");
         Problem::new(Code::UnknownVersion, detail)
     })?;
-    // A host that is not trusted with its jobs is not shown its code either.
+    // A host that may not run an endpoint's jobs may not read its code either.
     if version.spec.demands.refusal(&known.offer()).is_some() {
         return Err(missing());
     }

@@ -15,18 +15,18 @@ use crate::workers::gateway::own::Ownership;
 
 const EVENTS_MAX: usize = 500;
 
-/// Longest text of one event, and largest output that is kept as one.
+/// Maximum length of the text of one event, and maximum size of an output that is stored as one, bytes.
 const TEXT_MAX: usize = 64 << 10;
 const PROGRESS_MAX: usize = 2 << 10;
 
-/// Bytes of outputs that are put together.
+/// Maximum size of merged outputs, bytes.
 const MERGED_MAX: usize = 16 << 10;
 
-/// All of them at their longest.
+/// Maximum size of the body, bytes: the maximum number of events at their longest.
 const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
 
-/// `events`: events of running jobs. Not repeated if the outcome is unknown: a duplicate line is worse than a missing
-/// one.
+/// `events`: stores events of running jobs. A call is not repeated if the outcome is unknown: a duplicate line is worse
+/// than a missing one.
 pub(super) async fn events(
     State(db): State<Arc<Database>>,
     State(ownership): State<Arc<Ownership>>,
@@ -45,7 +45,7 @@ pub(super) async fn events(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Without those of leases that another worker was given.
+/// Removes events of leases that another worker holds.
 async fn its_own(
     ownership: &Ownership,
     worker_id: &str,
@@ -68,7 +68,7 @@ async fn its_own(
     Ok(events.into_iter().filter(|event| !anothers.contains(&lease(event))).collect())
 }
 
-/// Outputs that follow one another become one event: workers of the release before send each by itself.
+/// Merges consecutive outputs into one event: workers of the previous release send each by itself.
 fn together(events: Vec<JobEventReport>) -> Vec<JobEventReport> {
     let mut out: Vec<JobEventReport> = Vec::with_capacity(events.len());
     for mut report in events {
@@ -91,8 +91,8 @@ fn together(events: Vec<JobEventReport>) -> Vec<JobEventReport> {
     out
 }
 
-/// Makes an event fit to be stored. Odd output of a handler must not affect the events beside it; a text over the limit
-/// is the worker's mistake.
+/// Prepares an event for storage. An invalid output of a handler must not affect the events beside it; a text over the
+/// limit is the worker's mistake.
 fn fit(event: &mut JobMessage) -> Result<(), String> {
     match event {
         JobMessage::Progress { fraction, message } => {

@@ -12,7 +12,7 @@ use crate::server::json::Json;
 use crate::tenants::auth::JoinedWorker;
 use crate::workers::gateway::own::Ownership;
 
-/// `release`: hand leases back unharmed.
+/// `release`: returns leases to the queue without ending their jobs.
 pub(super) async fn release(
     State(db): State<Arc<Database>>,
     State(ownership): State<Arc<Ownership>>,

@@ -10,8 +10,8 @@ use crate::server::json::Json;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
 
-/// `secrets`: the secrets of a model's version, to load it with. Only for a worker that holds a job of that version or
-/// must keep it loaded.
+/// `secrets`: returns the secrets of a model's version, with which to load it. Only for a worker that holds a job of
+/// that version or must keep it loaded.
 pub(super) async fn secrets(
     State(app): State<App>,
     worker: JoinedWorker,

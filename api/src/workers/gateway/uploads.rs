@@ -14,7 +14,8 @@ use crate::tenants::auth::JoinedWorker;
 
 const FILES_MAX: usize = 1_000;
 
-/// `uploads`: where to put the files of one attempt. Only below its own prefix, only while the lease is held.
+/// `uploads`: returns upload URLs for the files of one attempt. The URLs are below the attempt's own prefix, and are
+/// issued only while the lease is held.
 pub(super) async fn uploads(
     State(app): State<App>,
     worker: JoinedWorker,
