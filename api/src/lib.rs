@@ -1,5 +1,5 @@
-//! Stokehold's public HTTP API and its worker gateway. It stores nothing itself: jobs are in the queue, bytes in the
-//! object store, so any number of replicas serve the same data.
+//! Stokehold's public HTTP API and its worker gateway. The API stores nothing itself: jobs are in the queue, bytes in
+//! the object store, so any number of replicas serve the same data.
 //!
 //! The `stoke` binary calls only [`run`]; [`app`] is every route without a socket, for tests. [`token::mint`] creates
 //! tokens.

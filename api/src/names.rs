@@ -1,35 +1,36 @@
-//! The texts that are allowed in URLs, Redis keys and S3 keys.
+//! Checks of texts that become part of URLs, Redis keys and S3 keys.
 
-/// A tenant's or an endpoint's name: `[a-z0-9][a-z0-9-]{0,62}`.
+/// Returns whether a text is a tenant's or an endpoint's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub(crate) fn is_name(text: &str) -> bool {
     matches!(text.len(), 1..=63)
         && !text.starts_with('-')
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-/// A file's name below an attempt's prefix: 1 to 200 bytes of any script, without separators and control characters, and no way up.
+/// Returns whether a text is a file's name below an attempt's prefix: 1 to 200 bytes of any script, without separators,
+/// control characters and references to the parent folder.
 pub(crate) fn is_file_name(text: &str) -> bool {
     matches!(text.len(), 1..=200)
         && !matches!(text, "." | "..")
         && !text.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
 
-/// A SHA-256 as lower-case hex.
+/// Returns whether a text is a SHA-256 in lower-case hex.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && is_lower_hex(text)
 }
 
-/// An uploaded file's id: `file_` and 32 hex digits.
+/// Returns whether a text is the ID of an uploaded file: `file_` and 32 hex digits.
 pub(crate) fn is_file_id(text: &str) -> bool {
     text.strip_prefix("file_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
 }
 
-/// A schedule's id: `sch_` and 32 hex digits.
+/// Returns whether a text is the ID of a schedule: `sch_` and 32 hex digits.
 pub(crate) fn is_schedule_id(text: &str) -> bool {
     text.strip_prefix("sch_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
 }
 
-/// A MIME type, roughly: a text that is allowed in a header and can be signed.
+/// Returns whether a text is roughly a MIME type: allowed in a header, and suitable for a signature.
 pub(crate) fn is_content_type(text: &str) -> bool {
     matches!(text.len(), 3..=200) && text.contains('/') && text.bytes().all(|b| (0x20..0x7f).contains(&b))
 }

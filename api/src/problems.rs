@@ -1,4 +1,4 @@
-//! The problem that a request gets for each error of the domain: the only place that decides it.
+//! Conversion of domain errors to problems of requests. Only this module decides it.
 
 use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::Error as QueueError;
@@ -10,7 +10,7 @@ use crate::jobs::{feedback, inputs, large_inputs, submit};
 use crate::tenants::storage;
 use crate::{database, history, schedules};
 
-/// The code and the detail that a request would get for this error, for records of work that no request waits for.
+/// The code and the detail that a request would get for this error, for records of background work.
 pub(crate) fn code_and_detail(error: impl Into<Problem>) -> (String, String) {
     let problem = error.into();
     let word = serde_json::to_value(problem.code()).ok();
@@ -32,7 +32,7 @@ impl From<QueueError> for Problem {
                 format!("the queue takes no new work at present: {why}; nothing was accepted, try again later"),
             )
             .caused_by(QueueError::Closed(why)),
-            // Only the feeder of batches can meet it, and it never answers a request.
+            // Only the feeder of batches gets this error, and it answers no requests.
             QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
             QueueError::NoDependency { job, .. } => Self::new(
                 Code::DependencyMissing,

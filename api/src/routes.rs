@@ -1,4 +1,4 @@
-//! The public API: one file per noun, each with its own structs.
+//! The public API: the router of all public routes.
 
 use axum::Router;
 use axum::routing::{delete, get, post, put};

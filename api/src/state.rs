@@ -66,7 +66,7 @@ pub struct App {
     /// The metrics of the installation that this process serves.
     pub(crate) exposition: Metrics,
     pub(crate) wakeups: Arc<Wakeups>,
-    /// This replica's name, unique to this process.
+    /// Name of this replica, unique to this process.
     pub(crate) replica: Arc<str>,
     pub(crate) wait_permits: Arc<WaitPermits>,
     pub(crate) turns: Arc<Turns>,
@@ -80,7 +80,7 @@ pub struct App {
 }
 
 impl App {
-    /// The parts of the replica named `replica`. `shutdown` ends every request that is held open.
+    /// Creates the parts of the replica named `replica`. `shutdown` ends every request that is held open.
     pub(crate) fn new(
         config: Config,
         replica: String,

@@ -1,4 +1,4 @@
-//! Times as the API writes them: RFC 3339 in UTC with milliseconds.
+//! Times in the API's format: RFC 3339 in UTC with milliseconds.
 
 use time::OffsetDateTime;
 use time::format_description::FormatItem;
@@ -8,7 +8,7 @@ use time::macros::format_description;
 const FORMAT: &[FormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
-/// Unix milliseconds, written.
+/// Formats Unix milliseconds.
 #[must_use]
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_ms) * 1_000_000)
@@ -17,10 +17,11 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
         .unwrap_or_else(|| unix_ms.to_string())
 }
 
-/// 9999-12-31T23:59:59.999Z, the last time that can be written so.
+/// 9999-12-31T23:59:59.999Z, the last time that can be written in this format.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// A written time in unix milliseconds; `None` when it is none, before 1970, or after all that [`rfc3339`] can write.
+/// Parses a time to Unix milliseconds. Returns `None` when the text is not a time, or is outside 1970 and the last time
+/// that [`rfc3339`] can write.
 #[must_use]
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;

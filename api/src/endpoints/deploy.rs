@@ -1,4 +1,4 @@
-//! `POST /v1/endpoints`: adding a version of an endpoint.
+//! `POST /v1/endpoints`: creates a version of an endpoint.
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -55,7 +55,7 @@ pub(crate) async fn deploy(
             return Err(secrets::missing(name));
         }
     }
-    // Before there is a version that could not be used.
+    // First, so that no version is created that cannot be used.
     let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
     let deploy = || app.db.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
     let (version, traffic, created) = match app.db.ask_again("deploy", deploy).await? {
@@ -80,7 +80,7 @@ pub(crate) async fn deploy(
         }
     };
     if traffic.current == version.version {
-        // A deploy that breaks off here is repeated, and comes here again.
+        // A deploy that fails here is retried, and then this step runs again.
         traffic::keep_warm(&app.db, &caller.tenant, &name, version.version, spec.min_warm).await?;
     }
     app.catalog.routed_now(&caller.tenant, &name, traffic);

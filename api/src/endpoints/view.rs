@@ -1,4 +1,4 @@
-//! Lists of endpoints and of their versions as the API shows them.
+//! Views of lists of endpoints and of their versions.
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! Files as the object store holds them: the bytes, and beside them the request that created the file.
+//! Files in the object store: the bytes, and beside them the request that created the file.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ pub(super) struct FileMetadata {
     pub(super) content_type: String,
 }
 
-/// Why a file was not stored.
+/// Reasons for which a file was not stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The object store failed.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// Its record cannot be serialised: a defect.
+    /// The file's record cannot be serialised, which indicates a bug.
     #[error("failed to serialise the record of a file")]
     Json(#[from] serde_json::Error),
 }

@@ -1,4 +1,4 @@
-//! Around every request: an id, a measure, a line in the log when it went wrong.
+//! Middleware around every request: adds an ID, measures the request, and logs failures.
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
@@ -13,7 +13,7 @@ use crate::metrics;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The response's `x-request-id`.
+/// Value of the response's `x-request-id`.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -23,8 +23,8 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
     let method = known_method(request.method());
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", |path| path.as_str()).to_owned();
-    // With both framings given, hyper rightly believes this one and hides the other. Whoever forwarded the request may have
-    // believed the other, so nothing after it on this connection is trusted: request smuggling ends here.
+    // If both framings are present, hyper correctly uses this one and hides the other. A proxy may have used the other
+    // one, so no later request on this connection is trusted. This prevents request smuggling.
     let ambiguous = request.version() == Version::HTTP_11 && request.headers().contains_key(TRANSFER_ENCODING);
     let span = tracing::info_span!("api.request", request.id = ?id, method, route);
 
@@ -47,7 +47,7 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     response
 }
 
-/// The caller's own id, when it is a plain one, else a new one.
+/// The caller's own ID if it has a plain form, else a new one.
 fn request_id(request: &Request) -> HeaderValue {
     let plain = |value: &HeaderValue| {
         matches!(value.len(), 1..=64)
@@ -59,7 +59,7 @@ fn request_id(request: &Request) -> HeaderValue {
     }
 }
 
-/// A label must be bounded, and clients can invent methods.
+/// Method as a label: labels must be bounded, and clients can invent methods.
 fn known_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,4 @@
-//! Path parameters. What cannot be read names nothing that is here.
+//! Path parameters. A parameter that cannot be parsed is answered like a missing resource.
 
 use axum::extract::FromRequestParts;
 use axum::extract::rejection::PathRejection;

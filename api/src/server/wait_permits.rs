@@ -1,4 +1,4 @@
-//! Permits for requests that wait: for a job to end, for an event, or for something to lease.
+//! Permits for requests that wait: for the end of a job, for an event, or for a job to lease.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct WaitPermits {
 pub(crate) struct WaitPermit(#[expect(dead_code, reason = "kept until it is dropped")] (OwnedSemaphorePermit, Share));
 
 impl WaitPermits {
-    /// `most` permits for clients, and as many for workers. A tenant gets at most half of the clients' permits.
+    /// Creates `most` permits for clients, and as many for workers. A tenant gets at most half of the clients' permits.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             requests: Arc::new(Semaphore::new(most)),
@@ -27,13 +27,13 @@ impl WaitPermits {
         }
     }
 
-    /// A permit to hold one request of a tenant open.
+    /// Takes a permit to hold one request of a tenant open.
     pub(crate) fn take(&self, tenant: &str) -> Result<WaitPermit, Problem> {
         let permit = self.requests.clone().try_acquire_owned().ok();
         permit.zip(self.shares.take(tenant)).map(WaitPermit).ok_or_else(too_many)
     }
 
-    /// A permit for a worker to wait for jobs.
+    /// Takes a permit for a worker to wait for jobs.
     pub(crate) fn take_poll(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.polls.clone().try_acquire_owned().map_err(|_| too_many())
     }

@@ -1,4 +1,4 @@
-//! Every figure, as Prometheus knows it.
+//! Names, labels and descriptions of all metrics of the installation.
 
 use stokehold_metrics::catalogue;
 

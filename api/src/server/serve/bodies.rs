@@ -1,4 +1,4 @@
-//! A request's and an answer's body, which show how long they are on their way.
+//! Bodies of a request and a response, which track how long they are in transit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -46,7 +46,7 @@ impl HttpBody for Asking {
     }
 }
 
-/// An answer's body: its request is open until the last byte is taken, which for an event stream is the most of it.
+/// A response's body. Its request is open until the last byte is taken, which for an event stream is most of its time.
 pub(super) struct Answering {
     body: Body,
     _busy: Busy,
