@@ -90,7 +90,7 @@ async fn providers(config: &Config) -> Result<Providers> {
     Ok(providers.into_iter().collect())
 }
 
-/// Builds the Vast.ai provider. Its machines must be able to reach the gateway and download the worker.
+/// Builds the Vast.ai provider. Its instances must be able to reach the gateway and download the worker.
 async fn vast(config: &Config) -> Result<Vast> {
     let gateway = Some(config.vast.gateway_url.as_str()).filter(|url| !url.is_empty()).unwrap_or(&config.gateway_url);
     if config.vast.url.trim_end_matches('/') == stokehold_vast::URL {

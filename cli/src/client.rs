@@ -1,5 +1,4 @@
-//! The client of the API as `stoke` uses it: address and token from options, environment or `stoke dev`, and errors with
-//! advice.
+//! The API client of `stoke`: address and token from options, environment or `stoke dev`, and errors with advice.
 
 use anyhow::{Result, bail};
 pub(crate) use stokehold_client::{
@@ -18,7 +17,7 @@ const HINTS: Hints = Hints {
     problem: Some(advice),
 };
 
-/// What to do about a problem.
+/// Advice for a problem, by its code.
 fn advice(code: &str) -> Option<&'static str> {
     Some(match code {
         "unauthorized" => "Pass a token with --token or STOKE_TOKEN; create one with `stoke token create`.",

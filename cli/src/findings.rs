@@ -30,7 +30,7 @@ pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
     }
 }
 
-/// The number of failures.
+/// Number of failures.
 pub(crate) fn failed(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count()
 }

@@ -50,7 +50,7 @@ pub(crate) struct InstallArgs {
 struct Plan {
     /// Distribution packages to install.
     packages: Vec<&'static str>,
-    /// Whether to create the user.
+    /// Set when the user must be created.
     lacks_user: bool,
     files: Vec<File>,
     /// Paths of files to write: missing or different ones.

@@ -51,7 +51,7 @@ impl<'writer> FormatFields<'writer> for OneLine {
     }
 }
 
-/// Whether a character is printed unescaped: not control characters, Unicode line ends or direction controls.
+/// Returns whether a character is printed unescaped: not control characters, Unicode line ends or direction controls.
 fn is_shown(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

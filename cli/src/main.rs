@@ -163,7 +163,7 @@ fn main() -> ExitCode {
         anstream::ColorChoice::Never.write_global();
     }
     let done = match command {
-        // These replace the process with another program and need no runtime.
+        // These commands replace the process with another program and need no runtime.
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),
         command => match runtime(&command) {

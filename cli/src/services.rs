@@ -95,7 +95,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether systemd is the init system of this machine.
+/// Returns whether systemd is the init system of this machine.
 pub(crate) fn has_systemd() -> bool {
     Path::new("/run/systemd/system").exists()
 }

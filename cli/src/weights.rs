@@ -73,7 +73,7 @@ pub(crate) async fn pin(package: &Arc<Package>, client: impl Fn() -> Result<Clie
     Ok(pinned.await.context("pinning the weights was interrupted")??)
 }
 
-/// This machine as the host of pinning. Blocks.
+/// Implementation of pinning for this machine. Its calls block.
 struct Here {
     runtime: Handle,
     following: reqwest::Client,

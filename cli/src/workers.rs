@@ -44,7 +44,7 @@ fn whose(worker: &Worker) -> String {
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// One line per GPU: name, memory in use, temperature and, if it takes no work, the reason.
+/// GPUs of a worker, one line each: name, memory in use, temperature and, if it takes no work, the reason.
 fn gpus(gpus: &[Gpu]) -> String {
     let line = |gpu: &Gpu| {
         let gib = |mib: u64| mib as f64 / 1024.0;

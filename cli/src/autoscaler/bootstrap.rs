@@ -1,4 +1,4 @@
-//! `stoke autoscaler bootstrap`: the start script of rented machines.
+//! `stoke autoscaler bootstrap`: the start script of rented instances.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub(super) async fn run(args: BootstrapArgs) -> Result<()> {
 }
 
 /// Builds the script for the archives in this folder, which the API looks up the same way. Without an archive, the
-/// script works only where the machine's environment names a program.
+/// script works only where the instance's environment names a program.
 pub(crate) async fn script(dist: PathBuf) -> Result<String> {
     let found = match worker_dist(dist) {
         Some(folder) => worker_archives(&folder).await.with_context(|| format!("cannot read {}", folder.display()))?,

@@ -1,4 +1,4 @@
-//! Join tokens of rented machines: one per machine, created when the machine is rented.
+//! Join tokens of rented instances: one per instance, created when the instance is rented.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use stokehold_queue::Registry;
 
 use crate::dev::secrets::TENANT;
 
-/// Creates join tokens for rented machines.
+/// Creates join tokens for rented instances.
 pub(crate) struct Invitations {
     registry: Registry,
     key: TokenKey,
 }
 
 impl Invitations {
-    /// `key` is the API's token key; tokens are stored in the API's registry.
+    /// Creates invitations. `key` is the API's token key; tokens are stored in the API's registry.
     pub(crate) fn new(registry: Registry, key: TokenKey) -> Self {
         Self { registry, key }
     }
 
     async fn make(&self, machine: &str, traits: &Traits) -> Result<Secret, ProviderError> {
-        // Called before the machine is rented.
+        // Called before the instance is rented.
         let refused = |why: String| ProviderError::Refused(format!("cannot create a join token for it: {why}"));
         let whose = (traits.trust, traits.region.as_str());
         let made = for_machine(machine, TENANT, whose, &self.key);
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A provider whose machines need join tokens.
+    /// A provider whose instances need join tokens.
     struct Cloud;
 
     impl Provider for Cloud {

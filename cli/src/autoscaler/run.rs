@@ -90,7 +90,7 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     if let Some(key) = token_key {
         autoscaler = autoscaler.with_invites(invites::with(registry, key));
     }
-    // Not a separate task: the processes that it starts are tied to this thread.
+    // The autoscaler is not a separate task: the processes that it starts are tied to this thread.
     let running = autoscaler.run(shutdown.clone());
     tokio::pin!(running);
     tokio::select! {

@@ -68,7 +68,7 @@ pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -
     Ok(())
 }
 
-/// Whether the drill passed. A consistent copy must also need no repair.
+/// Returns whether the drill passed. A consistent copy must also need no repair.
 fn passed(outcome: &Outcome) -> bool {
     outcome.is_whole() && (outcome.restored.repaired.is_empty() || !outcome.manifest.is_exact())
 }

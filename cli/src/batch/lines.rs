@@ -106,7 +106,7 @@ async fn open(client: &Client, kind: Kind, id: &str) -> Result<reqwest::Response
 #[derive(Default)]
 struct Lines {
     ends: u64,
-    /// Whether the last piece ended within a line.
+    /// Set when the last piece ended within a line.
     open: bool,
 }
 

@@ -67,7 +67,7 @@ mod tests {
         let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let spread = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
-        // Of exponential gaps the deviation is the mean: both 1/200 s, here within 5 %.
+        // The standard deviation of exponential gaps equals their mean: both 1/200 s, here within 5 %.
         for value in [mean, spread] {
             assert!((value - 0.005).abs() < 0.000_25, "{value}");
         }

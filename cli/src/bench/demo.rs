@@ -15,7 +15,7 @@ use crate::{Global, demo, logging, output, wait};
 
 const REQUESTS: u64 = 10_000;
 
-/// Of every 100 requests, 96 go to `echo`, 3 to `embed` and 1 to `render`.
+/// Mix of requests: of every 100, 96 go to `echo`, 3 to `embed` and 1 to `render`.
 const MIX: &str = include_str!("mix.jsonl");
 
 pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {

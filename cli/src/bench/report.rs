@@ -32,7 +32,7 @@ pub(super) struct Report {
     pub(super) endpoints: String,
     pub(super) took: Duration,
     pub(super) wait: bool,
-    /// Whether a signal stopped the load.
+    /// Set when a signal stopped the load.
     pub(super) stopped: bool,
 }
 

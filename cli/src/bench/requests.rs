@@ -20,7 +20,7 @@ impl Requests {
         Ok(Self(vec![serde_json::to_value(request)?]))
     }
 
-    /// One job per line of a file; lines that name no endpoint use `endpoint`.
+    /// Reads one job per line of a file; lines that name no endpoint use `endpoint`.
     pub(super) fn from_file(path: &Path, endpoint: &str) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::from_lines(&text, endpoint).with_context(|| path.display().to_string())

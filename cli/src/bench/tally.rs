@@ -19,13 +19,13 @@ pub(super) struct Tally {
     pub(super) result_us: Histogram<u64>,
     pub(super) due: u64,
     pub(super) accepted: u64,
-    /// Sent late, because too many requests were in flight.
+    /// Requests sent late, because too many were in flight.
     pub(super) late: u64,
-    /// Due but not sent.
+    /// Requests that were due but not sent.
     pub(super) unsent: u64,
-    /// Retried after a 429.
+    /// Requests retried after a 429.
     pub(super) sent_again: u64,
-    /// Accepted, end not seen.
+    /// Accepted jobs whose end was not seen.
     pub(super) open: u64,
     pub(super) in_flight: u64,
     pub(super) in_flight_max: u64,
@@ -99,7 +99,7 @@ impl Tally {
         self.in_flight -= 1;
     }
 
-    /// Whether every request was accepted and, if `waited`, every job succeeded.
+    /// Returns whether every request was accepted and, if `waited`, every job succeeded.
     pub(super) fn is_clean(&self, waited: bool) -> bool {
         let succeeded = self.states.get("succeeded").copied().unwrap_or_default();
         self.accepted == self.due && self.errors.is_empty() && (!waited || succeeded == self.due)

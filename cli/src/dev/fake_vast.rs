@@ -1,4 +1,4 @@
-//! The simulated Vast.ai of `stoke dev --fake-vast`: offers, prices and bills in Vast.ai's format, and machines that
+//! The simulated Vast.ai of `stoke dev --fake-vast`: offers, prices and bills in Vast.ai's format, and instances that
 //! are child processes. It is used only with `--fake-vast`.
 
 use std::path::Path;
@@ -25,11 +25,11 @@ const CREDIT_USD: f64 = 100.0;
 const BOOT_S: (f64, f64) = (5.0, 15.0);
 const RESTART_S: (f64, f64) = (2.0, 5.0);
 
-/// How long after the end of a machine its charges are final, seconds. Short, because the simulated provider never
-/// charges late.
+/// Time after the end of an instance at which its charges are final, seconds. Short, because the simulated provider
+/// never charges late.
 const CHARGES_SETTLE_S: u64 = 6;
 
-/// Variables that a machine sets itself or gets with its rental. It inherits the other worker settings.
+/// Variables that an instance sets itself or gets with its rental. It inherits the other worker settings.
 const ITS_OWN: [&str; 12] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
@@ -51,7 +51,7 @@ pub(super) struct FakeVast {
 }
 
 impl FakeVast {
-    /// Starts a market with this random seed. Machines get folders in the data directory; those of an earlier market
+    /// Starts a market with this random seed. Instances get folders in the data directory; those of an earlier market
     /// are deleted.
     pub(super) async fn start(seed: u64, data: &Path, slots: Option<u32>) -> Result<Self> {
         let root = data.join("vast");
@@ -123,7 +123,7 @@ pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
     }
 }
 
-/// Variables of every machine: the program, the cache folder and the worker settings of this process.
+/// Variables of every instance: the program, the cache folder and the worker settings of this process.
 fn given(slots: Option<u32>) -> Result<Vec<(String, String)>> {
     let stoke = std::env::current_exe().context("cannot find the path of this program")?;
     let cache = paths::cache_dir()?;
@@ -131,7 +131,7 @@ fn given(slots: Option<u32>) -> Result<Vec<(String, String)>> {
     let mut given =
         vec![("STOKE_WORKER_PROGRAM".to_owned(), text(&stoke)), ("STOKE_CACHE_DIR".to_owned(), text(&cache))];
     given.extend(slots.map(|slots| ("STOKE_SLOTS".to_owned(), slots.to_string())));
-    // Relative: each machine has its own home folder.
+    // Relative: each instance has its own home folder.
     given.push(("STOKE_DATA_DIR".to_owned(), "data".to_owned()));
     for name in VARIABLES.into_iter().filter(|name| !ITS_OWN.contains(name)) {
         given.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));

@@ -215,7 +215,7 @@ async fn stop_stale(socket: &Path, urls: [&str; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Whether something accepts connections on the socket.
+/// Returns whether a server accepts connections on the socket.
 async fn answers(socket: &Path) -> bool {
     match tokio::time::timeout(CALL_LIMIT, tokio::net::UnixStream::connect(socket)).await {
         Ok(connected) => connected.is_ok(),

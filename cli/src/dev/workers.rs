@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Interval of the autoscaler: short, because local workers start within a second.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lease of the autoscaler's leadership while old machines are removed, ms.
+/// Lease of the autoscaler's leadership while old instances are removed, ms.
 const LEAD_MS: u64 = 15_000;
 
 /// The workers of a stack.
@@ -46,7 +46,7 @@ pub(super) struct Workers {
     scaling: Option<LocalBoxFuture<'static, Result<()>>>,
     shutdown: CancellationToken,
     local: Arc<Local>,
-    /// The simulated Vast.ai; dropping it stops its machines.
+    /// The simulated Vast.ai; dropping it stops its instances.
     market: Option<FakeVast>,
 }
 
@@ -152,7 +152,7 @@ impl Workers {
     }
 }
 
-/// Removes the machines of an earlier simulated Vast.ai, which ended with its process.
+/// Removes the instances of an earlier simulated Vast.ai, which ended with its process.
 async fn forget_rented(registry: &Registry, holder: &str) -> Result<()> {
     let Some(term) = registry.lead(holder, LEAD_MS).await? else { return Ok(()) };
     for machine in registry.machines().await?.into_values().filter(|machine| machine.provider == vast::NAME) {

@@ -117,7 +117,7 @@ fn shown(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether an address is public. This is a rough check; the API's guard has the complete list of ranges.
+/// Returns whether an address is public. This is a rough check; the API's guard has the complete list of ranges.
 fn is_open(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified()),

@@ -125,7 +125,7 @@ impl Answers {
     }
 }
 
-/// Whether a text is a DNS name. This also excludes characters with a meaning in the proxy's configuration.
+/// Returns whether a text is a DNS name. This also excludes characters with a meaning in the proxy's configuration.
 fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()

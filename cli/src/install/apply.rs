@@ -47,7 +47,7 @@ pub(super) struct Installed<'a> {
     pub(super) program: &'a Path,
 }
 
-/// Whether a file is up to date.
+/// Returns whether a file is up to date.
 pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
     let path = root.join(file.path);
     if file.is_yours {

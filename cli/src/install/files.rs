@@ -53,7 +53,7 @@ pub(super) struct File {
     pub(super) path: &'static str,
     pub(super) text: String,
     pub(super) mode: u32,
-    /// Whether the operator owns it: written only if missing.
+    /// Set when the operator owns the file: it is written only if missing.
     pub(super) is_yours: bool,
     /// Services that read it and are restarted when it changes.
     pub(super) readers: &'static [&'static str],

@@ -10,7 +10,7 @@ use crate::dev::redis_memory_bytes;
 pub(super) struct Machine {
     /// Memory limit of Redis, bytes.
     pub(super) redis_memory_bytes: u64,
-    /// Whether the user that owns jobs and objects is missing.
+    /// Set when the user that owns jobs and objects is missing.
     pub(super) lacks_user: bool,
     /// The installed ones of [`PROGRAMS`].
     present: Vec<&'static str>,

@@ -79,12 +79,12 @@ pub(super) fn settings(
     Ok(settings)
 }
 
-/// Whether the installed Redis is used.
+/// Returns whether the installed Redis is used.
 pub(super) fn has_own_redis(settings: &Settings) -> bool {
     settings.get("STOKE_REDIS_URL").is_some_and(|url| url == OWN_REDIS)
 }
 
-/// Whether the installed object store is used.
+/// Returns whether the installed object store is used.
 pub(super) fn has_own_store(settings: &Settings) -> bool {
     settings.get("STOKE_S3_ENDPOINT_URL").is_some_and(|url| url == OWN_STORE)
 }

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use stokehold_client::Word;
 
-/// Parses a word of the API. The help lists the words.
+/// Parses a value of the API's enums. The help lists the values.
 pub(crate) fn words<T: Word>() -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(T::WORDS).map(T::from)
 }
