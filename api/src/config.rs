@@ -166,7 +166,7 @@ impl Default for Limits {
 /// An error in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not TOML, an unknown key or a wrong type.
+    /// The text is not TOML, or has an unknown key or a wrong type.
     #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
@@ -182,7 +182,7 @@ pub enum Error {
     Setting {
         /// The setting, as in the file.
         setting: &'static str,
-        /// What to change.
+        /// The change that makes the setting valid.
         why: String,
     },
 }

@@ -34,7 +34,7 @@ pub(crate) enum Error {
     /// The request is not valid for that endpoint.
     #[error(transparent)]
     Job(#[from] submit::Error),
-    /// It references another job.
+    /// The job references another job.
     #[error(transparent)]
     Refers(FieldError),
     /// A file of its input cannot be used.

@@ -91,7 +91,7 @@ pub(crate) struct Deployed {
     /// Number of its requirement set.
     pub(crate) demands: u32,
     pub(crate) input: Schema,
-    /// When this cache entry expires.
+    /// Time at which this cache entry expires.
     pub(crate) fresh_until: Instant,
 }
 

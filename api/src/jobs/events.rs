@@ -351,7 +351,7 @@ fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
     }
 }
 
-/// One event on one line.
+/// Formats one event on one line.
 fn event(name: &str, data: &impl Serialize) -> Event {
     Event::default().event(name).data(json::write_line(data))
 }

@@ -61,7 +61,7 @@ impl Evictions {
         Self { db, fleets, evicted: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build() }
     }
 
-    /// All evictions, at most a second old.
+    /// All evictions, at most one second old.
     pub(crate) async fn evicted(&self) -> Result<Arc<Evicted>, Error> {
         if let Some(evicted) = self.evicted.get(&()) {
             return Ok(evicted);

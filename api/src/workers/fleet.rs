@@ -52,7 +52,7 @@ pub(crate) enum Waiting {
     Key(String),
     /// Another job that it depends on has not ended.
     Dependency(String),
-    /// It is about to start.
+    /// The job is about to start.
     Soon,
 }
 

@@ -234,7 +234,7 @@ async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJo
     };
     let mut named = if is_plain { spec.files.clone() } else { named_files(&input)? };
     if let (Some(file), None) = (&file, &input_file) {
-        // It is in the reply.
+        // This file is in the reply.
         named.retain(|id| *id != file.id);
     }
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
