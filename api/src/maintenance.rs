@@ -1,5 +1,5 @@
-//! Periodic maintenance of the queue: due jobs become ready, expired leases are reaped, late jobs expire. Three duties
-//! that do not wait for each other. Every replica runs them; running one twice changes nothing.
+//! Periodic maintenance of the queue: due jobs become ready, expired leases are reaped, late jobs expire. These are
+//! three duties that do not wait for each other. Every replica runs them; running one twice changes nothing.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The metrics of a replica, and the one function that updates each. Labels are bounded. [`crate::metrics::cluster`] has the
-//! metrics of the installation.
+//! The metrics of a replica, and the one function that updates each. Labels are bounded. [`crate::metrics::cluster`]
+//! has the metrics of the installation.
 
 pub(crate) mod cluster;
 mod handles;

@@ -1,5 +1,5 @@
-//! Live data for the dashboard: one poll per second of each subject, however many clients follow it on this replica,
-//! and none without clients.
+//! Live data for the dashboard: one poll per second of each subject, regardless of the number of clients that follow it
+//! on this replica, and none without clients.
 
 use std::time::Duration;
 

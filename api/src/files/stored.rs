@@ -24,7 +24,7 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
 }
 
-/// Stores JSON text that this replica wrote as a file with this id. Repeating it writes the same objects.
+/// Stores JSON text that this replica wrote as a file with this ID. Repeating it writes the same objects.
 pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Error> {
     const CONTENT_TYPE: &str = "application/json";
     let key = file_key(tenant, id);

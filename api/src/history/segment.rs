@@ -32,7 +32,7 @@ const SUFFIX: &str = ".jsonl.zst";
 
 /// Day under which a job is archived.
 pub(crate) fn day_of(id: JobId) -> Date {
-    // 48 bits of milliseconds reach beyond the year 9999, which no real id does.
+    // IDs have 48 bits of milliseconds, which extend beyond the year 9999; no real ID does.
     let seconds = i64::try_from(id.created_ms() / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds).map_or(Date::MAX, OffsetDateTime::date)
 }

@@ -191,7 +191,7 @@ pub(crate) struct Seen {
     entry: String,
     /// The rank of the last sent state, see [`rank`]; 0 before the first.
     rank: u64,
-    /// The outputs that were sent or reported missing. Absent in an id of the previous release, whose events included
+    /// The outputs that were sent or reported missing. Absent in an ID of the previous release, whose events included
     /// outputs.
     outputs: Option<OutputsPosition>,
 }

@@ -30,7 +30,7 @@ const INPUT_MAX: u64 = BULK_BODY_MAX as u64;
 /// Objects that one call writes concurrently.
 const PUTS_AT_ONCE: usize = 16;
 
-/// Cache time of whether a replica of the previous release is running.
+/// Cache time of the check for replicas of the previous release.
 const OLDER_FOR: Duration = Duration::from_secs(5);
 
 /// Reasons for which an input was not stored or cannot be read.

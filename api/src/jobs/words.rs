@@ -1,4 +1,4 @@
-//! The words of the queue's own types, for the OpenAPI document.
+//! The enums of the queue's own types, for the OpenAPI document.
 
 use utoipa::ToSchema;
 

@@ -59,7 +59,7 @@ where
     }
 }
 
-/// The first address from the right that is not one of our proxies: each proxy has appended its client. Entries to the
+/// The first address from the right that is not a trusted proxy: each proxy has appended its client. Entries to the
 /// left of it may be forged.
 fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));

@@ -83,7 +83,7 @@ impl<S: Asked> OptionalFromRequestParts<App> for Caller<S> {
     }
 }
 
-/// The API token of a request, whatever its scopes.
+/// The API token of a request, with any scopes.
 pub(crate) struct Holder(pub(crate) Arc<TokenRecord>);
 
 impl FromRequestParts<App> for Holder {

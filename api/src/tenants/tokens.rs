@@ -289,7 +289,8 @@ pub(crate) async fn revoke(
     }
     let touched = match reachable(&db, &caller.token, &id).await {
         Ok(record) => {
-            // Any token that may revoke tokens may revoke all tokens of its tenant: a leaked token must be revocable by every administrator.
+            // Any token that may revoke tokens may revoke all tokens of its tenant: a leaked token must be revocable by
+            // every administrator.
             let wanted = Wanted::of(&record);
             let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
             check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;

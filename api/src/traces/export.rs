@@ -1,7 +1,7 @@
 //! The loop that sends the traces of ended jobs to a collector. Every replica with a configured collector runs it on
-//! each shard; claims in Redis keep two replicas from sending the same trace. Each trace is sent once; if a replica
-//! dies, or the collector's answer is lost, between sending and forgetting, it is sent once more with the same ids,
-//! which a trace store treats as the same spans. Nothing waits for it.
+//! each shard; claims in Redis keep two replicas from sending the same trace. Each trace is sent once. If a replica
+//! stops, or the collector's response is lost, before the trace is removed from the queue, the trace is sent once more
+//! with the same IDs, which a trace store treats as the same spans. No request waits for an export.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::database;
 use crate::metrics::{self, TraceDrop};
 use crate::state::App;
 
-/// The sleep between two rounds; a full round is followed at once.
+/// Pause between two rounds. A full round is followed at once by the next.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Timeout of a round: three attempts at the longest timeout of a collector, plus reading.
@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     pub(crate) sent: usize,
     /// Traces that were dropped.
     pub(crate) dropped: u64,
-    /// Traces that wait for their webhooks, or for the collector.
+    /// Traces that wait for their webhooks or for the collector.
     pub(crate) waiting: usize,
     /// Set when more may be due.
     pub(crate) is_full: bool,
