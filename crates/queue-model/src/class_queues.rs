@@ -1,4 +1,4 @@
-//! Class queues: where ready jobs wait, and whose turn it is, like `lua/lib/class_queues.lua` and
+//! Class queues: they hold the ready jobs and decide which one is next, like `lua/lib/class_queues.lua` and
 //! `lua/lib/enqueue.lua`. Every sum is computed in the same order as there, because virtual starts are compared to the
 //! last bit.
 
@@ -54,7 +54,7 @@ fn member_of(class_queue: ClassQueueName) -> String {
 }
 
 impl Inner {
-    /// Since when the first job of a lane is ready, Unix milliseconds.
+    /// Time at which the first job of a lane became ready, Unix milliseconds.
     pub(super) fn since_ms(&self, lane: &Lane) -> Option<u64> {
         let heads = [lane.front.front(), lane.queue.front()].into_iter().flatten();
         heads.filter_map(|id| self.jobs.get(id)).map(|record| record.ready_ms).min()
@@ -117,8 +117,8 @@ impl Inner {
         }
     }
 
-    /// Updates the expected run time of this endpoint, which the next start is charged. Kept with one decimal like in
-    /// the script.
+    /// Updates the expected run time of an endpoint, which its next start is charged. The value has one decimal, like
+    /// in the script.
     pub(super) fn learn_cost(&mut self, tenant: &str, endpoint: &str, took: f64) {
         const SMOOTHING: f64 = 0.2;
         let field = format!("{tenant}:{endpoint}");
@@ -159,7 +159,7 @@ impl Inner {
         name
     }
 
-    /// Removes a lane if it has no jobs. Returns whether it has some.
+    /// Removes a lane if it is empty. Returns whether the lane has jobs.
     pub(super) fn tidy_lane(&mut self, name: &str) -> bool {
         if self.lanes.get(name).is_some_and(|lane| !lane.is_empty()) {
             return true;
@@ -190,7 +190,7 @@ impl Inner {
         self.step_off(class_queue, tenant);
     }
 
-    /// Unblocks what a limit scope blocks.
+    /// Unblocks the tenants and lanes that a limit scope blocks.
     pub(super) fn resume(&mut self, scope: &str) {
         if scope.starts_with("k:") {
             return self.next_in_key(scope);
@@ -227,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// Sets a job aside whose turn it is not. It keeps its place in the key queue.
+    /// Sets a job aside until its concurrency key admits it. The job keeps its position in the key queue.
     pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str) {
         self.record(id).place = Position::Key;
         self.line_up(id, lane);
@@ -255,7 +255,7 @@ impl Inner {
         self.enqueue(id, true);
     }
 
-    /// Lets as many jobs of each lane go on as the concurrency key allows.
+    /// Requeues jobs at the head of a key queue, as many of each lane as the concurrency key allows.
     pub(super) fn next_in_key(&mut self, scope: &str) {
         let line = self.line(scope);
         if line.is_empty() {

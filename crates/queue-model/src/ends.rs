@@ -31,8 +31,8 @@ impl Inner {
         }
     }
 
-    /// The time for which a run occupied its slot: without its wait for a slot inside the worker. A run that shared the
-    /// slot counts its part.
+    /// Time for which a run occupied its slot, milliseconds. It excludes the wait for a slot inside the worker. A run
+    /// that shared its slot counts its part of the time.
     fn took_ms(&mut self, id: JobId, timing: &Timing) -> f64 {
         let now = self.now as f64;
         let took_ms = self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64);
@@ -94,8 +94,8 @@ impl Inner {
                     lane.queue.retain(|other| *other != id);
                 }
                 self.tidy_lane(&lane);
-                // The job may have been put back into its lane to replace one that stopped; the next one in its key
-                // queue takes its place.
+                // The job may have been requeued in place of one that stopped. The next job of the key queue then takes
+                // its place.
                 if let Some((scope, _)) = key {
                     self.next_in_key(&scope);
                 }
@@ -188,7 +188,7 @@ impl Inner {
         self.requeue(id, JobEvent::Reshelve)
     }
 
-    /// Returns the answer, and the lane that the job was put into.
+    /// Ends an attempt. Returns the answer, and the lane that the job was put into.
     pub(super) fn finish(&mut self, report: &FinishReport) -> (FinishAnswer, Option<String>) {
         let mut to_wake = None;
         let answer = self.end_attempt(report, &mut to_wake);
@@ -282,7 +282,7 @@ impl Inner {
             Some(record) if !record.holds(&lease.fence) => Err(FinishAnswer::StaleFence),
             Some(_) => {
                 self.close_attempt(id, AttemptOutcome::Released, Timing::default(), None);
-                // For all that time it has only waited for a slot.
+                // A released attempt counts as a wait for a slot, so nothing is charged for it.
                 self.stop(id, &Timing { turn_ms: u64::MAX, ..Timing::default() });
                 Ok(self.requeue(id, JobEvent::Release))
             }

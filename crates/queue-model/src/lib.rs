@@ -50,15 +50,16 @@ impl MemoryQueue {
         Self { clock, lease_ms, inner: Mutex::default() }
     }
 
-    /// As [`MemoryQueue::new`], with fences whose random part comes from `seed`: a simulation that is run again gets
-    /// the same ones.
+    /// Like [`MemoryQueue::new`], with `seed` as the source of the random part of fences. A repeated simulation gets
+    /// the same fences.
     #[must_use]
     pub fn seeded(clock: Clock, lease_ms: u64, seed: u64) -> Self {
         let inner = Inner { nonces: Some(StdRng::seed_from_u64(seed)), ..Inner::default() };
         Self { clock, lease_ms, inner: Mutex::new(inner) }
     }
 
-    /// A panic while the lock was held is a bug that has already been reported; the others go on.
+    /// Locks the state and updates its time. A poisoned lock is used as it is, because the panic has already been
+    /// reported.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now = self.clock.now_ms();
@@ -66,39 +67,39 @@ impl MemoryQueue {
     }
 }
 
-/// What `keys.rs` lists, but for what only records, webhooks and batches need.
+/// The keys that `keys.rs` lists, except those of records, webhooks and batches.
 #[derive(Default)]
 struct Inner {
     now: u64,
-    /// Instead of the system's generator.
+    /// Source of nonces; `None` uses the system's generator.
     nonces: Option<StdRng>,
     turn: u64,
-    /// How many jobs were submitted.
+    /// Number of submitted jobs.
     arrived: u64,
     jobs: HashMap<JobId, Record>,
     dependents: HashMap<JobId, VecDeque<(JobId, DependencyOn)>>,
     lanes: HashMap<String, Lane>,
     lanes_of: HashMap<(ClassQueueName, String), Ranked<String>>,
     class_queues: HashMap<ClassQueueName, ClassQueue>,
-    /// Of each priority: classes with ready jobs.
+    /// Classes with ready jobs, by priority.
     tags: [Ranked<u32>; 3],
     passed: [u32; 3],
-    /// Of this call: what tenants are charged on a shelf, and the gates that one passed out of.
+    /// Charges of tenants per class queue, and limit scopes to unblock. Both are collected during one call.
     charges: BTreeMap<(ClassQueueName, String), f64>,
     freed: Vec<String>,
     costs: HashMap<String, f64>,
-    /// What only grows.
+    /// Counters that only grow.
     flow: BTreeMap<String, u64>,
-    /// By day and owner, in the naming of `count_spent` of lib/spent.lua.
+    /// Use of ended attempts by day and owner, named like in `count_spent` of lib/spent.lua.
     spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
     ready: Counts,
     open: Counts,
     running: Counts,
     limits: HashMap<String, Limits>,
-    /// How gates stood to their budgets, and until when they are paused.
+    /// State of the budgets of limit scopes, and the times until which the scopes are paused.
     stood: HashMap<String, Stood>,
     paused: HashMap<String, u64>,
-    /// Gates of tenants that are disabled.
+    /// Limit scopes of disabled tenants.
     disabled: HashSet<String>,
     rates: HashMap<String, f64>,
     held: HashMap<String, Ranked<String>>,
@@ -108,20 +109,20 @@ struct Inner {
     leases: Ranked<JobId>,
     scheduled: Ranked<JobId>,
     deadlines: Ranked<JobId>,
-    /// What there is to settle: ended jobs (`false`) and blocked ones that are ready (`true`).
+    /// Work to settle: ended jobs (`false`) and blocked jobs that are ready (`true`).
     due: Ranked<(bool, JobId)>,
     parked: BTreeMap<String, Parked>,
-    /// Classes that a worker makes room for, until when others are not asked.
+    /// Classes that a worker reserves room for, and the time until which no other worker is asked.
     holds_of: BTreeMap<u32, u64>,
-    /// Since when a job has been the next one of its shelf.
+    /// Next job of each class queue, and the time since which it has been the next one.
     heads: HashMap<ClassQueueName, (JobId, u64)>,
     index: HashMap<String, Vec<JobId>>,
-    /// The request hash and the jobs of what came under a tenant's key.
+    /// Request hash and jobs of each idempotency key, by tenant and key.
     idempotency: HashMap<(String, String), (String, Vec<JobId>)>,
     listeners: HashMap<String, mpsc::Sender<Signal>>,
 }
 
-/// What a waiting pull can take, and what decides between those that can.
+/// A parked lease poll: the capability of its worker, and its rank among the polls that can take a job.
 struct Parked {
     reach: Capability,
     rank: u32,
@@ -176,15 +177,15 @@ impl Inner {
         }
     }
 
-    /// Notifies every replica of work that any of them may do.
+    /// Notifies every replica of work that any of them can do.
     fn announce(&self, work: Work) {
         for listener in self.listeners.values() {
             let _ = listener.try_send(Signal::Work(work));
         }
     }
 
-    /// Wakes one who can take a job of this class, from this lane if it is known: one that has the model loaded, else the smallest card
-    /// that fits, of those the cheapest, of those the least busy.
+    /// Wakes a parked lease poll that can take a job of this class, and of this lane if it is given. Polls with the
+    /// loaded model go first. Otherwise the smallest GPU that fits wins, then the lowest rank.
     fn wake(&mut self, class: u32, lane: Option<&str>) -> bool {
         let (demands, gib) = parts_of(class);
         loop {
@@ -192,7 +193,7 @@ impl Inner {
                 || self.parked.iter().filter_map(|(listed, parked)| Some((parked.reach.of(demands)?, parked, listed)));
             let place = lane.and_then(|lane| lane.split_once(':')).map(|(_, place)| place);
             let has_it = |parked: &Parked| place.is_some_and(|place| parked.warm.iter().any(|warm| warm == place));
-            // A loaded model takes the job whatever room there is.
+            // A worker with the loaded model takes the job regardless of its free memory.
             let warm =
                 able().filter(|(_, parked, _)| has_it(parked)).min_by_key(|(_, parked, listed)| (parked.rank, *listed));
             let roomy = || able().filter(|(reach_gib, ..)| *reach_gib >= gib);

@@ -66,8 +66,8 @@ impl Pull<'_> {
     }
 }
 
-/// What to serve next: the class queue, how far its class is behind the next one in virtual start, the maximum number
-/// of jobs, and the lane if it goes out of turn.
+/// The next class queue to serve: the distance in virtual start from its class to the next one, the maximum number of
+/// jobs, and the lane if it is served out of turn.
 struct Choice {
     class_queue: ClassQueueName,
     lead: f64,
@@ -107,8 +107,8 @@ impl Inner {
                 lease.behind = self.jobs_behind(lane);
             }
             if !pull.leases.is_empty() || pull.is_full {
-                // The wakeup of this worker may have stood for more jobs than it took: pass it on, even if only room
-                // was missing.
+                // One wakeup can stand for several jobs. If jobs are left, the next waiter is woken, even if this
+                // worker only lacked room.
                 pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
                     self.wake(more.class_queue.1, more.lane.as_deref());
@@ -193,7 +193,7 @@ impl Inner {
         None
     }
 
-    /// Since when the same job has been the next one of the class queue.
+    /// Time since which the class queue has had the same next job, Unix milliseconds.
     fn stands_since(&mut self, class_queue: ClassQueueName) -> u64 {
         let Some(head) = self.head(class_queue) else { return self.now };
         let now = self.now;

@@ -28,7 +28,7 @@ pub(super) struct Record {
     pub(super) fence: Option<Fence>,
     pub(super) settled: u64,
     pub(super) place: Position,
-    /// Orders jobs by their submit.
+    /// Order of arrival.
     pub(super) arrival: f64,
     pub(super) start_by_ms: Option<u64>,
     pub(super) ready_ms: u64,
@@ -42,7 +42,7 @@ pub(super) struct Record {
     pub(super) lost: u32,
     pub(super) oom: u32,
     pub(super) crashes: u32,
-    /// The workers that it crashed on.
+    /// The workers on which the job crashed.
     pub(super) crashed: BTreeSet<String>,
     pub(super) events: VecDeque<KeptEvent>,
     pub(super) outputs: VecDeque<KeptOutputs>,

@@ -222,7 +222,7 @@ impl Inner {
                 }
                 record.waits = 1;
                 let mut job = (**job).clone();
-                // Whatever the given job specifies, a step waits for no time and has no idempotency key.
+                // A step starts at once and has no idempotency key, whatever the given job specifies.
                 (job.run_after_ms, job.idempotency) = (0, None);
                 self.dependents.entry(job.id).or_default().push_back((id, DependencyOn::Completion));
                 let depends_on = std::mem::take(&mut job.spec.depends_on);

@@ -28,7 +28,7 @@ pub(super) struct GpuAccount {
     is_looked_at: bool,
     /// Memory in use by other programs.
     foreign_mib: u64,
-    /// The part of it that belongs to no visible process.
+    /// The part of `foreign_mib` that belongs to no visible process.
     unclaimed_mib: u64,
     held: BTreeMap<Ticket, Reservation>,
     leaving: Option<Leaving>,
@@ -39,18 +39,18 @@ pub(super) struct GpuAccount {
 struct Leaving {
     mib: u64,
     since: Instant,
-    /// Unclaimed memory before they left.
+    /// Unclaimed memory before these holders left.
     unclaimed_mib: u64,
 }
 
 #[derive(Debug)]
 struct Reservation {
     mib: u64,
-    /// Whether no other model shares the GPU.
+    /// Whether the holder does not share the GPU.
     is_whole: bool,
-    /// The process group that uses it, once started.
+    /// The process group that uses the reservation, once it has started.
     group: Option<u32>,
-    /// Current and peak memory of its processes; `None` if unknown.
+    /// Current and peak memory of the holder's processes; `None` if unknown.
     seen_mib: Option<u64>,
     peak_mib: Option<u64>,
 }
@@ -79,7 +79,7 @@ impl GpuAccount {
         usable_mib(self.gpu.vram_mib)
     }
 
-    /// Whether it could hold a model with this need if it were empty.
+    /// Whether the GPU could hold a model with this need if it were empty.
     pub(super) fn could_hold(&self, need: &Need) -> bool {
         self.asked_mib(need) <= self.usable_mib()
     }
@@ -253,7 +253,7 @@ impl GpuAccount {
         if leaving.since.elapsed() < CLEAR_MAX {
             return 0;
         }
-        // From now on, it counts as foreign.
+        // The stuck memory counts as foreign from now on.
         self.leaving = None;
         self.unclaimed_mib = unclaimed_mib;
         more_mib
@@ -268,8 +268,8 @@ impl GpuAccount {
             }
             gone.push(*ticket);
         }
-        // A small holder need not be evicted if a large one must be evicted too. The most expensive unnecessary one
-        // stays.
+        // A small holder need not be evicted if a large one must be evicted as well. The most expensive unnecessary
+        // holder stays.
         for ticket in gone.clone().into_iter().rev() {
             let others: Vec<Ticket> = gone.iter().copied().filter(|other| *other != ticket).collect();
             if self.free_for_mib(need, &others) >= mib {

@@ -25,7 +25,7 @@ pub struct Need {
     pub vram: VramNeed,
     /// Number of GPUs; more than one are not shared.
     pub gpus: usize,
-    /// Whether it takes all memory of each GPU, because its need is unknown.
+    /// Whether the model takes all memory of each GPU because its need is unknown.
     pub is_all: bool,
 }
 
@@ -36,7 +36,7 @@ impl Need {
         Self::of_mib(mib, 1)
     }
 
-    /// This much memory of each GPU, regardless of its kind.
+    /// A need of this much memory on each GPU, regardless of the GPU model.
     #[must_use]
     pub fn of_mib(mib: u64, gpus: usize) -> Self {
         Self { vram: VramNeed::of_mib(mib), gpus, is_all: false }
@@ -66,9 +66,9 @@ impl Drop for Claim {
 /// A holder that may be evicted, and the cost of its eviction: its load time divided by how long it has been idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Idle {
-    /// Its ticket.
+    /// Ticket of the holder.
     pub ticket: Ticket,
-    /// Cost of its eviction.
+    /// Cost of the eviction.
     pub value: f64,
 }
 
@@ -82,12 +82,12 @@ struct Accounts {
     tickets: Ticket,
 }
 
-/// Reserved memory on one or several GPUs, until dropped. It belongs to the owner of the processes that use the memory,
-/// and is dropped when they have exited; the memory is free once a reading has confirmed it.
+/// Reserved memory on one or several GPUs. The owner of the processes that use the memory keeps it, and drops it when
+/// they have exited. The memory is free once a reading has confirmed it.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
-    /// Its ticket.
+    /// Ticket of the reservation.
     pub ticket: Ticket,
     /// Indices of the GPUs, in ascending order.
     pub gpus: Vec<u32>,
@@ -100,7 +100,7 @@ impl Drop for Reservation {
 }
 
 impl Reservation {
-    /// Sets the process group that uses it.
+    /// Sets the process group that uses the reservation.
     pub fn belongs_to(&self, group: u32) {
         self.ledger.each(&self.gpus, |gpu| gpu.belongs_to(self.ticket, group));
     }

@@ -24,7 +24,7 @@ enum Policy {
     BestFit,
     /// The GPU with the most memory left over.
     WorstFit,
-    /// The lowest index.
+    /// The GPU with the lowest index.
     FirstFit,
     Random,
     /// The GPU on which the least memory becomes unusable for a job drawn from the mix: fragmentation gradient descent
@@ -57,7 +57,7 @@ struct Outcome {
 
 struct Machine {
     policy: Policy,
-    /// One job at a time per GPU, or as many as fit.
+    /// Whether a GPU runs as many jobs as fit, rather than one at a time.
     side_by_side: bool,
     ledger: Ledger,
     gpus: Vec<u32>,

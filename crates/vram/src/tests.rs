@@ -227,14 +227,14 @@ fn a_model_of_several_gpus_has_each_for_itself() {
 /// Events on GPUs.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Memory per GPU and number of GPUs.
+    /// A model loads: memory per GPU, and number of GPUs.
     Load(u64, usize),
     Unload(Index),
-    /// Its process exits, and the driver has not freed its memory yet.
+    /// The holder's process exits, and the driver has not freed its memory yet.
     Crash(Index),
     /// The driver has freed the memory of exited processes.
     Clear,
-    /// A large model that never finds room claims a GPU for itself.
+    /// A large model that finds no room claims a GPU for itself.
     Claim(u64),
     Grow(Index, u64),
     Settle(Index),
@@ -271,9 +271,9 @@ fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever loads, grows, leaves, crashes or comes from outside: reservations never exceed a GPU's memory, whatever
-    /// fits is accepted, victims are sufficient, a large model that claims a GPU gets it once the others have left, and
-    /// nothing is left over.
+    /// Random sequences of loads, growth, exits, crashes and foreign use. Reservations never exceed the memory of a
+    /// GPU, every need that fits is accepted, and the chosen victims are sufficient. A large model that claims a GPU
+    /// gets it once the others have left. No reservation remains at the end.
     #[test]
     fn what_is_held_never_exceeds_a_gpu(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
         let ledger = looked_at(&sizes_mib);
@@ -291,8 +291,9 @@ proptest! {
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
                         if let Some(victims) = ledger.victims(need, &ALL, &all) {
-                            // A model that has outgrown its reservation takes memory that becomes free; while a former
-                            // holder's memory is not freed, that of other programs cannot be distinguished.
+                            // A model that has outgrown its reservation takes memory that becomes free. While the
+                            // memory of a former holder is not freed, it cannot be distinguished from that of other
+                            // programs.
                             let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).iter().any(|on| *seen > on.held_mib);
                             let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));

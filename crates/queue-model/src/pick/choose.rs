@@ -36,8 +36,8 @@ impl Inner {
         None
     }
 
-    /// The class with the lowest virtual start that the worker can take, and how far it is behind the next one. Among
-    /// equals, the largest class.
+    /// The class with the lowest virtual start that the worker can take, and the distance to the next class. Among
+    /// equals, the largest class wins.
     fn class_of(&self, priority: u8, pull: &Pull<'_>) -> Option<(u32, f64)> {
         let reach = &pull.query.reach;
         let is_open = |class| match pull.query.only {

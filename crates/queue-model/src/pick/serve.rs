@@ -16,8 +16,8 @@ use crate::limit_scopes::{endpoint_scope, key_scope, tenant_scope};
 const KEY_WAIT_MS: u64 = 2_000;
 
 impl Inner {
-    /// Serves the tenant whose turn it is: at most as many jobs as it is due before the next tenant, from one of its
-    /// lanes.
+    /// Serves the next tenant of a class queue from one of its lanes. The tenant gets at most as many jobs as it is due
+    /// before the next tenant.
     pub(super) fn serve(&mut self, pull: &mut Pull<'_>, choice: &Choice) {
         let name = choice.class_queue;
         // A class with a virtual start has a class queue with a tenant; otherwise an invariant is broken.
