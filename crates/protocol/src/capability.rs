@@ -1,6 +1,6 @@
 //! Classes of jobs, and the capability of a worker: the classes that it can take. A class decides where a job may run.
-//! It combines the VRAM class and the number of the endpoint's requirement set (see `Registry::number_requirements`) in one
-//! number, `demands * 1000 + GiB`.
+//! It combines the VRAM class and the number of the endpoint's requirement set (see `Registry::number_requirements`) in
+//! one number, `demands * 1000 + GiB`.
 
 use std::collections::BTreeMap;
 use std::fmt;

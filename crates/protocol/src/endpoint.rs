@@ -93,7 +93,7 @@ impl EndpointSpec {
         Duration::try_from_secs_f64(self.max_wait_ms / 1_000.0).unwrap_or_default()
     }
 
-    /// The GPU memory that it needs, including learned values by GPU model, MiB.
+    /// The GPU memory that the model needs, including learned values by GPU model, MiB.
     #[must_use]
     pub fn vram_need(&self, learned_mib: BTreeMap<String, u64>) -> VramNeed {
         VramNeed {
@@ -112,7 +112,7 @@ pub struct EndpointSpec {
     pub package_sha256: String,
     /// The package's size.
     pub package_size_bytes: u64,
-    /// The kind of program that a worker starts for it.
+    /// The kind of program that a worker starts for the endpoint.
     #[serde(default, skip_serializing_if = "Runner::is_python")]
     pub runner: Runner,
     /// `file.py:object` inside the package; for a RunPod script `file.py`; empty for a server or a command.
@@ -123,16 +123,16 @@ pub struct EndpointSpec {
     /// The Python version, e.g. `3.11`; empty means the worker's own.
     #[serde(default)]
     pub python: String,
-    /// Whether its runners have network access.
+    /// Whether the runners have network access.
     #[serde(default, skip_serializing_if = "is_false")]
     pub network: bool,
-    /// Environment variables of its runners.
+    /// Environment variables of the runners.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Names of the tenant's secrets that its runners receive as environment variables.
+    /// Names of the tenant's secrets that the runners receive as environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// Files that its runners find in a folder of their own.
+    /// Weights files, which the runners find in a separate folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<Weight>,
     /// Whether weights may contain pickles, which run code when they are read.
@@ -146,7 +146,7 @@ pub struct EndpointSpec {
     /// The declared VRAM, GiB; 0 runs on the CPU.
     #[serde(default)]
     pub vram_gib: f64,
-    /// The share of a GPU's memory that it takes on any GPU, 0 to 1; `vram_gib` is then the minimum.
+    /// The share of a GPU's memory that the model takes on any GPU, 0 to 1; `vram_gib` is then the minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_fraction: Option<f64>,
     /// Other requirements for workers.
@@ -161,10 +161,10 @@ pub struct EndpointSpec {
     /// Maximum time that the first job of a call waits for further ones, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_wait_ms: f64,
-    /// Time that it stays loaded after its last job even if others need the memory, seconds.
+    /// Time for which the model stays loaded after its last job, even if others need the memory, seconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub keep_warm_s: u64,
-    /// Number of workers that keep it loaded without jobs.
+    /// Number of workers that keep the model loaded without jobs.
     #[serde(default, skip_serializing_if = "is_nobody")]
     pub min_warm: u32,
     /// The priority of jobs that set none; `standard` if absent.

@@ -28,5 +28,5 @@ pub use offer::{GpuCapability, ModelRef, Offer, WarmModel};
 pub use secrets::{Secrets, SecretsReply, SecretsRequest};
 pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, WorkerStatus};
 
-/// The version of this protocol. `join` refuses a worker with another.
+/// The version of this protocol. `join` refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;

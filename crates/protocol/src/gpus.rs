@@ -19,7 +19,7 @@ pub struct Gpu {
     /// The CUDA compute capability, e.g. `8.9`.
     #[serde(default)]
     pub compute_capability: Option<String>,
-    /// Whether it is partitioned into instances (MIG).
+    /// Whether the GPU is partitioned into instances (MIG).
     #[serde(default)]
     pub is_mig: bool,
 }
@@ -56,7 +56,7 @@ fn kind(line: &'static str) -> Option<Kind> {
 
 /// Whether a GPU is of a model. `name` is its name in the driver or a provider's list; `model` is an entry of an
 /// endpoint's `gpu_models`. The words of the model must occur in the name consecutively, regardless of case: `NVIDIA
-/// A100-SXM4-80GB` is an `A100` and not an `A10`. A model with two names is found by either: `RTX 6000Ada` is an `RTX
+/// A100-SXM4-80GB` is an `A100` and not an `A10`. Either name matches a model with two names: `RTX 6000Ada` is an `RTX
 /// 6000 Ada`.
 #[must_use]
 pub fn is_model(name: &str, model: &str) -> bool {
@@ -127,8 +127,8 @@ mod tests {
         }
     }
 
-    /// An endpoint that declares the size in the data sheet is placed on that model, reserves all of it, and leaves no
-    /// room for others.
+    /// An endpoint that declares the size in the data sheet is placed on that GPU model, reserves all of it, and leaves
+    /// no room for others.
     #[test]
     fn a_model_of_the_size_that_was_sold_has_each_kind_of_card_for_itself() {
         for kind in KINDS.iter() {
@@ -138,7 +138,7 @@ mod tests {
             assert!(reach_of_room_gib(total_mib, usable_mib) >= class, "{}: it is placed", kind.name);
             assert_eq!(held_of_card_mib(sold_mib, total_mib), usable_mib, "{}: it holds all", kind.name);
             assert_eq!(reach_of_room_gib(total_mib, 0), 0, "{}: nobody else is there", kind.name);
-            // With a quarter of the GPU taken it does not fit, and an endpoint as large as the rest does.
+            // With a quarter of the GPU in use, the endpoint does not fit, but one as large as the rest does.
             let room_mib = usable_mib - usable_mib / 4;
             assert!(reach_of_room_gib(total_mib, room_mib) < class, "{}", kind.name);
             let rest = reach_of_room_gib(total_mib, room_mib);

@@ -26,9 +26,9 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The id of one line of a batch. It is always the same, so that a line that is fed twice is one job. `created_ms`
-    /// is the batch's; the batch's own id keeps the job ids unguessable. The ids sort roughly by line, so that jobs
-    /// which end together are stored together.
+    /// The id of one line of a batch. A line always has the same id, so that a line that is fed twice is one job.
+    /// `created_ms` is the batch's time; the batch's own id keeps the job ids unguessable. The ids sort roughly by
+    /// line, so that jobs that end together are stored together.
     #[must_use]
     pub fn of_line(batch: &str, created_ms: u64, line: u64, shard: u8) -> Self {
         let digest = Sha256::new().chain_update(batch).chain_update(line.to_be_bytes()).finalize();
@@ -132,7 +132,7 @@ impl Fence {
         Self(format!("{counter}.{nonce}"))
     }
 
-    /// The counter: how often the right to run the job has changed hands.
+    /// The counter: the number of times that the right to run the job has changed hands.
     #[must_use]
     pub fn counter(&self) -> u64 {
         self.0.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)

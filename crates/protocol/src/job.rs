@@ -27,13 +27,13 @@ use crate::id::{Fence, JobId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Waits for a time: `run_after`, or the backoff before a retry. `promote` moves it on.
+    /// Waits for a time: `run_after`, or the backoff before a retry. `promote` ends the wait.
     Scheduled,
-    /// Waits for other jobs (pipelines). The end of the last of them moves it on.
+    /// Waits for other jobs (pipelines). The end of the last of them ends the wait.
     Blocked,
-    /// Ready, in a lane. A worker's lease moves it on.
+    /// Ready, in a lane, until a worker leases it.
     Queued,
-    /// Leased to a worker. `finish`, `release`, `cancel` or `reap` moves it on.
+    /// Leased to a worker, until `finish`, `release`, `cancel` or `reap`.
     Running,
     /// Ended with a result.
     Succeeded,

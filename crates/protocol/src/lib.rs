@@ -1,6 +1,6 @@
-//! The data that Stokehold's programs exchange: ids, the job model and its state table, endpoints and what they require of
-//! a worker, and the messages between workers and the gateway. Data and pure functions: no Redis, no HTTP, no GPU and no
-//! cloud code.
+//! The data that Stokehold's programs exchange: ids, the job model and its state table, endpoints and their
+//! requirements on workers, and the messages between workers and the gateway. Data and pure functions: no Redis, no
+//! HTTP, no GPU and no cloud code.
 
 pub mod capability;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Decides on jobs that waited for others, from the outcomes of those. Pure: the caller reads the data and applies the
-//! decision.
+//! Decides on jobs that waited for other jobs, from the outcomes of those. Pure: the caller reads the data and applies
+//! the decision.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
 }
 
 /// The input with every reference replaced; `None` if there are none. In a job without dependencies, a member that
-/// looks like a reference is data. An example is a retried job, whose references were replaced before.
+/// looks like a reference is data, e.g. in a retried job whose references were already replaced.
 fn resolved(blocked: &Blocked<'_>) -> Result<Option<Value>, JobError> {
     if blocked.job.spec.depends_on.is_empty() || references(&blocked.input).is_empty() {
         return Ok(None);

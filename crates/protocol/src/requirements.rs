@@ -1,4 +1,4 @@
-//! The requirements of an endpoint on workers, except memory, and the check which workers and GPUs meet them. Pure
+//! The requirements of an endpoint on workers, except memory, and the check of workers and GPUs against them. Pure
 //! functions.
 
 use std::fmt;
@@ -154,7 +154,7 @@ pub struct Offer<'a> {
     pub sandbox: SandboxLevel,
 }
 
-/// A requirement that an offer does not meet.
+/// A requirement that a worker does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmet {
     /// [`Requirements::min_trust`].
@@ -176,7 +176,7 @@ impl Requirements {
         *self == Self::default()
     }
 
-    /// Why the worker cannot run this, even if all its GPUs were free; `None` if it can.
+    /// The reason why the worker cannot run the endpoint even if all its GPUs were free; `None` if it can.
     #[must_use]
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
         let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
@@ -189,7 +189,8 @@ impl Requirements {
         })
     }
 
-    /// The first requirement that an offer does not meet; `met_cards` of its GPUs match ([`Requirements::is_met_by_kind`]).
+    /// The first requirement that an offer does not meet. `met_cards` is the number of its GPUs that match
+    /// ([`Requirements::is_met_by_kind`]).
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {

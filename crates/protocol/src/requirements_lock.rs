@@ -110,7 +110,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Parses a lock.
+    /// Parses the text of a lock.
     ///
     /// # Errors
     /// [`LockError`] for everything that the module's documentation does not allow.

@@ -1,4 +1,4 @@
-//! When a failed attempt is retried. Pure; the jitter is an argument. `lua/finish.lua` computes the same.
+//! Retries of failed attempts: whether and when. Pure; the jitter is an argument. `lua/finish.lua` computes the same.
 
 use crate::id::{Fence, JobId};
 use crate::job::RetryPolicy;
@@ -11,10 +11,11 @@ pub const MAX_INFRA_ATTEMPTS: u32 = 10;
 /// alone, once on another worker.
 pub const MAX_OOM_ATTEMPTS: u32 = 3;
 
-/// A job that crashed its runner this many times ...
+/// Number of crashes of its runner from which a job counts as poison (P5), if they occurred on at least
+/// [`POISON_WORKERS`] workers.
 pub const POISON_CRASHES: u32 = 3;
 
-/// ... on at least this many workers is poison (P5).
+/// Number of workers on which a job must have crashed to count as poison (P5).
 pub const POISON_WORKERS: u32 = 2;
 
 /// The delay of the retry after the `used`-th failure (1, 2, ...), milliseconds: `backoff * 2^(used - 1)`, at most

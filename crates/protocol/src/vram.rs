@@ -13,7 +13,7 @@ use crate::gpus::Gpu;
 pub const SOLD_GIB: [u32; 21] = [4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 141, 180, 192, 256, 288];
 
 /// The least memory that a GPU reports, as a percentage of the size in its data sheet. An A10 with 24 GiB reports
-/// 22,731 MiB with older drivers, 92.5 %: ECC takes 6.25 %, the firmware the rest.
+/// 22,731 MiB with older drivers, which is 92.5 %: ECC takes 6.25 %, and the firmware the rest.
 const REPORTED_MIN_PERCENT: u64 = 92;
 
 /// Maximum VRAM that an endpoint may declare, GiB: that of one GPU.
@@ -90,9 +90,10 @@ pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
 pub struct VramNeed {
     /// The endpoint's declaration, MiB; 0 runs on the CPU.
     pub declared_mib: u64,
-    /// The share of any GPU's memory that it takes, 0 to 1; at least `declared_mib`. `None`: it takes what it needs.
+    /// The share of any GPU's memory that the model takes, 0 to 1, but at least `declared_mib`. `None` means that it
+    /// takes what it needs.
     pub fraction: Option<f64>,
-    /// Whether warm-up inputs have shown its whole need, so that a learned value below the declaration is used as well.
+    /// Whether warm-up inputs have shown the whole need, so that a learned value below the declaration applies as well.
     pub is_shown: bool,
     /// Observed needs, MiB, by the GPU model as named by the driver; under [`ANY_KIND`] the least need on any GPU.
     pub learned_mib: BTreeMap<String, u64>,
@@ -105,14 +106,14 @@ impl VramNeed {
         Self { declared_mib: mib, ..Self::default() }
     }
 
-    /// Whether it needs a GPU.
+    /// Whether the model needs a GPU.
     #[must_use]
     pub fn is_of_gpu(&self) -> bool {
         self.declared_mib > 0
     }
 
-    /// The memory that it reserves on this GPU, MiB; more than [`usable_mib`] if it does not fit. An observed need on a
-    /// GPU model takes precedence on that model, and is never more than such a GPU can provide.
+    /// The memory that the model reserves on this GPU, MiB; more than [`usable_mib`] if it does not fit. An observed
+    /// need on a GPU model takes precedence on that model, and is never more than such a GPU can provide.
     #[must_use]
     pub fn on(&self, gpu: &Gpu) -> u64 {
         if !self.is_of_gpu() {
@@ -130,19 +131,19 @@ impl VramNeed {
         }
     }
 
-    /// Whether it fits into this much room on this GPU.
+    /// Whether the model fits into this much room on this GPU.
     #[must_use]
     pub fn fits(&self, gpu: &Gpu, room_mib: u64) -> bool {
         self.on(gpu) <= room_mib
     }
 
-    /// Whether it fits on this GPU if nothing else is on it.
+    /// Whether the model fits on this GPU if nothing else is on it.
     #[must_use]
     pub fn fits_empty(&self, gpu: &Gpu) -> bool {
         self.fits(gpu, usable_mib(gpu.vram_mib))
     }
 
-    /// The class of its jobs, GiB: the least that it needs of any GPU. `None`: no GPU is large enough.
+    /// The class of the model's jobs, GiB: the least that it needs on any GPU; `None` if no GPU is large enough.
     #[must_use]
     pub fn class_gib(&self) -> Option<u32> {
         if !self.is_of_gpu() {
@@ -151,11 +152,11 @@ impl VramNeed {
         let kinds = self.learned_mib.iter().filter(|(kind, _)| *kind != ANY_KIND);
         let seen_mib = kinds.map(|(_, mib)| *mib).min().filter(|_| self.is_shown && self.fraction.is_none());
         let least_mib = seen_mib.map_or(self.least_mib(), |mib| mib.min(self.declared_mib).max(self.floor_mib()));
-        // A model that turned out to use no GPU memory still declares a GPU.
+        // A model that turned out to use no GPU memory still needs a GPU, because it declares one.
         class_of_mib(least_mib.max(1))
     }
 
-    /// The least memory that it can run with on a GPU without learned values, MiB.
+    /// The least memory that the model can run with on a GPU without learned values, MiB.
     #[must_use]
     pub fn least_mib(&self) -> u64 {
         self.declared_mib.max(self.floor_mib())
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_declared_fits_by_the_mebibyte() {
-        // An A10 provides 21,877 MiB.
+        // An A10 provides 21,877 MiB for models.
         let a10 = 23_028;
         assert_eq!(held_of_card_mib(18 * 1024, a10), 18 * 1024);
         assert_eq!(held_of_card_mib(24 * 1024, a10), usable_mib(a10), "the whole card");

@@ -37,8 +37,8 @@ pub struct ExtendReply {
     /// A job without room that has waited too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<ReserveGpus>,
-    /// The models to keep loaded without jobs, and no others; absent if that is not known now, in which case the
-    /// previous ones stay.
+    /// The models to keep loaded without jobs; all others may be unloaded. Absent if unknown, in which case the
+    /// previous list applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Vec<ModelRef>>,
     /// Models that are not loaded and whose jobs wait: the worker may fetch their environments ahead.
@@ -56,12 +56,12 @@ pub struct ForgottenNeeds {
     pub tenant: String,
     /// The endpoint.
     pub endpoint: String,
-    /// When, Unix milliseconds: values learned before are dropped, once.
+    /// Time of the reset, Unix milliseconds. Values learned before it are dropped once.
     pub at_ms: u64,
 }
 
-/// A request to reserve one or several GPUs: take nothing more on them until there is room for a large job, then lease
-/// it.
+/// A request to reserve one or several GPUs: lease nothing more on them until there is room for a large job, then lease
+/// that job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveGpus {
     /// The job's class, for [`LeaseRequest::only`](super::LeaseRequest::only).
@@ -84,7 +84,7 @@ pub enum ExtendAnswer {
     Lost,
 }
 
-/// `POST /worker/v1/release`: return leases unharmed (drain).
+/// `POST /worker/v1/release`: returns leases without cost to their jobs (drain).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReleaseRequest {
     /// The leases to return; at most 100.

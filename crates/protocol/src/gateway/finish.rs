@@ -28,14 +28,15 @@ pub struct FinishReport {
     /// been the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_need_mib: Option<u64>,
-    /// Where a job that has outgrown its GPU continues. Workers cannot set it: the gateway has the list of GPUs.
+    /// The next place of a job that has outgrown its GPU. Workers cannot set it: the gateway has the list of GPUs.
     #[serde(skip)]
     pub outgrown: Option<Outgrown>,
-    /// The GPU model that it ran on, as named by [`crate::vram::kind_of_card`]. Workers cannot set it: the gateway has
-    /// the worker's GPUs.
+    /// The model of the GPU that the attempt ran on, as named by [`crate::vram::kind_of_card`]. Workers cannot set it:
+    /// the gateway has the list of each worker's GPUs.
     #[serde(skip)]
     pub card_kind: String,
-    /// The instance that it ran on: the name of its worker. Workers cannot set it: the gateway has the list of workers.
+    /// The instance that the attempt ran on: the name of its worker. Workers cannot set it: the gateway has the list of
+    /// workers.
     #[serde(skip)]
     pub machine: String,
     /// The outcome.
@@ -43,7 +44,7 @@ pub struct FinishReport {
     pub outcome: FinishOutcome,
 }
 
-/// Where a job whose GPU was too small continues.
+/// The next place of a job whose GPU was too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outgrown {
     /// In this VRAM class, GiB: the job is requeued without using up an attempt.
@@ -70,7 +71,7 @@ impl FinishReport {
         }
     }
 
-    /// The number of jobs that shared its time, in its call of the handler or in its process.
+    /// The number of jobs that shared the time of the attempt, in its call of the handler or in its process.
     #[must_use]
     pub fn sharers(&self) -> f64 {
         self.timing.sharers()
@@ -86,7 +87,7 @@ pub enum FinishOutcome {
         /// The JSON text, at most [`crate::job::INLINE_RESULT_BYTES`].
         result: Box<RawValue>,
     },
-    /// A result already in S3 under this attempt's prefix, as `output.json`.
+    /// A result that is already in S3 under this attempt's prefix, as `output.json`.
     Stored {
         /// Size of the result, bytes.
         size_bytes: u64,
@@ -108,7 +109,7 @@ pub enum FinishAnswer {
     StaleFence,
     /// The job has already ended, by this attempt or otherwise.
     AlreadyEnded,
-    /// The job does not exist, or no longer.
+    /// The job does not exist, or not any more.
     NotFound,
 }
 

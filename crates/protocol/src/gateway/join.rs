@@ -30,7 +30,7 @@ pub struct JoinRequest {
     /// Its sandbox level; absent if it does not report one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// The value that an earlier join of the same process received: the worker keeps its id, and with it its leases.
+    /// The value from an earlier join of the same process. With it, the worker keeps its id and its leases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
@@ -51,7 +51,7 @@ pub struct JoinReply {
     /// For a rented instance: the join token of its next process. Valid once; each join returns the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_token: Option<String>,
-    /// The value for joining again, in addition to the join token: it proves that the worker has this id.
+    /// The value for joining again, in addition to the join token. It proves that the worker has this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }

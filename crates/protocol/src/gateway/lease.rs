@@ -17,10 +17,11 @@ pub struct LeaseRequest {
     /// The worker's capability.
     #[serde(flatten)]
     pub offer: Offer,
-    /// The class that the worker has reserved room for (see [`ReserveGpus`](super::HoldCard)): only its jobs are leased.
+    /// The class that the worker has reserved room for (see [`ReserveGpus`](super::ReserveGpus)): only its jobs are
+    /// leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// Maximum wait for the first lease, milliseconds; the gateway waits at most half a lease.
+    /// Maximum wait for the first lease, milliseconds. The gateway waits at most half the duration of a lease.
     pub wait_ms: u64,
     /// Whether the worker fetches large inputs from S3 (see [`crate::job::InputFile`]); otherwise the gateway includes
     /// them.

@@ -41,7 +41,7 @@ pub struct ModelStatus {
     /// Its GPUs; empty on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<ModelOnGpu>,
-    /// When a run of it last succeeded, Unix milliseconds.
+    /// Time at which a run of the model last succeeded, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_ms: Option<u64>,
     /// Mean run time of the last runs, at most a hundred, milliseconds.
@@ -68,7 +68,7 @@ pub struct ModelOnGpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelState {
-    /// Its environment is being built, its runner is starting, or it warms up.
+    /// The environment is being built, the runner is starting, or the model warms up.
     Loading,
     /// The model is loaded and has no jobs.
     Idle,
@@ -95,7 +95,7 @@ pub struct HostStatus {
     pub memory_total_bytes: u64,
     /// Bytes received since the host started, on all interfaces but the loopback.
     pub received_bytes: u64,
-    /// Bytes sent, likewise.
+    /// Bytes sent since the host started, on all interfaces but the loopback.
     pub sent_bytes: u64,
 }
 
@@ -146,7 +146,7 @@ pub struct GpuReading {
     /// Whether the GPU takes work.
     #[serde(default)]
     pub health: GpuHealth,
-    /// Why it does not.
+    /// The reason why the GPU takes no work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

@@ -103,7 +103,7 @@ impl TryFrom<Message> for JobMessage {
     }
 }
 
-/// [`Message`] with its job. It is written out because `flatten` buffers as well.
+/// [`Message`] with its job, without `flatten`, which buffers as well.
 #[derive(Deserialize)]
 pub(super) struct Event {
     job_id: JobId,

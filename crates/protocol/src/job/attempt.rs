@@ -21,14 +21,14 @@ pub struct Timing {
     /// Starting the runner's process.
     #[serde(default)]
     pub boot_ms: u64,
-    /// `setup()`: loading the model.
+    /// Loading the model in `setup()`.
     #[serde(default)]
     pub load_ms: u64,
     /// Running the endpoint's warm-up inputs.
     #[serde(default)]
     pub warmup_ms: u64,
-    /// From the lease to the start of the run, without the time that preparing the runner took: the wait for a slot and
-    /// for a call.
+    /// Wait for a slot and for a call: the time from the lease to the start of the run, excluding the preparation of
+    /// the runner.
     #[serde(default, skip_serializing_if = "is_no_time")]
     pub turn_ms: u64,
     /// Fetching the files of the input.
@@ -58,7 +58,7 @@ const SHARERS_MAX: u32 = 1_000;
 pub const LOADED_AHEAD_MAX_MS: u64 = 3_600_000;
 
 impl Timing {
-    /// The number of runs that shared this one's time, in its process or in its call.
+    /// The number of runs that shared the time of this run, in its process or in its call.
     #[must_use]
     pub fn sharers(&self) -> f64 {
         match self.sharers_milli {
@@ -79,8 +79,8 @@ impl Timing {
         [self.loading_ms(), run_ms, self.upload_ms].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Limits these times to what is possible within a lease that lasted `held_ms`, because a worker may report
-    /// anything. Loading may have started before the lease, by at most [`LOADED_AHEAD_MAX_MS`].
+    /// Limits these times to what is possible within a lease of `held_ms`, because a worker may report any values.
+    /// Loading may have started before the lease, by at most [`LOADED_AHEAD_MAX_MS`].
     #[must_use]
     pub fn within(self, held_ms: u64) -> Self {
         let (mut held_ms, mut loading_ms) = (held_ms, held_ms.saturating_add(LOADED_AHEAD_MAX_MS));
@@ -103,7 +103,8 @@ impl Timing {
         }
     }
 
-    /// Limits the number of runs that shared this one's time to `most`, including itself, whatever the worker reported.
+    /// Limits the number of runs that shared the time of this run to `most`, including itself, regardless of the
+    /// worker's report.
     #[must_use]
     pub fn shared_by(self, most: u32) -> Self {
         let most = most.clamp(1, SHARERS_MAX);

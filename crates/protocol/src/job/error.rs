@@ -1,4 +1,4 @@
-//! Why a job failed, and who is responsible: the model or Stokehold.
+//! Errors of jobs, and the party responsible: the model or Stokehold.
 
 use serde::{Deserialize, Serialize};
 
@@ -157,8 +157,8 @@ impl ErrorCode {
         Self::ALL.into_iter().find(|code| code.as_str() == word)
     }
 
-    /// Who is responsible for the failure, which decides the retry budget that it is charged to and whether a retry
-    /// makes sense.
+    /// The party responsible for the failure. It decides the retry budget that the failure is charged to, and whether a
+    /// retry makes sense.
     #[must_use]
     pub fn fault(self) -> Responsible {
         match self {
@@ -186,15 +186,15 @@ impl ErrorCode {
 /// The party responsible for the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Responsible {
-    /// The model, and a retry would fail again: the job fails now.
+    /// The model is responsible, and a retry would fail again: the job fails now.
     Final,
-    /// The model: retried within `max_attempts`.
+    /// The model is responsible: retried within `max_attempts`.
     Model,
-    /// The model, which crashed its runner: like [`Responsible::Model`], and also counted separately
-    /// ([`crate::retry::POISON_CRASHES`]).
+    /// The model is responsible and crashed its runner. Handled like [`Responsible::Model`], and also counted
+    /// separately ([`crate::retry::POISON_CRASHES`]).
     Crash,
     /// The GPU's or the host's memory ran out: retried within a separate budget ([`crate::retry::MAX_OOM_ATTEMPTS`]).
     Oom,
-    /// Stokehold: retried within a separate budget ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
+    /// Stokehold is responsible: retried within a separate budget ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
     Infra,
 }

@@ -1,4 +1,4 @@
-//! Large inputs: kept as files in S3, with a reference in the record.
+//! Large inputs: stored as files in S3, with a reference in the record.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};

@@ -1,4 +1,4 @@
-//! The specification of a job: what the submitter fixes.
+//! The specification of a job: the part that is fixed at submit.
 
 use std::collections::BTreeMap;
 
@@ -51,13 +51,14 @@ pub struct JobSpec {
     /// Its priority.
     #[serde(default)]
     pub priority: Priority,
-    /// VRAM class, GiB (see [`crate::vram`]): the least memory that it needs of any GPU, rounded up; 0 is a CPU job.
+    /// VRAM class, GiB (see [`crate::vram`]): the least memory that the job needs on any GPU, rounded up; 0 is a CPU
+    /// job.
     #[serde(default)]
     pub vram_class_gib: u32,
-    /// The number of its endpoint's requirement set, i.e. all requirements but memory (see [`crate::demands`]).
+    /// The number of its endpoint's requirement set, i.e. all requirements but memory (see [`crate::requirements`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// Number of jobs of its endpoint's version that run at once in one slot; 0 if each has its own slot, or if
+    /// Number of jobs of the endpoint version that run at once in one slot; 0 if each job has its own slot, or if
     /// unknown.
     #[serde(default, skip_serializing_if = "is_unshared")]
     pub share: u32,
@@ -128,7 +129,7 @@ impl JobSpec {
         SLOT_PARTS.div_ceil(u64::from(self.share.max(1)))
     }
 
-    /// Its class (see [`crate::reach`]).
+    /// The class of the job (see [`crate::capability`]).
     #[must_use]
     pub fn class(&self) -> u32 {
         class_of(self.demands, self.vram_class_gib)
@@ -192,12 +193,12 @@ impl RetryPolicy {
     }
 }
 
-/// A job that another one waits for.
+/// A job that another job waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
     /// Id of the job.
     pub job: JobId,
-    /// The outcome that is required of it.
+    /// The required outcome of the job.
     #[serde(default)]
     pub on: DependencyOn,
 }

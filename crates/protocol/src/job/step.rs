@@ -84,7 +84,7 @@ impl StepRun {
     }
 }
 
-/// The decision of a step.
+/// The decision of a step on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
