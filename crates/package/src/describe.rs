@@ -14,8 +14,8 @@ pub struct Description {
     pub python: String,
 }
 
-/// The arguments of Python that describe a handler. It is imported; `setup()` is not called, but some kinds run at
-/// import.
+/// The arguments of the Python process that describes a handler. The handler is imported; `setup()` is not called, but
+/// some kinds run at import.
 pub(crate) fn arguments(kind: Kind, target: &str) -> Vec<String> {
     ["-m", "stokehold.runner", "describe", target, "--kind", kind.as_str()].map(str::to_owned).to_vec()
 }

@@ -1,11 +1,11 @@
-//! Why a folder cannot be packaged.
+//! Errors of packaging a folder.
 
 use std::path::Path;
 
 /// The cause of a failure outside this crate.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a folder cannot be packaged.
+/// Error of packaging a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the folder or an option is wrong; the text names it and what to change.
@@ -14,9 +14,9 @@ pub enum Error {
     /// A file cannot be read or written, or a server cannot be reached.
     #[error("{step}")]
     Failed {
-        /// What failed, e.g. `cannot read stoke.toml`.
+        /// The failed step, e.g. `cannot read stoke.toml`.
         step: String,
-        /// Why it failed.
+        /// The cause.
         source: BoxError,
     },
     /// The caller stopped pinning; see [`crate::Host::hashing`].
@@ -29,7 +29,7 @@ pub enum Error {
         path: String,
         /// The HTTP status.
         status: u16,
-        /// What to do, or nothing.
+        /// The advice to the user; may be empty.
         advice: &'static str,
     },
 }

@@ -20,7 +20,7 @@ pub struct Package {
     pub source: PathBuf,
     /// Kind of endpoint.
     pub kind: Kind,
-    /// Name of the endpoint; `None` for that of the handler or the folder.
+    /// Name of the endpoint; `None` uses the name of the handler or the folder.
     pub name: Option<String>,
     /// Python version, e.g. `3.11`.
     pub python: Option<String>,

@@ -55,7 +55,7 @@ impl Unlocked {
     }
 }
 
-/// Reads the declared requirements of a kind of endpoint. A `.lock` file is taken as it is.
+/// Reads the declared requirements of a kind of endpoint. A `.lock` file is used without changes.
 pub(crate) fn read(declared: &[Declared], kind: Kind, folder: &Path) -> Result<Requirements, Error> {
     let (mut files, mut lines) = (Vec::new(), Vec::new());
     for one in declared {

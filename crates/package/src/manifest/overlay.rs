@@ -26,7 +26,7 @@ impl Overlay {
             Some(other) => invalid!("deploy options: python must be a string, not {other}"),
             None => None,
         };
-        // One by one first, because an error in the whole object does not name its member.
+        // Members are parsed one by one first, because an error in the whole object does not name its member.
         for (name, value) in &options {
             let parsed = Manifest::parse_json(json!({name: value}));
             parsed.map_err(|why| Error::invalid(format!("deploy options: {name}: {why}")))?;

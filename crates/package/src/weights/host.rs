@@ -1,4 +1,4 @@
-//! What pinning weights needs from its caller: HTTP requests, and somewhere to show progress.
+//! The interface that pinning weights needs from its caller: HTTP requests and a display of progress.
 
 use std::io::Read;
 
@@ -6,7 +6,7 @@ use crate::error::{BoxError, Error};
 
 /// Sends requests and shows progress.
 pub trait Host: Sync {
-    /// Sends a request and returns the response to it, of any status.
+    /// Sends a request and returns its response, of any status.
     ///
     /// # Errors
     /// If there is no response. The message has no URL, which may contain a signature.

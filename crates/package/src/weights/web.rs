@@ -54,8 +54,8 @@ struct Download {
     etag: Option<String>,
 }
 
-/// Downloads a file to compute its hash and size. An interrupted download resumes if the file has a strong ETag, else
-/// it restarts. The number of tries without progress is limited.
+/// Downloads a file to compute its hash and size. An interrupted download resumes if the file has a strong ETag, and
+/// restarts otherwise. The number of tries without progress is limited.
 pub(super) fn measure(host: &dyn Host, path: &str, url: &str, headers: Headers<'_>) -> Result<(String, u64), Error> {
     let (mut download, mut failures, mut furthest) = (Download::default(), 0, 0);
     loop {
