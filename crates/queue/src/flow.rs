@@ -53,7 +53,7 @@ pub struct Flow {
 pub struct LaneFlow {
     /// The priority of the jobs.
     pub priority: Priority,
-    /// The class, which decides where the jobs can run, see [`crate::reach`].
+    /// The class, which decides where the jobs can run, see [`crate::capability`].
     pub class: u32,
     /// Number of jobs that became ready.
     pub arrived: u64,
@@ -96,7 +96,8 @@ pub fn late_ms(priority: Priority) -> u64 {
     }
 }
 
-/// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
+/// Reads the counters and the waiting jobs. The reads are not atomic: counters may be slightly newer than the waiting
+/// jobs.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
     let (mut redis, step) = (connection.redis(), "read the waiting and expected jobs");
     type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
@@ -154,8 +155,8 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     Ok(Seen { counters, waiting, running, limits, paused })
 }
 
-/// For each lane, the number of jobs that need nothing but a worker, and since when the first of them waits, Unix
-/// milliseconds.
+/// For each lane, the number of jobs that need nothing but a worker, and the time at which the first of them became
+/// ready, Unix milliseconds.
 pub(crate) async fn heads(
     redis: &mut impl redis::aio::ConnectionLike,
     keys: &Keys,

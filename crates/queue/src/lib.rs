@@ -1,8 +1,9 @@
 //! Stokehold's queue: the verbs that move jobs, and the other records in Redis.
 //!
-//! The job record is the source of truth; streams only mean "ready". [`Queue`] is the contract, [`RedisQueue`] the
-//! production implementation; `stokehold-queue-model` has the same in one process, for tests and simulation. The job model is
-//! in `stokehold-protocol`, whose modules are re-exported here. This crate contains no HTTP, GPU or cloud code.
+//! The job record is the source of truth; streams only mean "ready". [`Queue`] is the contract and [`RedisQueue`] the
+//! production implementation. `stokehold-queue-model` is an implementation in one process, for tests and simulation.
+//! The job model is in `stokehold-protocol`, whose modules are re-exported here. This crate contains no HTTP, GPU or
+//! cloud code.
 
 pub mod backup;
 pub mod batches;

@@ -19,7 +19,7 @@ pub enum LimitScope {
 }
 
 impl LimitScope {
-    /// The gates of a job, in the order in which it passes them.
+    /// The limit scopes of a job, in the order in which they are checked.
     #[must_use]
     pub fn of(spec: &JobSpec) -> [Self; 2] {
         let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
@@ -34,7 +34,7 @@ impl LimitScope {
         }
     }
 
-    /// Parses a gate's name, as scripts use it.
+    /// Parses the name of a limit scope, in the form that scripts use.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {

@@ -68,7 +68,7 @@ impl Shards {
         &self.0.shards
     }
 
-    /// The number of a tenant's shard. The first call for a tenant fixes it for good.
+    /// The number of a tenant's shard. The first call for a tenant assigns the shard permanently.
     ///
     /// # Errors
     /// [`Error::Unavailable`]; [`Error::Unfit`] if it is on a shard that this process is not configured for.
@@ -139,8 +139,8 @@ impl Shards {
         self.0.shards[0].lease_ms()
     }
 
-    /// The boot checks, on every primary: the weakest one decides what a 202 promises. Afterwards every shard has been
-    /// inspected.
+    /// Runs the boot checks on every primary. The weakest primary determines the durability of a 202. Every shard has
+    /// been inspected afterwards.
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
@@ -165,7 +165,8 @@ impl Shards {
         Ok(RedisChecks { durability: durability.unwrap_or(Durability::Ephemeral), replicas_to_wait, notes })
     }
 
-    /// Checks whether the registry and at least one shard answer: a tenant's jobs need no other shard than their own.
+    /// Checks whether the registry and at least one shard answer. The jobs of a tenant need only the tenant's own
+    /// shard.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

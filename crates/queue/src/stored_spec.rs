@@ -11,7 +11,8 @@ use crate::job::{
 };
 use crate::keys;
 
-/// The fields of [`JobSpec`], which documents them; the compiler compares the two.
+/// The stored form of the fields of [`JobSpec`], which documents them. The compiler checks that both have the same
+/// fields.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "JobSpec")]
 struct Stored {
@@ -25,7 +26,7 @@ struct Stored {
     vram_class_gib: u32,
     #[serde(skip)]
     demands: u32,
-    // First, because lease.lua looks for it there.
+    // The first field, because lease.lua looks for it at the start of the text.
     #[serde(default, skip_serializing_if = "is_unshared")]
     share: u32,
     version: u32,
@@ -65,13 +66,13 @@ struct Stored {
     steps: Vec<StepSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<TraceContext>,
-    // Most jobs of an SDK have it, so its name is short.
+    // The name is short because most jobs of an SDK have this field.
     #[serde(default, rename = "sdk", skip_serializing_if = "Option::is_none")]
     sdk_ms: Option<u64>,
 }
 
-// The values that are omitted. Most jobs do not set them. They are stored facts, not the API's defaults: when those
-// change, these stay.
+// Values that are omitted from the stored form, because most jobs do not set them. They are part of the stored format
+// and stay the same if the API's defaults change.
 const USUAL_TIMEOUT_MS: u64 = 600_000;
 const USUAL_ATTEMPTS: u32 = 3; // // also in finish.lua
 

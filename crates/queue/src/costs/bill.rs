@@ -199,8 +199,8 @@ impl MachineBill {
         let cards = owed(|it| it.gpu_usd_micros, sum(|it| it.boot_usd_micros + it.running_usd_micros));
         let disk = owed(|it| it.disk_usd_micros, sum(|it| it.disk_usd_micros + it.stopped_usd_micros));
         let traffic = owed(|it| it.traffic_usd_micros, 0);
-        // Days share in proportion to their computed cost, or to their time if there is none. Charges without any time
-        // are split evenly.
+        // A day's share is proportional to its computed cost, or to its time if there is no cost. Charges without any
+        // time are split evenly.
         let cards =
             pairs(&days, cards, |it| (it.boot_usd_micros, it.running_usd_micros), |it| (it.booting_ms, it.running_ms));
         let disk = pairs(

@@ -43,8 +43,8 @@ struct Factor {
     is_estimate: bool,
 }
 
-/// Costs to spread over jobs, by day and by owner. Jobs of one endpoint that ended on the same day pay the same
-/// overhead per dollar of running, on whichever instance they ran.
+/// Costs to spread over jobs, by day and by owner. Jobs of one endpoint that ended on the same day have the same
+/// overhead per dollar of running, whichever instance they ran on.
 #[derive(Debug, Clone, Default)]
 pub struct Factors(BTreeMap<(u32, Who), Factor>);
 
@@ -70,7 +70,7 @@ impl Factors {
     pub fn on(&self, day: u32, job: &Job) -> JobCost {
         let mut all = JobCost::default();
         for attempt in &job.attempts {
-            // Attempts that reported their times; the others are not counted.
+            // Only attempts that reported their times are counted.
             let is_told = attempt.timing.occupied_ms() > 0 && attempt.ended_ms.map(day_of) == Some(day);
             if is_told {
                 self.add(&mut all, job, attempt, day);

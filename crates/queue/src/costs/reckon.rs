@@ -158,13 +158,13 @@ fn line(it: &Spent, kind: &str, cost: Cost, on_demand: u64, is_estimate: bool) -
 
 /// Splits one day of an instance over what it served.
 fn of_machine(bill: &MachineBill, of_day: &DayBill, cells: &[&Spent]) -> Vec<Line> {
-    // The counted times can exceed the billed time a little if clocks differ. Then all of it counts as running and
-    // loading.
+    // The counted times can exceed the billed time slightly if clocks differ. In that case the whole bill counts as
+    // running and loading.
     let counted: Vec<u64> = cells.iter().flat_map(|it| [it.run_usd_micros, it.load_usd_micros]).collect();
     let busy: u64 = counted.iter().sum();
     let idle = of_day.capacity.saturating_sub(busy);
     let parts = split(of_day.running, &[&counted[..], &[idle]].concat());
-    // Without a price of the worker the running part is unknown: everything is overhead.
+    // If the worker has no price, the running part is unknown and the whole bill is overhead.
     let part = |n: usize| parts.get(n).copied().unwrap_or(0);
     let idle = if parts.is_empty() { of_day.running } else { part(counted.len()) };
     let by = weights(cells.len(), [&|n| cells[n].run_usd_micros, &|n| cells[n].run_ms, &|n| cells[n].jobs]);

@@ -42,7 +42,7 @@ pub struct Spent {
     pub machine: String,
     /// Number of attempts that ended, with any outcome.
     pub jobs: u64,
-    /// Time that a slot ran them, milliseconds. Jobs that share a call each get an equal part.
+    /// Time that a slot ran them, milliseconds. Jobs that share a call get equal parts.
     pub run_ms: u64,
     /// Cost of that time at the worker's price.
     pub run_usd_micros: u64,
@@ -59,18 +59,18 @@ pub fn day_of(ms: u64) -> u32 {
 /// The use of one attempt.
 #[derive(Debug)]
 pub struct AttemptUse<'a> {
-    /// The machine that it ran on; `-` if unknown.
+    /// The instance that the attempt ran on; `-` if unknown.
     pub machine: &'a str,
-    /// How long it ran, milliseconds.
+    /// Run time, milliseconds.
     pub run_ms: u64,
-    /// What running cost.
+    /// Cost of running, micro-dollars.
     pub run_usd_micros: u64,
-    /// What loading the model cost.
+    /// Cost of loading the model, micro-dollars.
     pub load_usd_micros: u64,
 }
 
 impl<'a> AttemptUse<'a> {
-    /// What the attempt of this report took.
+    /// The use of the attempt of this report.
     #[must_use]
     pub fn of(report: &'a FinishReport) -> Self {
         let (loading_ms, occupied_ms) = (report.timing.loading_ms(), report.timing.occupied_ms());
@@ -85,14 +85,14 @@ impl<'a> AttemptUse<'a> {
         }
     }
 
-    /// The field under which it is counted.
+    /// The field that counts the attempt.
     #[must_use]
     pub fn field(&self, spec: &JobSpec) -> String {
         let batch = spec.batch.as_ref().map_or("-", |line| &line.id);
         format!("{}|{}|{batch}|{}", spec.tenant, spec.endpoint, self.machine)
     }
 
-    /// Jobs, milliseconds of running, and micro-dollars of running and of loading, by each day that the attempt spans.
+    /// Jobs, milliseconds of running, and micro-dollars of running and of loading, for each day that the attempt spans.
     #[expect(clippy::cast_precision_loss, reason = "as the script reckons: doubles, exact below 2^53")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of what is not negative")]
     #[must_use]
@@ -123,7 +123,7 @@ pub(crate) async fn read_spent(
     let last = (*days.end()).min(first.saturating_add(DAYS_MAX - 1));
     let mut redis = connection.redis();
     let mut found: BTreeMap<(u32, String), [u64; 4]> = BTreeMap::new();
-    // All days at once, then further pages of the days that have more.
+    // Reads the first page of all days at once, then further pages of the days that have more.
     let mut open: Vec<(u32, u64)> = (first..=last).map(|day| (day, 0)).collect();
     while !open.is_empty() {
         let pages = read_pages(&mut redis, keys, &open, tenant).await.map_err(Error::redis("read the spending"))?;
@@ -162,7 +162,7 @@ fn numbers(text: &str) -> [u64; 4] {
     [(); 4].map(|()| words.next().unwrap_or(0))
 }
 
-/// Takes the fields apart; in order.
+/// Parses the fields. The result is sorted.
 pub fn spent_of<'a>(found: impl Iterator<Item = (u32, &'a String, [u64; 4])>, tenant: Option<&str>) -> Vec<Spent> {
     let one = |(day, field, [jobs, run_ms, run_usd_micros, load_usd_micros]): (u32, &String, [u64; 4])| {
         let mut parts = field.splitn(4, '|').map(str::to_owned);

@@ -183,10 +183,10 @@ fn what_a_machine_did_beside_its_jobs_is_spread_by_what_they_ran() {
     let (spent, bills) = two();
     let told = report(&reckon(&spent, &bills, ALL, NOW, false), By::Tenant, None, &[]);
     let [acme, zoo] = &told.rows[..] else { panic!("{told:?}") };
-    // Of 2.00 dollars 20 cents are for the disk; 90 of 200 parts of the rest were the first tenant's running time.
+    // 20 cents of the 2.00 dollars are for the disk. The first tenant's running time is 90 of 200 parts of the rest.
     assert_eq!((acme.cost.run, acme.cost.load, zoo.cost.run), (810_000, 90_000, 270_000));
-    // 80 of 200 parts are idle, and the boot of the other instance cost 50 cents; three quarters go to the first
-    // tenant.
+    // 80 of 200 parts are idle, and the boot of the other instance cost 50 cents. The first tenant's share is three
+    // quarters.
     assert_eq!((acme.cost.idle, acme.cost.disk, acme.cost.boot), (472_500, 150_000, 375_000));
     assert_eq!((zoo.cost.idle, zoo.cost.disk, zoo.cost.boot), (157_500, 50_000, 125_000));
     assert_eq!((told.total.cost.total(), told.total.on_demand_usd_micros), (2_500_000, 5_000_000));

@@ -1,5 +1,5 @@
-//! The counters of an endpoint's jobs: the names of their fields, what a run adds to them, and what they amount to. The
-//! scripts count in the same way, in `lua/lib/flow.lua` and `lua/finish.lua`.
+//! The counters of an endpoint's jobs: the names of their fields, the amounts that a run adds, and their totals by
+//! endpoint. The scripts count in the same way, in `lua/lib/flow.lua` and `lua/finish.lua`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,59 +9,59 @@ use crate::keys::parse_lane;
 use crate::limit_scope::LimitScope;
 use crate::limits::Limits;
 
-/// A load that fetched for this long came from elsewhere: finding everything on disk takes some milliseconds.
+/// Fetch time from which a load counts as cold, milliseconds. Finding everything on the disk takes some milliseconds.
 const COLD_MS: u64 = 500;
 
-/// The field of jobs of a lane that became ready.
+/// The field that counts jobs of a lane that became ready.
 #[must_use]
 pub fn arrived(lane: &str) -> String {
     format!("a:{lane}")
 }
 
-/// The field of jobs of a lane that started.
+/// The field that counts jobs of a lane that started.
 #[must_use]
 pub fn started(lane: &str) -> String {
     format!("s:{lane}")
 }
 
-/// The field of jobs of a lane that started late.
+/// The field that counts jobs of a lane that started late.
 #[must_use]
 pub fn late(lane: &str) -> String {
     format!("l:{lane}")
 }
 
-/// The field of jobs of an endpoint that ended.
+/// The field that counts jobs of an endpoint that ended.
 #[must_use]
 pub fn ended(tenant: &str, endpoint: &str) -> String {
     format!("e:{tenant}:{endpoint}")
 }
 
-/// The field of jobs of an endpoint that failed or expired.
+/// The field that counts jobs of an endpoint that failed or expired.
 #[must_use]
 pub fn failed(tenant: &str, endpoint: &str) -> String {
     format!("x:{tenant}:{endpoint}")
 }
 
-/// What a lane holds now.
+/// The waiting jobs of a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Jobs that lack nothing but a worker.
+    /// Number of jobs that need nothing but a worker.
     pub jobs: u64,
-    /// How long the oldest of them has waited.
+    /// Waiting time of the oldest of them, milliseconds.
     pub oldest_ms: u64,
 }
 
-/// Where a model was loaded from.
+/// The source that a model was loaded from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// From elsewhere.
+    /// A server: environment or weights were fetched.
     Cold,
-    /// From the machine's own disk.
+    /// The host's own disk.
     Disk,
 }
 
 impl Load {
-    /// The word in the names of fields.
+    /// The word that names of fields contain.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -71,21 +71,21 @@ impl Load {
     }
 }
 
-/// What is counted of a run that has ended.
+/// The counted part of a run that has ended.
 #[derive(Debug)]
 pub struct RunCount<'a> {
-    /// The kind of GPU that it ran on.
+    /// The GPU model that the run used.
     pub kind: &'a str,
-    /// `None` when its handler did not run.
+    /// Run time of the handler, milliseconds; `None` if the handler did not run.
     pub run_ms: Option<u64>,
-    /// Where its model was loaded from; `None` when it was loaded already.
+    /// Source of the model's load; `None` if the model was already loaded.
     pub load: Option<Load>,
-    /// How long the load took.
+    /// Duration of the load, milliseconds.
     pub load_ms: u64,
 }
 
 impl<'a> RunCount<'a> {
-    /// What is counted of this report.
+    /// The count for a report.
     #[must_use]
     pub fn of(report: &'a FinishReport) -> Self {
         let timing = &report.timing;
@@ -97,7 +97,7 @@ impl<'a> RunCount<'a> {
         Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
     }
 
-    /// The fields that grow, and by how much, like `finish.lua` counts.
+    /// The fields to increase, and their increments, like in `finish.lua`.
     #[must_use]
     pub fn fields(&self, tenant: &str, endpoint: &str) -> Vec<(String, u64)> {
         let of = format!("{tenant}:{endpoint}:{}", self.kind);
@@ -113,22 +113,22 @@ impl<'a> RunCount<'a> {
     }
 }
 
-/// What was found of one shard.
+/// The raw figures of one shard.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// `:flow`.
+    /// The counters of the key `:flow`.
     pub counters: HashMap<String, u64>,
-    /// By lane.
+    /// The waiting jobs of each lane.
     pub waiting: Vec<(String, Waiting)>,
-    /// By gate.
+    /// The number of running jobs by limit scope.
     pub running: HashMap<String, u64>,
-    /// By gate.
+    /// The limits by limit scope.
     pub limits: HashMap<String, Limits>,
-    /// Gates at which nothing starts: their budget is spent, or their tenant disabled.
+    /// Limit scopes in which nothing starts: the budget is exhausted, or the tenant is disabled.
     pub paused: HashSet<String>,
 }
 
-/// Puts together what belongs to each endpoint.
+/// Combines the figures of each endpoint.
 #[must_use]
 pub fn assemble(seen: Seen) -> Vec<Flow> {
     let mut lanes: BTreeMap<(String, String, u8, u32), LaneFlow> = BTreeMap::new();
@@ -164,7 +164,7 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
                     "cold_ms" => of.cold_load_ms = *number,
                     "disk" => of.disk_loads = *number,
                     "disk_ms" => of.disk_load_ms = *number,
-                    // Of a later release.
+                    // A field of a later release.
                     _ => {}
                 }
             }

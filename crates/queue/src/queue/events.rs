@@ -31,7 +31,7 @@ pub struct KeptOutputs {
     pub attempt: u32,
     /// The index of the first output.
     pub index: u64,
-    /// The outputs; empty if the attempt has yielded all of its outputs, which are those below `index`.
+    /// The outputs. An empty list marks the end of the attempt, whose outputs are all those below `index`.
     pub values: Vec<Box<RawValue>>,
     /// When they were stored, Unix milliseconds.
     pub at_ms: u64,

@@ -33,20 +33,20 @@ pub struct LeaseQuery {
     pub want: u32,
     /// The worker's capability.
     pub reach: Capability,
-    /// The lanes of loaded models. They go first, even if their class exceeds the capability, unless the job whose turn
-    /// it is has waited for `patience_ms`. Each lane once.
+    /// The lanes of loaded models, each lane once. Their jobs go first, even if their class exceeds the capability,
+    /// unless the next job in turn has waited for `patience_ms`.
     pub warm: Vec<WarmLane>,
     /// See [`patience_ms`].
     pub patience_ms: u64,
     /// The class that the worker has reserved room for (see [`Queue::hold`](crate::Queue::hold)); only its jobs are
     /// leased.
     pub only: Option<u32>,
-    /// Rank among waiters with the same capability, 0 to 999,999: the lowest is woken first.
+    /// Rank among waiters with the same capability, 0 to 999,999. The lowest rank is woken first.
     pub rank: u32,
     /// Maximum size of specs and inputs, bytes, after which no further job is added; at least one job is leased.
     pub max_bytes: usize,
-    /// The number of slots: the worker gets no more leases than run in them at once, plus a few ahead ([`ahead`]).
-    /// `None`: as many as requested.
+    /// The number of slots. The worker gets as many leases as run in them at once, plus a few ahead ([`ahead`]). `None`
+    /// grants as many as requested.
     pub slots: Option<u32>,
     /// The slots used by its leases on other shards, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
     pub taken_elsewhere: u64,
@@ -57,7 +57,8 @@ pub struct LeaseQuery {
 /// Number of leases ahead of its slots that a worker may always have: their results and ends are in transit.
 const SPARE: u32 = 32;
 
-/// Further leases ahead: half a second of work for its slots, up to a number of jobs. Workers request a tenth of it.
+/// Further leases ahead, as half a second of work for the slots, up to a maximum number of jobs. Workers request a
+/// tenth of it.
 const AHEAD_MS: f64 = 500.0;
 const AHEAD_MAX: f64 = 300.0;
 

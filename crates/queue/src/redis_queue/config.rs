@@ -23,8 +23,8 @@ pub struct RedisConfig {
     pub age_after_ms: u64,
     /// Durability of accepted jobs. Default `strict`.
     pub durability: Durability,
-    /// Number of replicas that must acknowledge a write before the reply. `None`: one, if the class is `strict` and
-    /// there is a replica.
+    /// Number of replicas that must acknowledge a write before the reply. `None` requires one if the durability is
+    /// `strict` and there is a replica.
     pub replicas_to_wait: Option<u32>,
     /// Number of connections to a primary for long calls: backups, history, lists, figures. 0 sends them over the
     /// connection of leases and heartbeats. Default 8.

@@ -9,11 +9,11 @@ use crate::redis_health::{NoAdmission, RedisHealth, info_field};
 /// The health of the Redis behind a queue at the last inspection.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Its last INFO.
+    /// The latest INFO of Redis.
     pub vitals: RedisHealth,
     /// Number of replicas that acknowledge a write before the reply.
     pub replicas_to_wait: u32,
-    /// Why no new work is admitted; `None` if it is.
+    /// The reason why no new work is admitted; `None` if it is admitted.
     pub refusal: Option<NoAdmission>,
 }
 
@@ -46,7 +46,7 @@ impl RedisQueue {
         let info: String =
             ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("inspect Redis"))?;
         let (vitals, commits) = (RedisHealth::parse(&info), self.connection.commits());
-        // Once there has been a replica, writes wait for it even if it goes away: the number never falls.
+        // Writes wait for a replica once there has been one, even if it goes away. The number never falls.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
         if by_class && commits.replicas() == 0 && vitals.replicas > 0 {
             commits.wait_for(1);

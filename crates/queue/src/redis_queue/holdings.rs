@@ -13,14 +13,14 @@ use crate::stored_spec;
 /// Number of leases that one call reads.
 const PAGE: usize = 500;
 
-/// The worker that has a lease, and for how long.
+/// The worker that has a lease, and the age of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The worker that was given it.
+    /// The worker that the lease was granted to.
     pub worker_id: String,
-    /// Age of the lease, milliseconds by the queue's own clock.
+    /// Age of the lease by the queue's clock, milliseconds.
     pub held_ms: u64,
-    /// Jobs that share a slot with it, including itself, from its spec; `None` if unknown.
+    /// Number of jobs that share a slot with it, including itself, as in its spec; `None` if unknown.
     pub share: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ fn is(spec: &JobSpec, model: &ModelRef) -> bool {
 }
 
 impl RedisQueue {
-    /// The worker and the age of each of these leases; `None` for one that is not valid now.
+    /// The worker and the age of each of these leases; `None` for a lease that is not valid now.
     ///
     /// # Errors
     /// [`Error::TooLarge`] above [`LEASES_MAX`], [`Error::Unavailable`].

@@ -22,7 +22,7 @@ const DEAD_SAME_MS_MAX: usize = 1_000;
 
 impl RedisQueue {
     /// A tenant's dead letters: failed and expired jobs that were not retried, newest first, after the position of the
-    /// last one read. `None` for one whose record is deleted.
+    /// last one read. An entry is `None` if the record is deleted.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -34,8 +34,8 @@ impl RedisQueue {
     ) -> Result<Vec<((u64, JobId), Option<Job>)>, Error> {
         let (mut redis, step) = (self.connection.long(), "list dead letters");
         let from = after.map_or_else(|| "+inf".to_owned(), |(ended_ms, _)| ended_ms.to_string());
-        // Those that ended in the same millisecond as the last one read are returned again; one call bounds their
-        // number.
+        // Jobs that ended in the same millisecond as the last one read are returned again. Their number is bounded,
+        // because one call ends a bounded number of jobs.
         let rows: Vec<(String, f64)> = redis::cmd("ZREVRANGEBYSCORE")
             .arg(self.keys.dead(tenant))
             .arg(from)

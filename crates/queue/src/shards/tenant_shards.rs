@@ -1,4 +1,4 @@
-//! The shard of each tenant. It is drawn once and then kept in the registry: added shards take new tenants and move no
+//! The shard of each tenant. It is drawn once and then kept in the registry. Added shards take new tenants and move no
 //! existing ones, because a tenant's limits, schedules, batches and idempotency keys would have to move as well.
 
 use std::collections::HashMap;
