@@ -74,8 +74,8 @@ fn market() -> fake::Settings {
 /// Number of rounds with the same set of faults.
 const WHILE_ROUNDS: usize = 50;
 
-/// Maximum time for which lists fail, since nothing is released without a list. It is a bound in time, since a list
-/// that hangs makes a round last a minute.
+/// Maximum time for which lists fail, because nothing is released without a list. The bound is a time and not a number
+/// of rounds, because a list that hangs makes a round last a minute.
 const BLIND_MAX: Duration = Duration::from_secs(600);
 
 /// Draws the faults of some rounds from all that the reliability document lists for a provider. Lists fail for minutes
@@ -125,20 +125,20 @@ fn faults(random: &mut StdRng, may_be_blind: bool) -> Vec<Rule> {
     rules
 }
 
-/// What a storm came to.
+/// Outcome of a storm.
 #[derive(Debug, Default)]
 struct Outcome {
     rounds: usize,
     kills: usize,
-    /// At how many different awaits.
+    /// Numbers of the awaits at which autoscalers were killed or suspended.
     places: std::collections::BTreeSet<usize>,
-    /// Rounds that stood still while another led, and went on after.
+    /// Number of rounds that were suspended while another autoscaler led, and continued afterwards.
     stood_still: usize,
     rented: usize,
     wrong: Vec<String>,
 }
 
-/// `rounds` of a storm, and calm after it.
+/// Runs `rounds` rounds with faults, then rounds without faults.
 async fn storm(seed: u64, rounds: usize) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let world = World::new(seed, market(), Limits { machines: MACHINES as usize, usd_per_hour: USD_PER_HOUR });
@@ -146,9 +146,9 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
     let mut outcome = Outcome::default();
     let mut still: Vec<(tokio::time::Instant, BoxFuture<'static, Killed<Scaler>>)> = Vec::new();
     let (mut scalers, mut last): ([Option<Scaler>; 2], usize) = ([None, None], 0);
-    // What the longest of the last rounds took.
+    // Number of autoscalers so far, and the number of polls of the longest recent round.
     let (mut lives, mut polls) = (0, 10.0_f64);
-    // The first while is one of those in which lists answer.
+    // The first set of rounds is one in which lists answer.
     let (mut whiles, mut next, mut since) = (1, 0, tokio::time::Instant::now());
     for n in 0..rounds + CALM_ROUNDS {
         let is_calm = n >= rounds;
@@ -167,12 +167,12 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
             fleet.rage(&world, &mut random);
         }
         fleet.step(&world, &mut random);
-        // Those that stood still go on, whoever leads by now.
+        // Suspended autoscalers continue, whichever one leads by then.
         let now = tokio::time::Instant::now();
         while let Some(place) = still.iter().position(|(until, _)| *until <= now) {
             drop(still.swap_remove(place).1.await);
         }
-        // The one that led last is likelier to lead still.
+        // The previous leader is more likely to lead again.
         let who = if random.random_bool(0.8) { last } else { 1 - last };
         let scaler = scalers[who].take().unwrap_or_else(|| {
             lives += 1;
@@ -213,7 +213,7 @@ fn run(seed: u64, rounds: usize) -> Outcome {
     stage::play(storm(seed, rounds))
 }
 
-/// Storms of these seeds, two at a time, and what they came to together.
+/// Runs storms with these seeds, two at a time, and returns the sums of their outcomes.
 fn storms(seeds: std::ops::RangeInclusive<u64>) -> (usize, usize, usize, usize, usize) {
     let seeds: Vec<u64> = seeds.collect();
     let storms: Vec<Outcome> = std::thread::scope(|scope| {

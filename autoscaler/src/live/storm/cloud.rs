@@ -1,4 +1,4 @@
-//! The provider as the storm has it, in this process, and what is true of it whatever anybody believes.
+//! The simulated provider of a storm, with its actual state, which can differ from the state that an autoscaler reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,9 +60,9 @@ pub(super) struct Cloud {
     clock: ManualClock,
     began: Instant,
     ledger: Arc<MemoryLedger>,
-    /// How often a machine of each label was asked for.
+    /// Number of rent requests by label.
     asked: Mutex<BTreeMap<String, usize>>,
-    /// Its list says that there is nothing, in every way that it can.
+    /// Whether its list is empty in every way that the API allows.
     is_bare: AtomicBool,
     wrong: Mutex<Vec<String>>,
 }
@@ -72,7 +72,7 @@ impl Cloud {
         Clock::Manual(self.clock.clone())
     }
 
-    /// The clock of everything follows tokio's, which is paused.
+    /// The current time, seconds. Advances the shared clock to tokio's paused clock.
     pub(super) fn now_s(&self) -> f64 {
         let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap();
         self.clock.advance_ms((BEGAN_MS + elapsed_ms).saturating_sub(self.clock.now_ms()));
@@ -108,7 +108,7 @@ impl Cloud {
         lock(&self.market).invoice(now_s)
     }
 
-    /// For how long at most an instance was there that did not run any more, seconds.
+    /// The longest time that an instance existed without running, seconds.
     pub(super) fn longest_rest_s(&self) -> f64 {
         let (mut rests, mut longest_ms) = (BTreeMap::new(), 0);
         for change in lock(&self.market).history() {
@@ -123,13 +123,13 @@ impl Cloud {
         longest_ms as f64 / 1e3
     }
 
-    /// The calls since then that ask for a change: `PUT` and `DELETE`.
+    /// The calls since `at_s` that request a change: `PUT` and `DELETE`.
     pub(super) fn changes_since(&self, at_s: f64) -> Vec<Call> {
         let market = lock(&self.market);
         market.calls().filter(|call| call.at_s >= at_s && matches!(&*call.method, "PUT" | "DELETE")).cloned().collect()
     }
 
-    /// What there is, as only the provider knows it.
+    /// The existing instances, from the provider's internal state.
     pub(super) fn instances(&self) -> Vec<Value> {
         let now_s = self.now_s();
         let state =
@@ -137,7 +137,7 @@ impl Cloud {
         state["instances"].as_array().unwrap().clone()
     }
 
-    /// What a call does, which is written down before it.
+    /// Handles a call. A rent must be in the ledger before it is requested, and must be requested once.
     fn handle(&self, request: &Request) -> fake::Answer {
         let now_s = self.now_s();
         let path = &request.path;
@@ -171,7 +171,7 @@ impl Cloud {
 impl Transport for Cloud {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, TransportError>> {
         Box::pin(async move {
-            // Killed before it was sent, and after it was done: both may be.
+            // The caller can be killed before the request is sent, and after it is carried out.
             yield_now().await;
             let answer = self.handle(&request);
             yield_now().await;
@@ -197,12 +197,12 @@ impl Transport for Cloud {
     }
 }
 
-/// A label's machine.
+/// The machine's ID in a label.
 pub(super) fn id_of(label: &str) -> &str {
     label.rsplit(':').next().unwrap_or_default()
 }
 
-/// Everything but the autoscalers.
+/// The state outside of the autoscalers: provider and ledger.
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) cloud: Arc<Cloud>,
@@ -214,14 +214,15 @@ pub(super) struct World {
     pub(super) planted: Arc<planted::Shared>,
 }
 
-/// What is committed to, as of a moment of the provider's history.
+/// The committed cost per instance, at a moment of the provider's history.
 #[derive(Default)]
 struct Committed {
     changes: usize,
     usd_per_hour: BTreeMap<u64, f64>,
 }
 
-/// What an instance may cost an hour from here on: what does not run by itself costs its disk.
+/// The maximum cost of an instance from a change on, dollars per hour. An instance that does not run by itself costs
+/// its disk.
 fn committed(change: &Change) -> Option<f64> {
     let disk = in_usd(change.storage) * (change.disk_mb as f64 / 1e3) / 720.0;
     match change.status? {
@@ -253,12 +254,12 @@ impl World {
         }
     }
 
-    /// What was found wrong when a call was made.
+    /// Moves the violations that were found during calls to `wrong`.
     pub(super) fn take_wrong(&self, wrong: &mut Vec<String>) {
         wrong.append(&mut lock(&self.cloud.wrong));
     }
 
-    /// At every change of every instance since the last time: what there is stays within the limits.
+    /// Checks that the instances stayed within the limits, at every change since the last check.
     pub(super) fn check_limits(&self, wrong: &mut Vec<String>) {
         let market = lock(&self.cloud.market);
         let mut committed = lock(&self.committed);
@@ -277,7 +278,7 @@ impl World {
         wrong.truncate(20);
     }
 
-    /// What an autoscaler would read now.
+    /// The state that an autoscaler would read now.
     pub(super) fn seen(&self, fleet: &Fleet) -> RawState {
         let now_ms = (self.cloud.now_s() * 1e3).round() as u64;
         let (machines, cooldowns) = {
@@ -288,7 +289,7 @@ impl World {
         RawState { now_ms, flows, workers, machines, cooldowns, ..RawState::default() }
     }
 
-    /// What must be so at every moment.
+    /// Checks the properties that hold at every moment.
     pub(super) fn check(&self, fleet: &Fleet, is_calm: bool, wrong: &mut Vec<String>) {
         let now_s = self.cloud.now_s();
         self.take_wrong(wrong);
@@ -329,7 +330,7 @@ impl World {
         since_s.retain(|key, _| standing.iter().any(|(stands, _)| stands == key));
         for (key, limit_s) in standing {
             let since_s = *since_s.entry(key).or_insert(now_s);
-            // A provider that cannot be asked, or does not obey, is waited for.
+            // Extra time for a provider that cannot be reached or does not carry out requests.
             let slack_s = if is_calm { 0.0 } else { 900.0 };
             if now_s - since_s > limit_s + slack_s {
                 wrong.push(format!("{} {} for {:.0} s", key.0, key.1, now_s - since_s));
@@ -338,12 +339,12 @@ impl World {
         wrong.truncate(20);
     }
 
-    /// Whether nothing is rented, and nothing written down.
+    /// Whether no instance exists and the ledger is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.ledger.rows().machines.is_empty() && self.cloud.instances().is_empty()
     }
 
-    /// Nothing is left once nothing goes wrong, and there is nothing to do.
+    /// Checks that nothing is left once there are no faults and no work.
     pub(super) fn check_end(&self, wrong: &mut Vec<String>) {
         for instance in self.cloud.instances() {
             wrong.push(format!("{} is left over: {}", instance["label"], instance["actual_status"]));

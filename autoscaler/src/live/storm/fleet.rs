@@ -1,4 +1,4 @@
-//! The workers on the machines, and the jobs they hold, in simulated time.
+//! The workers on the machines and their jobs, in simulated time.
 
 mod jobs;
 mod told;
@@ -19,17 +19,17 @@ use crate::sync::lock;
 /// Duration of a job, milliseconds.
 const RUN_MS: u64 = 20_000;
 
-/// Work of one kind.
+/// An endpoint with jobs of one kind.
 #[derive(Clone, Copy)]
 pub(super) struct Endpoint {
     pub(super) name: &'static str,
-    /// The class of card that it needs, GiB.
+    /// VRAM class of its jobs, GiB.
     pub(super) class: u32,
     pub(super) priority: Priority,
 }
 
 struct Machine {
-    /// The provider's number of its host.
+    /// The provider's number of the host.
     host: u64,
     joins_ms: u64,
     seen_ms: u64,
@@ -41,21 +41,21 @@ struct Machine {
 
 #[derive(Default)]
 struct Parts {
-    /// By label's machine.
+    /// Machines by ID.
     machines: BTreeMap<String, Machine>,
     numbers: BTreeMap<u64, String>,
     jobs: Jobs,
-    /// No heartbeat arrives until then.
+    /// Time until which no heartbeat arrives, milliseconds.
     deaf_until_ms: u64,
     drained: BTreeSet<String>,
-    /// The share of machines whose worker never joins.
+    /// Share of machines whose worker never joins.
     never_joins: f64,
-    /// When a machine that held its box came up there, and when one was lost there, by box, milliseconds.
+    /// Host and time of each start of a machine, and below of each loss, milliseconds.
     came_ms: Vec<(u64, u64)>,
     lost_ms: Vec<(u64, u64)>,
 }
 
-/// All of them. Clones share them.
+/// The fleet. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Fleet(Arc<Mutex<Parts>>);
 
@@ -69,39 +69,39 @@ impl Fleet {
         lock(&self.0)
     }
 
-    /// Whether this machine's worker is here.
+    /// Whether the worker of this machine has joined and runs.
     pub(super) fn serves(&self, id: &str) -> bool {
         self.parts().machines.get(id).is_some_and(|machine| machine.is_up && machine.joined_ms > 0)
     }
 
-    /// Machines whose workers are here.
+    /// Number of machines whose workers have joined and run.
     pub(super) fn serving(&self) -> usize {
         let parts = self.parts();
         parts.machines.values().filter(|machine| machine.is_up && machine.joined_ms > 0).count()
     }
 
-    /// Jobs of an endpoint, by its place.
+    /// Submits jobs to an endpoint, given by its index.
     pub(super) fn submit(&self, endpoint: usize, jobs: usize, now_ms: u64) {
         self.parts().jobs.submit(endpoint, jobs, now_ms);
     }
 
-    /// Of the jobs of an endpoint: those that wait, those that have ended.
+    /// Numbers of waiting and of ended jobs of an endpoint.
     pub(super) fn count(&self, endpoint: usize) -> (usize, u64) {
         let parts = self.parts();
         (parts.jobs.waiting(endpoint), parts.jobs.ended(endpoint))
     }
 
-    /// How often a job was lost with its machine, and began again elsewhere.
+    /// Number of jobs that were lost with their machine and run again elsewhere.
     pub(super) fn lost_jobs(&self) -> usize {
         self.parts().jobs.lost
     }
 
-    /// How long jobs of an endpoint that started since the last time had waited at most, milliseconds.
+    /// The longest wait of the endpoint's jobs that started since the last call, milliseconds.
     pub(super) fn longest_wait_ms(&self, endpoint: usize) -> u64 {
         self.parts().jobs.longest_wait_ms(endpoint)
     }
 
-    /// Boxes that machines of ours came up on within this time after one was lost there.
+    /// Hosts on which a machine started within this time after another one was lost there.
     pub(super) fn returned_to(&self, within_ms: u64) -> Vec<u64> {
         let parts = self.parts();
         let is_soon = |(host, at_ms): &(u64, u64)| {
@@ -132,7 +132,7 @@ impl Fleet {
         parts.jobs.call_off();
     }
 
-    /// Time has passed: machines come and go, jobs are taken and done.
+    /// Advances the fleet to the current time: machines start and end, jobs start and end.
     pub(super) fn step(&self, world: &World, random: &mut StdRng) {
         let happened = world.cloud.happened();
         let now_ms = world.cloud.clock().now_ms();
@@ -173,7 +173,7 @@ impl Parts {
         self.machines.insert(id, machine);
     }
 
-    /// Its jobs begin again elsewhere.
+    /// Stops the worker on an instance. Its jobs are requeued.
     fn went(&mut self, instance: u64, now_ms: u64, is_loss: bool) {
         let Some(machine) = self.numbers.get(&instance).and_then(|id| self.machines.get_mut(id)) else { return };
         if std::mem::take(&mut machine.is_up) && is_loss {

@@ -28,7 +28,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=4;
 /// The first scenario or storm that catches a bug, and its finding.
 fn caught(name: &'static str) -> Option<(String, String)> {
     let of = |run: &dyn Fn() -> Vec<String>| {
-        // A bug may also end in a panic of what plays it.
+        // A bug may also end in a panic of the scenario.
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(name, run)));
         played.unwrap_or_else(|_| vec!["a panic".to_owned()]).into_iter().next()
     };

@@ -1,5 +1,5 @@
-//! Planted bugs, which storms and scenarios must catch. Each is a provider or a ledger that misbehaves in the place of
-//! the real one, so that the autoscaler behaves as if it had the bug; its own code contains no hook.
+//! Planted bugs, which storms and scenarios must catch. Each is a provider or a ledger that misbehaves in place of the
+//! real one, so that the autoscaler behaves as if it had the bug. The autoscaler itself contains no hook.
 
 mod ledger;
 mod provider;
@@ -69,7 +69,7 @@ pub(super) fn read(mut seen: RawState) -> RawState {
     seen
 }
 
-/// What the autoscaler makes of the providers' answers, with the planted bug.
+/// The poll result of the providers' answers, with the planted bug.
 pub(super) fn poll(asker: &mut Asker, mut seen: RawState, answers: Answers) -> Poll {
     if !is("empty-list-believed") {
         return asker.poll(seen, answers);

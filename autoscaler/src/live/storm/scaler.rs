@@ -33,10 +33,10 @@ pub(super) struct Scaler {
     ledger: Box<dyn RentalLedger>,
     providers: Providers,
     settings: Settings,
-    /// Notices at the end of its last round.
+    /// Notices at the end of the last round.
     pub(super) said: Vec<Notice>,
     pub(super) etas: Vec<Eta>,
-    /// State that it read in that round.
+    /// State that the last round read.
     pub(super) seen: Option<RawState>,
 }
 
@@ -68,7 +68,7 @@ impl Scaler {
         }
     }
 
-    /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
+    /// Runs one round in a term that may already have ended. The state in memory survives unless the round is killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
         let poll = planted::poll(&mut self.asker, planted::read(world.seen(&fleet)), answers);
@@ -76,7 +76,7 @@ impl Scaler {
         let executor = self.settings.executor(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (limits, policy) = (self.settings.limits(), &self.settings.policy);
         let told = &mut self.etas;
-        // What stops a round is what it is about.
+        // An error ends the round, which is an expected outcome.
         self.seen =
             round(&executor, &mut self.planner, limits, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
                 .await

@@ -1,4 +1,4 @@
-//! Jobs that wait, that machines hold, and that have ended.
+//! Waiting, running and ended jobs.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ impl Job {
     }
 }
 
-/// What a machine holds: a job for each card, and when it ends.
+/// The jobs that a machine runs, one per GPU, with the time of their end.
 pub(super) struct Slots {
     pub(super) cards: usize,
     pub(super) held: Vec<(Job, u64)>,
@@ -30,7 +30,7 @@ impl Slots {
     }
 }
 
-/// Of one endpoint.
+/// The jobs of one endpoint.
 #[derive(Clone, Default)]
 pub(super) struct Lane {
     pub(super) waiting: VecDeque<Job>,
@@ -78,7 +78,7 @@ impl Jobs {
         }
     }
 
-    /// Those that are done.
+    /// Ends the jobs that are complete.
     pub(super) fn end(&mut self, slots: &mut Slots, now_ms: u64) {
         slots.held.retain(|(job, ends_ms)| {
             let is_over = *ends_ms <= now_ms;
@@ -90,7 +90,7 @@ impl Jobs {
         });
     }
 
-    /// The most urgent that wait and that its cards can hold, the oldest first.
+    /// Starts the most urgent waiting jobs that fit on the GPUs, the oldest first.
     pub(super) fn take(&mut self, slots: &mut Slots, card_mb: u64, now_ms: u64) {
         let class = sold_gib(card_mb);
         while slots.held.len() < slots.cards {
@@ -106,13 +106,13 @@ impl Jobs {
         }
     }
 
-    /// Their machine is gone.
+    /// Requeues the jobs of a machine that is gone.
     pub(super) fn put_back(&mut self, slots: &mut Slots) {
         self.lost += slots.held.len();
         for (job, _) in slots.held.drain(..) {
             let lane = &mut self.lanes[job.endpoint];
             lane.running -= 1;
-            // It is ready anew, and starts anew.
+            // The job counts as a new arrival, because it starts again.
             lane.arrived += 1;
             lane.waiting.push_front(job);
         }

@@ -23,12 +23,12 @@ impl PlantedLedger {
         Self { inner, provider }
     }
 
-    /// The term that a write is made in: the current one, if old ones may write.
+    /// The term that a write uses: the current one if the bug lets old terms write.
     fn term(&self, term: Term) -> Term {
         if is("old-term-writes") { self.inner.rows().term.into() } else { term }
     }
 
-    /// The limits without what the planted bug does not count.
+    /// The limits without the part that the planted bug does not count.
     fn caps(&self, caps: Caps) -> Caps {
         if is("limits-ignored") {
             return Caps { machines: u32::MAX, usd_micros_per_hour: u64::MAX, rents: u32::MAX, ..caps };
@@ -45,7 +45,7 @@ impl PlantedLedger {
         caps
     }
 
-    /// Has the provider make a machine that is about to be written down.
+    /// Makes the provider create a machine before it is written to the ledger.
     async fn rent_early(&self, machine: &MachineRecord) {
         let (offer, _) = Offer::recovered(&machine.offer);
         let bid_usd_per_hour = machine.is_interruptible.then(|| machine.usd_micros_per_hour.into());

@@ -18,7 +18,7 @@ use crate::sync::lock;
 /// State that planted bugs of all autoscalers of one simulation share.
 #[derive(Default)]
 pub(in super::super) struct Shared {
-    /// Rentals of which a destroy was sent.
+    /// Rentals for which a destroy was sent.
     destroyed: Mutex<BTreeSet<String>>,
     /// Rentals that were listed as taken away while they should have run.
     outbid: Mutex<BTreeSet<String>>,
@@ -54,7 +54,7 @@ impl PlantedProvider {
         }
     }
 
-    /// Whether a destroy gets lost on its way.
+    /// Whether a destroy is lost.
     fn is_swallowed(&self, rental: &str) -> bool {
         let is_repeated = !lock(&self.shared.destroyed).insert(rental.to_owned());
         is("destroy-asked-once") && is_repeated || is("outbid-kept") && lock(&self.shared.outbid).contains(rental)

@@ -26,7 +26,7 @@ pub(in super::super) fn outbid() -> Vec<String> {
 
 async fn mixed(may_bid: bool) -> (Vec<String>, f64, usize) {
     let policy = Policy { max_machines: 12, may_bid, ..policy() };
-    // The cheapest are the first that are lost, and soon to be had again.
+    // The cheapest offers are rented and lost first, and are available again soon.
     let cheaper = |n: u32| fake::Listing {
         usd_per_hour: 0.4 + 0.002 * f64::from(n),
         min_bid_usd_per_hour: 0.2 + 0.001 * f64::from(n),

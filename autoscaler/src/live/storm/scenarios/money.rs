@@ -37,7 +37,7 @@ async fn spend(market: fake::Settings, batch: Endpoint) -> Vec<String> {
         ticks += 1;
         stage.tick().await;
         if ticks == 300 {
-            // What waited for the first machines is no matter.
+            // The waits for the first machines do not count.
             let _ = stage.fleet.longest_wait_ms(0);
             let etas = stage.scaler.iter().flat_map(|scaler| &scaler.etas);
             let eta_s = etas.filter(|eta| eta.priority == 2).filter_map(|eta| eta.seconds).max();
@@ -96,10 +96,10 @@ pub(in super::super) fn destroy_fails() -> Vec<String> {
     wrong
 }
 
-/// Offers whose price is below what is charged.
+/// Offers with a price below the charged price.
 pub(in super::super) fn overcharged() -> Vec<String> {
     let mut wrong = play(async {
-        // Two at the price of their offers, one at what is charged.
+        // Two machines at the price of their offers, one at the charged price.
         let mut stage = Stage::new(1, market(8, &listing()), a_dollar(), &[DRAW]);
         stage.world.cloud.set_faults(vec![Rule::on(Route::Rent, Fault::ChargedTimes { factor: 1.6 })]);
         stage.submit(0, 300);

@@ -69,7 +69,7 @@ pub(in super::super) fn large_among_small() -> Vec<String> {
         stage.submit(0, 3);
         stage.run_until(40.0, "one that holds it is rented", |stage| stage.world.cloud.rented() > 0).await;
         stage.run_until(600.0, "the work is done", |stage| stage.fleet.count(0) == (0, 3)).await;
-        // Beside small work, which finds all of them.
+        // The same beside small work, for which every offer is suitable.
         stage.submit(1, 1);
         stage.run_for(60.0).await;
         stage.run_until(3_600.0, "all is given back", |stage| stage.world.is_empty()).await;
@@ -111,7 +111,7 @@ async fn killed_at(n: u64) -> Vec<String> {
     let term = stage.world.ledger.lead(&scaler.holder, LEASE_MS).unwrap();
     let going = Box::pin(scaler.round(stage.world.clone(), stage.fleet.clone(), term));
     let cloud = stage.world.cloud.clone();
-    // The provider has done it, and the answer is on its way, or read, or being written down.
+    // The provider has carried out the rent, and the answer is in transit, being read, or being written to the ledger.
     let is_killed = until(going, (n % 3) as usize, || cloud.rented() > 0).await.is_err();
     stage.claim(is_killed, format!("{n}: the round came to its end"));
     stage.run_until(ORPHAN_S, "the machine is adopted", all_serve).await;
