@@ -1,4 +1,5 @@
-//! `kubernetes`: machines are pods of a cluster, which its own autoscaler may get nodes for. docs/kubernetes.md.
+//! `kubernetes`: machines are pods of a cluster. The cluster's own autoscaler may add nodes for them.
+//! docs/kubernetes.md.
 
 mod answer;
 mod body;
@@ -51,7 +52,8 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Machines of the queue with this prefix; their workers reach the gateway there. The cluster is not asked yet.
+    /// Creates the provider for machines of the queue with this prefix. Workers reach the gateway at `gateway_url`. The
+    /// cluster is not contacted yet.
     #[must_use]
     pub fn new(settings: KubernetesSettings, prefix: &str, gateway_url: &str) -> Self {
         let owner = Owner { prefix: prefix.to_owned(), gateway_url: gateway_url.to_owned() };
@@ -72,7 +74,7 @@ impl Kubernetes {
 
     async fn listed(&self) -> Result<Vec<Rental>, ProviderError> {
         let ours = format!("{OWNER}={}", self.owner.prefix);
-        // Jobs first: a Job has no pods before it is there itself.
+        // Jobs are listed first, because a Job has no pods before it exists.
         let jobs: Vec<Job> = self.calls.list(JOBS, &format!("{MANAGED_BY}={STOKEHOLD},{ours}")).await?;
         let pods: Vec<Pod> = self.calls.list(PODS, &ours).await?;
         let deployments: BTreeSet<&str> =
@@ -111,7 +113,7 @@ impl Kubernetes {
             }
             Some(Rented::Pod { label }) => jobs::release_pods(&self.calls, &self.owner, &label, None).await,
             Some(Rented::Spare { deployment, pod }) => deployment::release_spare(&self.calls, &deployment, &pod).await,
-            // Not from here, so there is nothing to give back.
+            // The machine is not from this provider, so there is nothing to give back.
             None => Ok(()),
         }
     }
@@ -139,8 +141,8 @@ fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, ProviderError> {
     Ok(rentals)
 }
 
-/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was
-/// asked for.
+/// The label of the machine that an object belongs to. An object without this label does not match the labels of the
+/// request.
 fn machine_of(meta: &ObjectMeta) -> Result<String, ProviderError> {
     names::label_of(meta, MACHINE).map(str::to_owned).ok_or_else(|| nameless("an object"))
 }
@@ -177,7 +179,7 @@ impl Provider for Kubernetes {
                     pool.max
                 )));
             }
-            // Whatever becomes of it, it may be there.
+            // The machine may exist from here on, whatever the outcome.
             self.taken().entry(name.to_owned()).or_default().insert(label.clone());
             match pool.mode {
                 Mode::Jobs => {

@@ -144,7 +144,7 @@ impl Local {
         let process = running.get_mut(label)?;
         if let Some(mut child) = process.child.take() {
             if let Some(pid) = process.pid {
-                // It may have exited already.
+                // The worker may have exited already.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
             // Waiting for a child closes its standard input.

@@ -20,8 +20,8 @@ use crate::provider::{Order, Provider, ProviderError, Rental};
 /// Maximum output of a command that is kept for the log, bytes.
 const OUTPUT_MAX: usize = 2 << 10;
 
-/// Variables of this process that commands get beside those in the settings. Keys of providers, tokens and the address
-/// of Redis are not passed on, because a script may be third-party code.
+/// Variables of this process that commands get in addition to those in the settings. Keys of providers, tokens and the
+/// address of Redis are not passed on, because a script may be third-party code.
 const INHERITED: [&str; 21] = [
     "PATH",
     "HOME",
@@ -136,7 +136,7 @@ impl Static {
             Ok(()) => Ok(()),
             Err(why) => {
                 tracing::warn!(machine.id = host.name, verb, "command of a host failed: {why}");
-                // It may have worked nevertheless: wake-on-LAN confirms nothing, and a suspend cuts off ssh.
+                // The command may have worked nevertheless: wake-on-LAN confirms nothing, and a suspend cuts off ssh.
                 Err(ProviderError::Unknown(format!("the {verb} command of {}: {why}", host.name)))
             }
         }

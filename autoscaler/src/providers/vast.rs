@@ -115,7 +115,7 @@ impl Vast {
     async fn start(&self, rental: &str) -> Result<(), ProviderError> {
         let asked = request(Method::Put, instance(rental)?, Some(json!({"state": state::RUNNING})));
         match self.change(Endpoint::State, asked).await {
-            // It would start, and cost money, at some later time when nobody waits for it.
+            // The instance would start, and cost money, at a later time when it is not needed.
             Err(error) if error.kind() == Some(ErrorKind::Queued) => {
                 let why = error.to_string();
                 match self.set_state(rental, state::STOPPED).await {
@@ -163,7 +163,7 @@ impl Provider for Vast {
             let mut listed = self.listed.lock().await;
             let changes = self.changes.load(Ordering::Relaxed);
             let rentals = listed.rentals(&self.api, self.template.prefix(), changes).await;
-            // Whatever it is, it is not known what is there.
+            // After any error, the existing instances are unknown.
             rentals.map(Some).map_err(|error| ProviderError::Unknown(error.to_string()))
         })
     }

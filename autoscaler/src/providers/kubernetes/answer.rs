@@ -73,7 +73,7 @@ pub(super) fn call_error(
 ) -> CallError {
     let Status { message, reason } = serde_json::from_slice(body).unwrap_or_default();
     let what = call.words(namespace);
-    // What it says of a Secret may repeat what is in it.
+    // The message about a Secret may repeat its contents.
     let text = if call.is_secret() { reason.as_str() } else { cut(&message) };
     let why = if text.is_empty() { format!("{what}: {status}") } else { format!("{what}: {text}") };
     match status {
@@ -81,7 +81,7 @@ pub(super) fn call_error(
         StatusCode::FORBIDDEN if message.contains("exceeded quota") => {
             CallError::Denied(format!("{what}: a quota of the namespace is exhausted: {text}"))
         }
-        // Admission refuses with the same number as access control does, which alone says who may not.
+        // Admission and access control both refuse with 403. Only the message of access control names the denied user.
         StatusCode::FORBIDDEN if message.contains(" cannot ") || message.is_empty() => {
             let verb = call.verb.word();
             let (resource, group) = (call.resource.full(), call.resource.group_word());

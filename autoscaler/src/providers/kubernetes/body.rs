@@ -66,7 +66,7 @@ pub(super) fn job(owner: &str, gateway_url: &str, pool: &Pool, order: &Order) ->
     Job {
         metadata: ObjectMeta { name: Some(order.label.clone()), ..meta.clone() },
         spec: Some(JobSpec {
-            // One that fails is given back and another rented, where that is best by then.
+            // A failed machine is given back, and the planner decides whether to rent another one.
             backoff_limit: Some(0),
             completions: Some(1),
             parallelism: Some(1),
@@ -99,7 +99,7 @@ pub(super) fn secret(owner: &str, pool: &Pool, label: &str, job_uid: &str, token
     }
 }
 
-/// Termination grace period of its worker, seconds.
+/// Termination grace period of the machine's pod, seconds.
 pub(super) fn grace_s(pool: &Pool) -> i64 {
     i64::from(seconds(pool.pod.grace_s, GRACE_S))
 }

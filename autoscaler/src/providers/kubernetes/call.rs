@@ -112,7 +112,7 @@ impl<'a> Call<'a> {
 
     /// Adds a body.
     pub(super) fn sending(self, body: &impl serde::Serialize) -> Self {
-        // What is built here always becomes JSON.
+        // Serialization of these objects does not fail.
         Self { body: Some(serde_json::to_vec(body).unwrap_or_default()), ..self }
     }
 
@@ -164,8 +164,8 @@ impl Calls {
         &self.settings
     }
 
-    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated
-    /// or patched the version that was read.
+    /// Makes a call, at most [`TRIES`] times. Every verb can be repeated: a created object has a fixed name, and an
+    /// update or patch contains the version that was read.
     pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, CallError> {
         let (client, namespace) = self.client.get_or_try_init(|| connect(&self.settings)).await?;
         let (mut before, mut tries) = (None, 0);
@@ -178,7 +178,7 @@ impl Calls {
             let after = match (&fault, &before) {
                 (CallError::Silent(_), _) => None,
                 (CallError::Busy { after }, _) => *after,
-                // It may have been done before, and the refusal be its consequence: a quota that it has used up.
+                // An earlier try may have succeeded and caused the refusal, e.g. by using up a quota.
                 (CallError::Denied(why), Some(_)) => return Err(CallError::Silent(why.clone())),
                 _ => return Err(fault),
             };
@@ -199,7 +199,7 @@ impl Calls {
         let silent = |why: &str| CallError::Silent(format!("{}: {why}", call.words(namespace)));
         let answered = async {
             let answer = client.send(request).await.map_err(|error| match error {
-                // What a plugin for credentials printed may hold them.
+                // The output of a credential plugin may contain credentials.
                 kube::Error::Auth(_) => CallError::Denied("no usable credentials".to_owned()),
                 error => silent(&error.to_string()),
             })?;

@@ -38,7 +38,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
     if !is_gated(&deployment) {
         return Err(ProviderError::Refused(format!("the pods of Deployment {name} lack the scheduling gate {GATE}")));
     }
-    // Once it was asked for more, a failure may leave more there.
+    // After a scale-up was requested, a failure may leave an additional pod.
     let mut asked = false;
     let after =
         |asked: bool, fault: CallError| if asked { ProviderError::Unknown(fault.to_string()) } else { fault.into() };
@@ -52,7 +52,7 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str)
         spares.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         if let Some(spare) = spares.first() {
             match claim(calls, owner, pool, spare, label).await {
-                // Somebody else changed it, or has it.
+                // Another process has changed or deleted the pod.
                 Err(CallError::Conflict(_) | CallError::Missing(_)) => continue,
                 Err(fault) => return Err(fault.into()),
                 Ok(()) => return Ok(()),
@@ -83,7 +83,7 @@ pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Resul
         let Some(spare) = pods.iter().find(is_it) else { return Ok(()) };
         let active = i32::try_from(pods.iter().filter(|pod| names::is_active(pod)).count()).unwrap_or(i32::MAX);
         if replicas(&scale) < active {
-            // It is about to go.
+            // The pod is about to be deleted.
             return Ok(());
         }
         let cheapest = json!({"metadata": {
@@ -118,7 +118,7 @@ async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), CallError>
     let scale: Scale = calls.call(&Call::new(Verb::Get, SCALES).named(name)).await?;
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
     if selector.is_empty() {
-        // That would be every pod.
+        // Without a selector, the list would contain every pod.
         return Err(CallError::Denied(format!("Deployment {name} has no usable selector")));
     }
     let pods = calls.list(PODS, &selector).await?;

@@ -12,12 +12,12 @@ use super::settings::Pool;
 use super::{Owner, body};
 use crate::provider::{Order, ProviderError};
 
-/// Makes a Job, and then the Secret that it owns; its pod waits for that.
+/// Creates a Job, and then the Secret that it owns. The pod waits for the Secret.
 pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, order: &Order) -> Result<(), ProviderError> {
     let job = body::job(&owner.prefix, &owner.gateway_url, pool, order);
     let made = calls.call::<Job>(&Call::new(Verb::Create, JOBS).sending(&job)).await;
     let made = match made {
-        // A call of unknown outcome may have made it.
+        // An earlier call of unknown outcome may have created the Job.
         Err(CallError::Exists(why)) => ours(calls, owner, order, why).await?,
         made => made?,
     };
@@ -26,16 +26,16 @@ pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, order: &Orde
     let secret = body::secret(&owner.prefix, pool, &order.label, &uid, &order.join_token);
     match calls.call::<IgnoredAny>(&Call::new(Verb::Create, SECRETS).sending(&secret)).await {
         Ok(_) | Err(CallError::Exists(_)) => Ok(()),
-        // Its worker would never join.
+        // Without the Secret, the worker would never join.
         Err(fault) => Err(left(fault.to_string())),
     }
 }
 
-/// The Job that is there already.
+/// Checks the existing Job.
 async fn ours(calls: &Calls, owner: &Owner, order: &Order, why: String) -> Result<Job, ProviderError> {
     let found: Job = match calls.call(&Call::new(Verb::Get, JOBS).named(&order.label)).await {
         Ok(found) => found,
-        // It is there; what it is cannot be said now.
+        // The Job exists, but it could not be read.
         Err(fault) => return Err(ProviderError::Unknown(fault.to_string())),
     };
     let is = |name, value: &str| names::label_of(&found.metadata, name) == Some(value);
@@ -55,13 +55,13 @@ pub(super) async fn release(calls: &Calls, owner: &Owner, label: &str, grace_s: 
     let gone = calls.call::<IgnoredAny>(&Call::new(Verb::Delete, JOBS).named(label).sending(&options)).await;
     match gone {
         Ok(_) => Ok(()),
-        // A pod that has outlived its Job is a machine still.
+        // A pod that has outlived its Job still counts as a machine.
         Err(CallError::Missing(_)) => release_pods(calls, owner, label, Some(grace_s)).await,
         Err(fault) => Err(fault.into()),
     }
 }
 
-/// Deletes the pods of a machine, those that were read and no others of their names.
+/// Deletes the pods of a machine: those that were read, and no other pods of the same names.
 pub(super) async fn release_pods(
     calls: &Calls,
     owner: &Owner,

@@ -67,7 +67,7 @@ impl Rented {
 
 /// Labels of a machine.
 pub(super) fn labels(owner: &str, pool: &str, label: &str) -> BTreeMap<String, String> {
-    // The last two are what network policies go by, as deploy/kubernetes/network.yaml does.
+    // Network policies select by the last two labels, e.g. deploy/kubernetes/network.yaml.
     let labels = [
         (MANAGED_BY, STOKEHOLD),
         (OWNER, owner),

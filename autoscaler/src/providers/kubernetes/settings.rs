@@ -17,7 +17,7 @@ const NAME_MAX: usize = 63;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesSettings {
-    /// URL of the API server. Empty: from kubeconfig, otherwise from the cluster in which this process runs.
+    /// URL of the API server. Empty: from kubeconfig, or else from the cluster in which this process runs.
     pub url: String,
     /// Bearer token for `url`.
     pub token: Secret,
@@ -43,7 +43,7 @@ pub struct KubernetesSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Each is a Job of one pod.
+    /// Each machine is a Job of one pod.
     #[default]
     Jobs,
     /// Machines are pods of the operator's Deployment.

@@ -82,7 +82,7 @@ impl From<Error> for ProviderError {
 pub(super) struct Api {
     transport: Arc<dyn Transport>,
     pacer: Pacer,
-    /// Removed from messages that quote it.
+    /// The API key, which is removed from messages that quote it.
     key: Secret,
 }
 

@@ -88,7 +88,7 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, ErrorResponse>
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
     let contract = number(object.get(field::NEW_CONTRACT));
     let is_success = object.get("success").and_then(Value::as_bool);
-    // A response of success contains it, too.
+    // A response of success contains this text, too.
     let is_queued = format!("{code} {text}").to_lowercase().contains("state change queued");
     if (200..300).contains(status) && is_success != Some(false) && !is_queued {
         return Ok(object);

@@ -62,8 +62,8 @@ impl Listed {
         let mut found = all(api, prefix).await?;
         let before = self.good.as_ref().map(|good| good.rentals.as_slice()).unwrap_or_default();
         if before.iter().any(|rental| !found.contains_key(&rental.id)) {
-            // A list may lack a machine by mistake, and a missing machine is given up, so it must be missing from two
-            // lists.
+            // A list may lack a machine by mistake, and a missing machine is given up. A machine must therefore be
+            // missing from two lists.
             let again = all(api, prefix).await?;
             found.extend(again);
         }
@@ -168,17 +168,17 @@ fn state(row: &Value) -> RentalState {
     match Status::of(&actual) {
         // The host is offline; the wanted state does not matter.
         Some(Status::Unknown | Status::Offline) => RentalState::Lost,
-        // The host may report the change late.
+        // The host may report the change with a delay.
         Some(Status::Running) if intended == state::STOPPED && contract == state::STOPPED => RentalState::Stopped,
         Some(Status::Running) => RentalState::Running,
         _ if intended == state::STOPPED => RentalState::Stopped,
-        // It occupies its GPUs at full price without use.
+        // The machine occupies its GPUs at full price without use.
         Some(Status::Frozen) => RentalState::Broken,
-        // It is about to resume, or waits for its GPUs.
+        // The machine is about to resume, or waits for its GPUs.
         Some(Status::Stopped | Status::Exited) if contract == state::STOPPED => RentalState::Starting,
         Some(Status::Stopped | Status::Exited) => RentalState::Broken,
         _ if is_broken() => RentalState::Broken,
-        // Not started yet, or an unknown word; the boot has a deadline.
+        // The machine has not started yet, or the word is unknown. The deadline of the boot applies.
         _ => RentalState::Starting,
     }
 }
@@ -327,14 +327,14 @@ mod tests {
             ("running", Some("offline"), "running", "", S::Lost),
             ("running", Some("unknown"), "running", "", S::Lost),
             ("stopped", Some("offline"), "stopped", "", S::Lost),
-            // Stopped by us, or outbid: rows of either were seen in all of these.
+            // Stopped by us, or outbid: rows of both kinds had all of these values.
             ("stopped", Some("stopped"), "stopped", "", S::Stopped),
             ("stopped", Some("exited"), "stopped", "success, running x/args", S::Stopped),
             ("stopped", Some("loading"), "stopped", "", S::Stopped),
             ("stopped", None, "stopped", "", S::Stopped),
             ("stopped", Some("running"), "stopped", "", S::Stopped),
             ("stopped", Some("running"), "running", "", S::Running),
-            // Asked to run again; its cards may be somebody else's.
+            // The start was requested again; another customer may have the cards.
             ("running", Some("exited"), "stopped", "", S::Starting),
             ("running", Some("stopped"), "stopped", "", S::Starting),
         ];

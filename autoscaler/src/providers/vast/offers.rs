@@ -25,7 +25,7 @@ use crate::snapshot::Needs;
 /// limited.
 const FRESH_FOR: Duration = Duration::from_secs(30);
 
-/// Maximum age of results, and so the limit of that time.
+/// Maximum age of results, which is also the limit of that time.
 const KNOWN_FOR: Duration = Duration::from_secs(120);
 
 /// Time for which the first search of a class is awaited. After it, the results so far are returned.
@@ -51,8 +51,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Maximum number of classes: more would take longer than results are valid.
 const CLASSES_MAX: usize = 8;
 
-/// Requested memory of a card, MB, per GiB that a model may need: a card with ECC holds 6 % less than its nominal
-/// memory, and the planner checks each card itself.
+/// Requested memory of a card, MB, per GiB that a model may need. A card with ECC has 6 % less than its nominal memory,
+/// and the planner checks each card itself.
 const MB_PER_GIB: f64 = 1_024.0 * 0.92;
 
 /// Time between reads of the list of card names, which rarely changes, and the shorter one after a failed read.
@@ -181,7 +181,7 @@ struct Pages {
     asks: BTreeMap<u64, Ask>,
     /// Number of pages that were read.
     read: u32,
-    /// Price at which the next page begins; it begins above the price if all rows of a page cost that.
+    /// Price at which the next page begins. The next page begins above that price if all rows of a page have it.
     from: f64,
     is_beyond: bool,
     is_done: bool,
@@ -218,7 +218,7 @@ impl Market {
             if let Err(error) = self.parts[place].search(api, requirements, &kinds, avoided, most_pages).await {
                 tracing::warn!("search for offers failed: {error}");
                 if is_quota(&error) {
-                    // There is nothing to be had, and what is there can be looked after all the same.
+                    // Nothing can be rented, but existing machines can still be managed.
                     return Ok(self.known(Instant::now(), requirements).unwrap_or_default());
                 }
                 self.parts[place].failed = Some((Instant::now(), error.into()));
@@ -344,7 +344,7 @@ impl Sweep {
         Self { began, on_demand: Pages::default(), bids, rows: 0, malformed: 0 }
     }
 
-    /// Reads one more page: of either type in turn, so that what is known so far can be bid for.
+    /// Reads one more page. The two types alternate, so that bids are possible for the results so far.
     async fn page(
         &mut self,
         api: &Api,
@@ -392,8 +392,8 @@ impl Pages {
             }
         }
         let is_full = rows >= ROWS_MAX || (rows > 0 && rows.is_multiple_of(ROWS_CAP));
-        // A page of which every row costs what the page begins at says nothing of what is dearer; one that tells
-        // nothing new and ends where it began otherwise goes on for ever.
+        // If every row of a page costs the price at which the page begins, more expensive rows may follow. A page
+        // without new rows that ends at its first price would otherwise be read forever.
         let is_stuck = is_full && is_level && !self.is_beyond;
         let goes_on = is_full && (is_new || dearest > self.from || is_stuck);
         self.is_cut = goes_on && self.read >= most_pages;
@@ -428,7 +428,7 @@ fn search(
     if requirements.datacenter_only || class.is_datacenter {
         filter("datacenter", json!({"eq": true}));
     }
-    // Kinds that are allowed and kinds that are wanted: those that are both, where there are any.
+    // The allowed kinds that are also wanted, if there are any.
     let is_allowed = |kind: &&String| requirements.kinds.is_empty() || requirements.kinds.contains(kind);
     let wanted: Vec<&String> = kinds.iter().filter(is_allowed).collect();
     if !wanted.is_empty() {

@@ -1,5 +1,5 @@
-//! Vast.ai wants a least time between two requests of a kind, each kind by itself, and counts refused ones too. Time is
-//! tokio's, so that tests and simulations have their own.
+//! Vast.ai requires a minimum interval between two requests of a kind, separately for each kind, and counts refused
+//! requests as well. Time is tokio's, so that tests and simulations can control it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -19,8 +19,7 @@ const BACK_OFF: Duration = Duration::from_secs(15);
 /// Maximum pause after a refusal, whatever the response asks for.
 const BACK_OFF_MAX: Duration = Duration::from_secs(120);
 
-/// Time between two tries while the quota is exhausted. Quotas reset at midnight; this is used if the response does not
-/// say when.
+/// Time between two tries while the quota is exhausted, if the response has no reset time. Quotas reset at midnight.
 const QUOTA_RETRY: Duration = Duration::from_secs(3_600);
 
 /// Maximum time until a quota resets; longer times in a response are ignored.
@@ -75,9 +74,9 @@ pub(super) enum PaceError {
 struct Lane {
     /// Time of the next free turn.
     free_at: Option<Instant>,
-    /// Turns given out for earlier than this are void.
+    /// Turns before this time are void.
     blocked_until: Option<Instant>,
-    /// Whether it is blocked because the quota is exhausted.
+    /// Whether requests are blocked because the quota is exhausted.
     is_quota: bool,
     /// Number of refusals in a row.
     refusals: u32,
@@ -189,7 +188,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3_600);
 
-    /// When each of so many requests is sent, milliseconds, all of them asked for at once.
+    /// The times at which these requests are sent, milliseconds. All of them are requested at once.
     async fn sent_ms(pacer: &Pacer, endpoint: Endpoint, count: usize) -> Vec<u128> {
         let began = Instant::now();
         let turns = (0..count).map(|_| async move {

@@ -30,9 +30,9 @@ pub(super) struct RentTemplate {
     disk_gb: f64,
     script: String,
     gateway_url: String,
-    /// Empty if it is the default of the machine.
+    /// The URL of Vast.ai; empty for the default of the machine.
     vast_url: String,
-    /// Empty if it is the default of the worker.
+    /// Package indexes; empty for the default of the worker.
     package_indexes: String,
     prefix: String,
 }

@@ -34,7 +34,7 @@ impl Scripted {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Method and place of each.
+    /// Method and path of each request.
     pub(super) fn lines(&self) -> Vec<String> {
         self.asked().iter().map(line).collect()
     }
@@ -44,7 +44,7 @@ fn line(request: &Request) -> String {
     format!("{} {}", request.method.as_str(), request.path)
 }
 
-/// A request as goldens have it: all that goes over the wire.
+/// A request in the form of the goldens: everything that is sent.
 pub(super) fn shown(request: &Request) -> Value {
     let query: Vec<String> = request.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
     serde_json::json!({"line": line(request), "query": query, "body": request.body})

@@ -30,7 +30,7 @@ pub struct VastSettings {
     pub image_gb: f64,
     /// Disk of a rented machine, GB; it cannot be changed later.
     pub disk_gb: f64,
-    /// Address at which rented machines reach the gateway; empty: as for other workers.
+    /// Address at which rented machines reach the gateway; empty: the address for other workers.
     pub gateway_url: String,
     /// Package indexes that rented workers allow in locked requirements; empty: the default of workers.
     pub package_indexes: String,
@@ -118,13 +118,13 @@ impl VastSettings {
 /// Requirements for offers from the settings and the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OfferFilter {
-    /// Empty: any.
+    /// Allowed kinds of GPU; empty: any.
     pub(super) kinds: Vec<String>,
     pub(super) may_bid: bool,
     pub(super) min_reliability: f64,
     pub(super) max_usd_per_hour: f64,
     pub(super) min_cuda: f64,
-    /// Unit of Vast.ai: 8.9 is 890.
+    /// Minimum compute capability in the unit of Vast.ai: 8.9 is 890.
     pub(super) min_compute_cap: f64,
     pub(super) min_inet_down_mbit: f64,
     pub(super) min_duration_s: f64,

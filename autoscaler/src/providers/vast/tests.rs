@@ -1,5 +1,5 @@
-//! What is sent for each call, to the letter, and what each answer means to who called. `BLESS=1` writes the requests
-//! anew.
+//! Tests the exact request of each call, and the meaning of each response for the caller. `BLESS=1` writes the requests
+//! again.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
@@ -79,7 +79,7 @@ async fn requests_are_what_they_were() {
     assert!(pinned == told, "requests.json is not what is sent; BLESS=1 rewrites it:\n{told}");
 }
 
-/// Which kind of failure, as a word.
+/// The kind of failure, as a word.
 fn word(failure: &ProviderError) -> &'static str {
     match failure {
         ProviderError::Refused(why) if why.starts_with(NO_CREDIT) => "no credit",
@@ -222,7 +222,7 @@ fn page(rows: &[Value]) -> Sent {
     answer(200, json!({"offers": rows}).to_string())
 }
 
-/// So many offers like a real one, from this id on, each a tenth of a cent dearer than the one before.
+/// Offers like a real one with these IDs, each a tenth of a cent more expensive than the one before.
 fn many(ids: std::ops::Range<u64>) -> Vec<Value> {
     let like = rows("ondemand").into_iter().find(|row| row["id"] == 45_603_753).unwrap();
     ids.map(|id| {
@@ -314,7 +314,7 @@ async fn a_search_asks_for_what_is_needed() {
             {"in": ["DE", "PL"]}, {"eq": true}]),
         "{body}"
     );
-    // A card with ECC holds less than it is sold with.
+    // A card with ECC has less memory than its nominal size.
     for (sold_gib, mb) in [(24.0, 23_028.0), (48.0, 46_068.0), (16.0, 15_360.0), (180.0, 183_359.0)] {
         let class = Class::all(&[needs(sold_gib, json!({}))]).remove(0);
         let told = format!("{class:?}");

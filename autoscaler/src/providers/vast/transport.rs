@@ -225,7 +225,7 @@ mod tests {
         Request { method: Method::Put, path, query: vec![("q", "{\"a\":1}".to_owned())], body, timeout }
     }
 
-    /// Answers one request with this, and gives what it was asked.
+    /// Answers one request with `reply`, and returns the request that arrived.
     async fn asked(reply: Option<&str>, request: Request) -> (String, Result<Answer, TransportError>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -236,7 +236,7 @@ mod tests {
             let length = stream.read(&mut read).await.unwrap();
             match reply {
                 Some(reply) => stream.write_all(reply.as_bytes()).await.unwrap(),
-                // Until the other side gives up.
+                // Waits until the client closes the connection.
                 None => drop(stream.read(&mut [0; 16]).await),
             }
             String::from_utf8_lossy(&read[..length]).into_owned()
@@ -281,7 +281,7 @@ mod tests {
         assert!(matches!(http.send(request(None)).await, Err(TransportError::Unsent(_))));
         let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"success\"";
         for reply in [Some(cut), Some(""), None] {
-            // Who answers has the time that it takes.
+            // A request with a reply has enough time; the other one times out soon.
             let timeout = Duration::from_millis(if reply.is_some() { 20_000 } else { 300 });
             let (_, answer) = asked(reply, Request { timeout, ..request(None) }).await;
             assert!(matches!(answer, Err(TransportError::Unknown(_))), "{reply:?}: {answer:?}");
