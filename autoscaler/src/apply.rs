@@ -20,7 +20,7 @@ const REFUSED_MS: u64 = 60_000;
 /// have led and struck the intent off.
 const SOON_MS: u64 = 10_000;
 
-/// Reason to stop executing.
+/// A reason to stop the execution.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExecutorError {
     /// Another autoscaler leads now.
@@ -39,11 +39,11 @@ pub(crate) enum Outcome {
         /// ID of the machine.
         machine: String,
     },
-    /// The step is carried out when the machine's jobs have ended.
+    /// The step is carried out once the machine's jobs have ended.
     AfterItsJobs,
     /// The step failed, or its outcome is unknown.
     Failed(String),
-    /// The step is not possible any more, or not the autoscaler's to take.
+    /// The step is no longer possible, or not for the autoscaler to take.
     LeftAlone(&'static str),
     /// A limit is reached.
     Withheld(Granted),
@@ -66,7 +66,7 @@ pub(crate) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// Executes a step of a plan that was made of `seen`, and updates the machines in it.
+    /// Executes a step of a plan for the state `seen`, and updates the machines in that state.
     pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, ExecutorError> {
         match &step.action {
             Action::Rent { offer, bid_usd_per_hour, .. } => {

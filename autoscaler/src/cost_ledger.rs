@@ -126,7 +126,7 @@ fn current(seen: &RawState, machine: &MachineRecord, before: Option<&MachineBill
         return bill;
     }
     if bill.ended_ms.take().is_some() {
-        // A name that is used again: the time between is not charged.
+        // The machine's name is used again: the time in between is not charged.
         bill.since_ms = machine.rented_ms.max(bill.since_ms);
         bill.charged = bill.charged.map(|charged| Charged { is_final: false, ..charged });
     }
@@ -262,7 +262,7 @@ mod tests {
         RawState { workers: vec![worker(seen.now_ms)], ..seen }
     }
 
-    /// What is known after each of these was seen.
+    /// The bills after these states were observed in order.
     fn after(all: &[RawState]) -> BTreeMap<String, MachineBill> {
         let mut known = BTreeMap::new();
         for seen in all {
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(bill.by_day(u64::MAX).values().map(|day| day.on_demand).sum::<u64>(), 15_900);
         let mut ran = never_ran;
         ran[2] = listed(6, RentalState::Running);
-        // Ten minutes and some seconds of cards.
+        // Ten minutes and some seconds of GPUs.
         let total = after(&ran)["m-1"].total_usd_micros(u64::MAX);
         assert!((15_900 + 50_000..15_900 + 50_300).contains(&total), "{total}");
         let again = MachineRecord { is_done: false, ..ending };

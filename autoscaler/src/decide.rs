@@ -301,10 +301,10 @@ impl<'a> Decision<'a> {
         let now_s = self.now_s();
         let mut idle: Vec<(f64, &Machine)> =
             self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
-        // A drained machine has had its jobs. A ready one may not have been leased any yet.
+        // A drained machine has finished its jobs. A ready one may not have been leased any yet.
         let is_settled = |idle_s: f64, phase| phase == Phase::Draining || idle_s >= SETTLE_S;
         idle.retain(|(idle_s, machine)| machine.is_ours() && is_settled(*idle_s, machine.phase));
-        // Rented machines before owned ones, then the longest idle.
+        // Rented machines go before owned ones, and then the longest idle ones.
         idle.sort_by(|(a_s, a), (b_s, b)| {
             let is_free = |machine: &Machine| machine.usd_per_hour <= UsdMicros::ZERO;
             is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
@@ -323,9 +323,9 @@ impl<'a> Decision<'a> {
         self.on.len() < before
     }
 
-    /// Stops a machine or gives it back. `machines` counts the machines including it and the stopped ones.
+    /// Stops a machine or gives it back. `machines` is the number of running and stopped machines, including this one.
     fn give_up(&mut self, machine: &'a Machine, machines: usize, reason: Reason) {
-        // It may have been put back into service for a group that then got more than it needed.
+        // The machine may have been put back into service for a group that then got more machines than it needed.
         let undrain = Action::Undrain { machine: machine.id.clone() };
         self.plan.steps.retain(|step| step.action != undrain);
         let action = self.off(machine, machines);
@@ -336,8 +336,8 @@ impl<'a> Decision<'a> {
         self.step(action, reason);
     }
 
-    /// Whether no group loses by giving up an idle machine. Returns the number of surplus machines and for how long
-    /// they were surplus; `None` for the time: that many were never needed.
+    /// Whether no group loses by giving up an idle machine. Returns the number of surplus machines and the time for
+    /// which they were surplus. The time is `None` if that number of machines was never needed.
     fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let has_time = self.policy.max_idle_s.is_none_or(|most_s| idle_s < most_s);
@@ -357,7 +357,7 @@ impl<'a> Decision<'a> {
         };
         let mut seen = (self.on.len(), Some(0.0));
         for group in self.groups_of(machine) {
-            // Work that this machine cannot run would require another one as soon as it is gone.
+            // Work that this machine cannot run would require another machine as soon as this one is gone.
             let (have, need) = (self.have(group), self.need(group, None).max(self.need(group, Some(machine))));
             let without = have - group.needs.at_once(machine.cards) as usize;
             if without < need {
@@ -381,8 +381,8 @@ impl<'a> Decision<'a> {
         self.snapshot.learned.kinds.get(&machine.kind).map_or(0.0, |kind| kind.boot_s)
     }
 
-    /// Stops a machine or gives it back, whichever costs less. `machines` counts the machines including it and the
-    /// stopped ones.
+    /// Stops a machine or gives it back, whichever costs less. `machines` is the number of running and stopped
+    /// machines, including this one.
     fn off(&self, machine: &Machine, machines: usize) -> Action {
         let id = machine.id.clone();
         if machine.can_stop && self.policy.may_stop && self.is_worth_keeping(machine, machines).is_none() {
@@ -392,8 +392,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// `None`: keeping a stopped machine's disk pays. Otherwise the number of machines, and the time since that many
-    /// were last needed, if ever.
+    /// Whether keeping a stopped machine's disk pays: `None` if it does. Otherwise the number of machines, and the time
+    /// since that many were last needed, if ever.
     fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let learned = self.snapshot.learned;
@@ -401,12 +401,12 @@ impl<'a> Decision<'a> {
         // A failed resume costs its deadline, followed by a boot.
         let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
         let since_s = machine.idle_since_s.unwrap_or(machine.since_s);
-        // If no group needs what it can do, none has since the machine came to rest.
+        // If no group has requirements that the machine meets, no group has needed it since it stopped.
         let mut seen = (machines, Some(now_s - machine.since_s));
         let mut is_first = true;
         for group in self.groups_of(machine) {
             let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
-            // Without interactive jobs in the past no job is late.
+            // Without interactive jobs in the past, no job is late.
             let (late, fails_usd) = if is_interactive(group) {
                 let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
                 (late, fails_usd)
@@ -430,8 +430,8 @@ impl<'a> Decision<'a> {
         Some(seen)
     }
 
-    /// Number of interactive jobs that are late if a needed machine comes later by this time, among those that it could
-    /// run.
+    /// Number of interactive jobs that are late if a needed machine comes later by this time, among the jobs that the
+    /// machine could run.
     fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
         let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
         let run_s = group.run_s / speed + self.snapshot.learned.swap_s;

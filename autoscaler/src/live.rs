@@ -130,7 +130,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Plans for the last of these moments after learning from the earlier ones; `None` without moments.
+    /// Plans for the last of these observations after learning from the earlier ones; `None` without observations.
     #[must_use]
     pub fn decided_of(moments: Vec<Observation>, policy: &Policy) -> Option<Self> {
         let mut planner = Planner::new(policy.clone());
@@ -201,8 +201,8 @@ impl Autoscaler {
         Ok(Round { seen, plan, unreachable })
     }
 
-    /// Runs rounds until `shutdown`. Machines that cannot outlive this process are ended then; others stay. Call it on
-    /// the main thread, because machines of `local` are tied to the life of that thread.
+    /// Runs rounds until `shutdown`. Then it ends the machines that cannot outlive this process; others stay. Call it
+    /// on the main thread, because machines of `local` are tied to the life of that thread.
     ///
     /// # Errors
     /// If it cannot subscribe to the signals of the queue.
@@ -308,7 +308,7 @@ impl Autoscaler {
         self.publish_status(&registry, term, etas).await;
     }
 
-    /// Workers on machines that end with this process. A machine of these that is struck off has certainly ended.
+    /// Workers on machines that end with this process. Once such a machine is struck off, it has certainly ended.
     fn tied(&self, seen: &RawState) -> Vec<String> {
         let is_tied = |name: &String| {
             let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));
@@ -356,7 +356,7 @@ impl Autoscaler {
     }
 }
 
-/// Completes when a job is ready that no worker waits for.
+/// Completes when a job is ready and no worker waits for it.
 async fn wanted(wakeups: &mut mpsc::Receiver<Signal>) {
     loop {
         match wakeups.recv().await {

@@ -29,7 +29,7 @@ const LIST_LAG_MS: u64 = 15_000;
 /// be down.
 const GATEWAY_UNREACHABLE_MS: u64 = 600_000;
 
-/// The same for a single worker, milliseconds: the time of a restart of the gateway and of a rejoin.
+/// The same limit for a single worker, milliseconds: the time of a restart of the gateway and of a rejoin.
 const GATEWAY_UNREACHABLE_TO_ONE_MS: u64 = 120_000;
 
 /// Time after which no replica of the API leases a job to a drained worker, milliseconds. Replicas read the drained
@@ -43,7 +43,7 @@ pub(crate) struct RawState {
     pub(crate) flows: Vec<Flow>,
     /// Class of the new jobs of an endpoint, by `<tenant>/<name>`.
     pub(crate) classes: BTreeMap<String, u32>,
-    /// Number of these jobs that one process runs at once, if more than one.
+    /// Number of new jobs that one process runs at once, if more than one.
     pub(crate) at_once: BTreeMap<String, u32>,
     pub(crate) demands: BTreeMap<u32, Requirements>,
     pub(crate) workers: Vec<WorkerRecord>,
@@ -95,8 +95,8 @@ impl RawState {
         listed.iter().find(|rental| rental.label == machine.id || machine.rental.as_ref() == Some(&rental.id))
     }
 
-    /// Whether a machine certainly holds no job: its worker is drained, reported so after all replicas knew, and runs
-    /// no job.
+    /// Whether a machine certainly holds no job: its worker is drained, has reported since all replicas know of the
+    /// drain, and runs no job.
     pub(crate) fn is_done(&self, machine: &MachineRecord) -> bool {
         match (self.worker_of(machine), machine.drained_ms) {
             (None, _) => true,

@@ -91,11 +91,11 @@ pub enum NoBid {
     Waited,
     /// The work is almost late.
     Late,
-    /// The machine is one of [`crate::Policy::min_machines`].
+    /// The machine is one of the minimum number, see [`crate::Policy::min_machines`].
     Stays,
     /// The offer takes no bids.
     NotOffered,
-    /// Runs take too long: too large a share would be lost.
+    /// Runs take too long, so too large a share of them would be lost.
     LongRuns,
     /// A bid would save nothing after the expected losses.
     Dearer,
@@ -169,7 +169,7 @@ pub enum Reason {
         /// [`crate::Policy::max_usd_per_day`].
         budget_usd_micros: UsdMicros,
     },
-    /// A baseline policy of the simulator decided it; the live autoscaler never gives this reason.
+    /// A baseline policy of the simulator made the decision. The live autoscaler never has this reason.
     Baseline(Baseline),
 }
 

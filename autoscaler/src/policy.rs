@@ -12,14 +12,15 @@ pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtBudget {
-    /// They are given back when their jobs have ended.
+    /// Rented machines are given back when their jobs have ended.
     #[default]
     Drain,
-    /// They are given back at once. Their jobs are queued again and run when a new day's budget allows it.
+    /// Rented machines are given back at once. Their jobs are queued again and run when a new day's budget allows it.
     Stop,
 }
 
-/// Settings of decisions, with amounts in dollars as operators write them. All figures in the documentation were taken with the defaults, on every trace.
+/// Settings of decisions, with amounts in dollars as operators write them. All figures in the documentation were
+/// measured with the defaults, on every trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -68,8 +69,8 @@ pub struct Policy {
     pub late_fall_max: f64,
     /// Gain of the control: the logarithm of the price rises by this with each late job.
     pub late_gain: f64,
-    /// Share of deferrable jobs that may be late, 0 to 1. How early they are started is controlled so that this share
-    /// is reached.
+    /// Share of deferrable jobs that may be late, 0 to 1. The time at which they are started is controlled so that this
+    /// share is reached.
     pub deferred_late_share: f64,
     /// Gain of that control per late job.
     pub deferred_late_gain: f64,

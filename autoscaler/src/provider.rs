@@ -1,4 +1,4 @@
-//! Providers of machines. Every call has a timeout, and its failure says what it may have left behind.
+//! Providers of machines. Every call has a timeout. The error of a call includes what the call may have left behind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub trait Provider: Send + Sync {
         true
     }
 
-    /// Credit left at the provider; may be negative. `None`: the provider is not prepaid.
+    /// Remaining credit at the provider; may be negative. `None`: the provider is not prepaid.
     fn credit(&self) -> BoxFuture<'_, Result<Option<UsdMicros>, ProviderError>> {
         Box::pin(async { Ok(None) })
     }

@@ -73,7 +73,7 @@ mod tests {
         serde_json::from_value(machine).unwrap()
     }
 
-    /// What both ledgers do. `stale` is an older term than `term`.
+    /// Tests the behavior of both ledgers. `stale` is an older term than `term`.
     async fn suite(ledger: &dyn RentalLedger, term: Term, stale: Term) {
         let rent = |id: &'static str| async move { ledger.rent(term, &machine(id, "running"), CAPS).await.unwrap() };
         assert_eq!(ledger.rent(stale, &machine("m-0", "running"), CAPS).await.unwrap(), Granted::Stale);

@@ -57,13 +57,13 @@ pub struct Group {
     pub needs: Needs,
     /// Machines that interactive work needs so that no job queues for too long.
     pub interactive: f64,
-    /// Machines beside those that work off the backlog of a burst.
+    /// Machines in addition to those, which work off the backlog of a burst.
     pub burst: f64,
     /// Machines that interactive work keeps busy, averaged over a quarter of an hour.
     pub steady: f64,
     /// Machines that deferrable work needs from now on to start in time.
     pub deferred: f64,
-    /// Machines beside the ready ones that deferrable work needs at once.
+    /// Machines in addition to the ready ones that deferrable work needs at once.
     pub urgent: f64,
     /// Waiting jobs: interactive and deferrable.
     pub waiting: (u64, u64),

@@ -91,7 +91,7 @@ impl CostLedger {
         self.settled_today = Some((today, settled));
         for id in seen.machines.keys() {
             if !known.contains_key(id) {
-                // A name that is used again has a bill already.
+                // A machine name that is used again already has a bill.
                 known.extend(registry.bill(id).await?.map(|bill| (id.clone(), bill)));
             }
         }

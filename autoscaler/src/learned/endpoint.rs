@@ -9,7 +9,7 @@ use crate::snapshot::KindLearned;
 
 /// Maximum number of runs that an estimate is based on.
 const RUNS_MAX: f64 = 50.0;
-/// Minimum number of runs on each of two kinds of GPU before their speeds are compared, and the minimum deviation from
+/// Minimum number of runs on each of two kinds of GPU for a comparison of their speeds, and the minimum deviation from
 /// the expected speed.
 const SURE: f64 = 200.0;
 const FAR: f64 = 1.25;
@@ -98,7 +98,7 @@ impl Memory {
             let (total, waiting) = (arrived[n], seen.work[n].waiting);
             if total > self.arrived[n] {
                 if moments.len() == MOMENTS_MAX {
-                    // The later time stands for both. Its jobs then count as later, and the earlier ones by their age.
+                    // The later time replaces the earlier one, so that the earlier jobs count as later.
                     moments.pop_back();
                 }
                 moments.push_back((now_s, total));
@@ -107,7 +107,7 @@ impl Memory {
             while moments.front().is_some_and(|(_, upto)| *upto <= gone) {
                 moments.pop_front();
             }
-            // Of jobs that came before the first observation, the age of the oldest is known.
+            // For jobs that arrived before the first observation, only the age of the oldest is known.
             if moments.is_empty() && waiting > 0 {
                 moments.push_back((now_s - seen.work[n].oldest_s, total));
             }
@@ -152,7 +152,8 @@ mod tests {
     use super::*;
     use crate::observation::{Runs, Work};
 
-    /// What is thought of B, said to be twice as fast as A, after runs of so many seconds there; on A they take 20.
+    /// The learned factor of B relative to its assumed speed, after `count` runs of this many seconds there. B is
+    /// assumed to be twice as fast as A, where a run takes 20 s.
     fn faster_on_b(count: u64, seconds: f64) -> Option<f64> {
         let assumed = |speed| KindLearned { speed, boot_s: 150.0, losses_per_hour: 0.0 };
         let kinds = BTreeMap::from([("A".into(), assumed(1.0)), ("B".into(), assumed(2.0))]);

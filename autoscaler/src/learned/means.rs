@@ -30,7 +30,7 @@ impl Mean {
         self.value
     }
 
-    /// Number of values that it is based on.
+    /// Number of values that the mean is based on.
     #[must_use]
     pub(super) fn weight(&self) -> f64 {
         self.weight

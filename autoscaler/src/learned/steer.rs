@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Logarithm of a factor that rises with each late job and falls with each job in time, so that in the long run the
-/// wanted share is late: an integral controller with bounds against windup.
+/// An integral controller of a factor, with bounds against windup. The logarithm of the factor rises with each late job
+/// and falls with each job in time, so that in the long run the wanted share is late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Steer {
     log: f64,
@@ -14,7 +14,7 @@ pub(super) struct Steer {
 impl Steer {
     /// Records the total numbers of started jobs and late jobs.
     pub(super) fn note(&mut self, late: u64, started: u64, wanted: f64, gain: f64, bounds: (f64, f64)) {
-        // Counters that went back have restarted.
+        // Counters that decreased have restarted.
         let (new_late, new_started) = (late.saturating_sub(self.late), started.saturating_sub(self.started));
         (self.late, self.started) = (late, started);
         self.log += gain * (new_late as f64 - wanted * new_started as f64);

@@ -71,7 +71,7 @@ pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spe
     Plan { steps, ..plan }
 }
 
-/// Whether a machine is given back now. A draining machine goes by itself, unless it must go at once.
+/// Whether a machine is given back now. A draining machine ends by itself, unless it must be given back at once.
 fn may_go(machine: &Machine, at_budget: AtBudget) -> bool {
     match (at_budget, machine.phase) {
         (AtBudget::Stop, _) => true,

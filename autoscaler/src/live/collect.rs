@@ -234,8 +234,8 @@ impl Asker {
         Poll { seen, unreachable, no_offers: answers.no_offers, spent_usd_micros: None }
     }
 
-    /// Rejects a list that has none of the expected machines, because such a list is more likely wrong than right. It
-    /// is accepted after a quarter of an hour, and never while a worker of one of these machines is heard.
+    /// Rejects a list that has none of the expected machines, because such a list is more likely wrong than right. The
+    /// list is accepted after a quarter of an hour, and never while a worker of one of these machines is heard.
     fn plausible(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, ProviderError> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
         let settled = |machine: &&MachineRecord| {

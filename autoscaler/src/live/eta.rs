@@ -38,7 +38,7 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
     if at_once == 0 {
         return None;
     }
-    // Jobs that these machines may get before.
+    // Jobs that these machines may lease before.
     let shares = |other: &&Endpoint| machines.iter().any(|machine| self::needs(other).are_met_by(machine));
     let work_s = seen.endpoints.iter().filter(shares).map(|other| work_s(other, priority, policy)).sum::<f64>();
     let boots = machines.iter().all(|machine| machine.phase != Phase::Ready);

@@ -65,7 +65,7 @@ mod tests {
 
     const BEGAN_MS: u64 = 1_000_000_000;
 
-    /// What is seen after so many seconds, when workers were last heard after so many.
+    /// Whether each worker is silent at a poll, given the seconds at which the workers were last heard.
     fn at(pauses: &mut Pauses, now_s: u64, heard_s: &[u64]) -> Vec<bool> {
         let worker = |(n, heard_s): (usize, &u64)| {
             serde_json::from_value(
@@ -80,7 +80,7 @@ mod tests {
         seen.workers.iter().map(|worker| seen.is_silent(worker)).collect()
     }
 
-    /// One that has looked for long.
+    /// Pauses after many polls.
     fn settled() -> Pauses {
         let mut pauses = Pauses::default();
         for now_s in (100..200).step_by(2) {
@@ -103,12 +103,12 @@ mod tests {
         for now_s in 200..250 {
             assert_eq!(at(&mut pauses, now_s, &[199, 200]), [false, false], "it stands still: {now_s}");
         }
-        // The one comes back at once, the other 25 s later.
+        // One worker returns at once, the other 25 s later.
         for now_s in 250..275 {
             assert_eq!(at(&mut pauses, now_s, &[199, now_s]), [false, false], "{now_s}");
         }
         assert_eq!(at(&mut pauses, 275, &[275, 275]), [false, false]);
-        // One that does not come back is lost in the end, and so is one that was gone before.
+        // A worker that does not return is lost in the end. So is a worker that was silent before the pause.
         let mut pauses = settled();
         for now_s in 200..250 {
             at(&mut pauses, now_s, &[199, 200, 100]);

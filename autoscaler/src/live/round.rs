@@ -54,7 +54,7 @@ pub(crate) async fn round(
         }
     }
     if seen.is_gateway_unreachable() {
-        // A plan made now would give back every machine and rent as many again.
+        // A plan made now would give back every machine and rent as many new ones.
         notices.gateway_unreachable();
         plan.steps.clear();
     }
@@ -72,7 +72,7 @@ pub(crate) async fn round(
     notices.overcharged(&overcharged);
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
-        // Each step takes its time. The remaining ones are planned again from a newer state.
+        // Each step takes time. The remaining ones are planned again from a newer state.
         if Instant::now() > until {
             break;
         }
@@ -83,7 +83,7 @@ pub(crate) async fn round(
         let outcome = executor.step(&mut seen, step).await?;
         if let Outcome::Withheld(granted) = outcome {
             notices.limited(granted, executor.caps);
-            // This limit holds for the following rents, too.
+            // The limit applies to the following rents as well.
             if matches!(granted, Granted::Rents(_)) {
                 break;
             }

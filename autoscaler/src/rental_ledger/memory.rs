@@ -24,7 +24,7 @@ pub(crate) struct Rows {
     rents: BTreeMap<String, u64>,
 }
 
-/// See the module.
+/// The ledger in memory, see the module.
 pub(crate) struct MemoryLedger {
     rows: Mutex<Rows>,
     clock: Clock,
@@ -143,7 +143,7 @@ impl RentalLedger for MemoryLedger {
     fn drop_workers<'a>(&'a self, ids: &'a [&'a str]) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             yield_now().await;
-            // The simulation has its workers from who runs them.
+            // The simulation has no records of workers.
             let _ = ids;
             Ok(())
         })

@@ -57,7 +57,7 @@ pub(super) fn correct(
             return gone(seen, limits, provider, machine, corrections);
         }
     }
-    // No list contains the machine, but its worker would be heard.
+    // No list contains the machine, but its worker would be heard if it existed.
     if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
         return corrections.push(Correction::Forget { id: machine.id.clone(), why: "given back" });
     }
@@ -109,8 +109,8 @@ pub(super) fn correct(
 /// Age of the request that a list must reflect before a missing machine counts, milliseconds. A machine that was just
 /// rented may not be listed yet, whatever its wanted state.
 fn unlisted_ms(seen: &RawState, machine: &MachineRecord) -> u64 {
-    // A machine that may never have been created is not requested to go; its wanted state is written repeatedly and
-    // must not restart the clock.
+    // The release of a machine that may never have been created is not requested. Its wanted state is written
+    // repeatedly, which must not restart the clock.
     let is_told = machine.is_done || machine.rental.is_none();
     let since_ms = if machine.wanted == Wanted::Gone && is_told { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)

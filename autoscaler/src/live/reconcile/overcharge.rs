@@ -6,9 +6,9 @@ use super::{Correction, ReconcileLimits, cool_down};
 use crate::observe::RawState;
 use crate::provider::Provider;
 
-/// Machines that are charged more than agreed and must go so that the limit holds, the worst first. Agreed prices are
-/// within the limit, because nothing was rented beyond it. A limit that was lowered since gives back no machine that
-/// costs what was agreed.
+/// Machines that are charged more than agreed and must be released so that the limit holds, the worst first. Agreed
+/// prices are within the limit, because nothing was rented beyond it. If the limit was lowered since, no machine at its
+/// agreed price is released.
 pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
     let costs = |machine: &MachineRecord| match machine.wanted {
         Wanted::Gone => 0,

@@ -14,7 +14,7 @@ const NOW_MS: u64 = 1_000_000_000;
 const LIMITS: ReconcileLimits =
     ReconcileLimits { drain_ms: 600_000, cooldown_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
 
-/// Says of itself what any provider with a list would.
+/// A provider with a list and default properties.
 struct Cloud;
 
 impl Provider for Cloud {
@@ -44,7 +44,7 @@ impl Provider for Cloud {
     }
 }
 
-/// Rented this long ago.
+/// A machine that was rented `age_s` seconds ago.
 fn machine(age_s: u64) -> MachineRecord {
     let rented_ms = NOW_MS - age_s * 1_000;
     MachineRecord {
@@ -95,7 +95,7 @@ fn worker(seen_ms: u64, running: u32, draining: bool) -> WorkerRecord {
     }
 }
 
-/// `rentals`: `None` when the provider could not be asked.
+/// `rentals`: `None` if the provider could not be reached.
 fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> RawState {
     RawState {
         now_ms: NOW_MS,
