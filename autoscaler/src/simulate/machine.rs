@@ -24,7 +24,7 @@ struct Model {
     is_busy: bool,
 }
 
-/// How a model got ready for a job.
+/// The way in which a model became ready for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Resident,
@@ -41,7 +41,7 @@ pub(super) struct Wanted<'a> {
 
 pub(super) struct Machine {
     pub(super) id: Name,
-    /// Index of its kind.
+    /// Index of the kind of machine.
     pub(super) kind: usize,
     pub(super) phase: Phase,
     pub(super) since_ms: u64,
@@ -58,19 +58,19 @@ pub(super) struct Machine {
     pub(super) idle_since_ms: u64,
     /// Capability that the machine reported in its waiting poll.
     pub(super) parked: Option<Capability>,
-    /// Class for which it keeps room free.
+    /// Class for which the machine reserves room.
     pub(super) holds: Option<u32>,
-    /// Counter of its lives. An event of an earlier life is ignored.
+    /// Number of times that the machine was switched off. Events of an earlier life are ignored.
     pub(super) life: u32,
-    /// Whether its card is rented to another customer while it should resume.
+    /// Whether the card is rented to another customer while the machine should resume.
     pub(super) is_taken: bool,
-    /// Time up to which it has been charged.
+    /// Time up to which the machine has been charged.
     pub(super) billed_ms: u64,
 }
 
 impl Machine {
     pub(super) fn new(id: Name, kind: usize, vram_gb: f64, is_shared: bool, now_ms: u64) -> Self {
-        // Of a card a twentieth is kept free, and the traces' figures are what models may hold.
+        // A twentieth of a card is kept free, and the figures of traces are the memory that models may use.
         let vram_mib = (mib_of_gib(vram_gb) * 20).div_ceil(19);
         let gpu = Gpu { index: 0, vram_mib, ..Gpu::default() };
         Self {
@@ -136,7 +136,7 @@ impl Machine {
         let loaded: Vec<&Model> = self.models.iter().filter(|model| !model.is_busy).collect();
         let mut query = LeaseQuery::new(&*self.id, 1, Capability::usual(self.reach_gib()));
         query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
-        // Models of the same endpoint are one lane, which takes as many.
+        // Models of the same endpoint are one lane, which takes as many jobs.
         query.warm.sort_by(|a, b| a.place.cmp(&b.place));
         query.warm.dedup_by(|next, first| {
             let is_same = next.place == first.place;
@@ -148,7 +148,8 @@ impl Machine {
         query
     }
 
-    /// Gets a model ready for a job and gives it to the job: its ticket, how it got ready, and how long that takes.
+    /// Prepares a model for a job and assigns it. Returns its ticket, the way in which it became ready, and the time
+    /// that this takes.
     pub(super) fn place(&mut self, wanted: &Wanted<'_>, now_ms: u64) -> (Ticket, Load, u64) {
         let is_free = |model: &&mut Model| !model.is_busy && model.endpoint == wanted.endpoint;
         self.running_gb += wanted.vram_gb;
@@ -160,7 +161,7 @@ impl Machine {
         }
         let need = Need::of_mib(mib_of_gib(wanted.vram_gb), 1);
         let part = self.ledger.reserve(&need, &CARD).unwrap_or_else(|| {
-            // The job was within reach, so that idle models can make way for it; the opposite is a broken invariant.
+            // The capability includes the job, so idle models can make room for it. Otherwise an invariant is broken.
             let victims = self.ledger.victims(&need, &CARD, &self.idle(now_ms)).expect("it is within reach");
             self.models.retain(|model| !victims.contains(&model.part.ticket));
             self.ledger.reserve(&need, &CARD).expect("room was made")

@@ -19,7 +19,7 @@ pub struct Outcome {
     /// `cost_usd / bound_usd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Share of the jobs that started in time, 0 to 1; 1 where there are none.
+    /// Share of the jobs that started in time, 0 to 1; 1 if there are none.
     pub attainment: ByPriority<f64>,
     /// Time from a job's arrival to the start of its service, seconds.
     pub wait_s: ByPriority<Quantiles>,
@@ -66,7 +66,7 @@ pub struct Sample {
     pub demand_cards: f64,
     /// Machines that take jobs.
     pub ready: u32,
-    /// Of those, the ones that run jobs.
+    /// Number of these that run jobs.
     pub busy: u32,
     /// Machines that boot or resume.
     pub booting: u32,

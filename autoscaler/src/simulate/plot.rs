@@ -62,7 +62,7 @@ pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
     svg
 }
 
-/// The title, and the figures that a simulation is judged by.
+/// Draws the title, and the figures by which a simulation is judged.
 fn header(svg: &mut String, title: &str, outcome: &Outcome) {
     let ratio = outcome.ratio.map(|ratio| ("of the lower bound", format!("{ratio:.2} ×")));
     let first = [("policy", outcome.policy.clone()), ("cost", words::dollars(outcome.cost_usd))];
@@ -79,7 +79,7 @@ fn header(svg: &mut String, title: &str, outcome: &Outcome) {
             svg,
             r#"<text class="quiet" x="{x:.0}" y="70">{label}</text><text class="figure" x="{x:.0}" y="93">{value}</text>"#
         );
-        // As wide as the letters are on average, and room between two.
+        // The average width of the letters, and a gap.
         x += (6.0 * label.chars().count() as f64).max(9.3 * value.chars().count() as f64) + 30.0;
     }
     let _ = write!(svg, r#"<path class="grid" d="M26 108.5H{:.0}"/>"#, WIDTH - RIGHT);
@@ -96,7 +96,7 @@ fn machines(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     let rented = |sample: &Sample| f64::from(sample.ready) + f64::from(sample.booting);
     let stopped = |sample: &Sample| f64::from(sample.stopped);
     let most = samples.iter().map(|sample| rented(sample).max(stopped(sample))).fold(0.0, f64::max);
-    // One long job is a spike of demand when it arrives: the tallest of those may stick out.
+    // A long job is a peak of demand when it arrives. The highest of these peaks may exceed the axis.
     let axis = Axis::counts(most.max(merge::quantile(&demand, 0.98)));
     panel.axis("Cards", &axis, &|count| words::thousands(count, 0));
     let mut legend = vec![("demand", Mark::Area(""), "arriving work"), ("ready", Mark::Line, "machines ready")];
@@ -126,7 +126,7 @@ fn waits(panel: &mut Panel<'_>, samples: &[Sample], _: &Outcome) {
     for (class, target_s) in targets {
         panel.level(&format!("{class} line dashed"), &axis, target_s);
     }
-    // Nobody began there, or at once: not worth a dot.
+    // A wait at the minimum means that no job started, or that jobs started at once. Neither gets a dot.
     let least = axis.least();
     for (class, wait) in [("batch", &batch as &dyn Fn(&Sample) -> f64), ("interactive", &interactive)] {
         let points = panel.points(samples, &axis, samples.iter().map(wait));
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// All that moves in it moves with every sample.
+    /// Samples in which every value changes from one to the next.
     fn noisy(count: u32) -> Vec<Sample> {
         let sample = |n: u32| {
             let noise = n.wrapping_mul(2_654_435_761) >> 24;
@@ -221,7 +221,7 @@ mod tests {
         (0..count).map(sample).collect()
     }
 
-    /// Every tag is closed by one of its name, and nothing is outside of them.
+    /// Asserts that every tag is closed by a tag of the same name, and that nothing is outside of tags.
     fn assert_is_xml(svg: &str) {
         let mut open: Vec<&str> = Vec::new();
         for part in svg.trim_end().split('<').skip(1) {

@@ -5,7 +5,7 @@
 pub struct Rules {
     /// Seed of the random numbers.
     pub seed: u64,
-    /// Maximum memory of the models whose jobs run side by side on a card, GB; `None`: one job computes at a time.
+    /// Maximum memory of the models whose jobs run side by side on a card, GB. `None`: one job runs at a time.
     pub share_gb: Option<f64>,
     /// Length of the initial part of the trace that wait figures exclude.
     pub skip_s: f64,
@@ -60,7 +60,7 @@ pub(super) fn cold_load_s(vram_gb: f64) -> f64 {
     (5.0 + 1.2 * vram_gb).clamp(10.0, 60.0)
 }
 
-/// Seconds to load one from the machine's own disk.
+/// Seconds to load a model from the machine's own disk.
 pub(super) fn disk_load_s(vram_gb: f64) -> f64 {
     3.0 + 0.1 * vram_gb
 }

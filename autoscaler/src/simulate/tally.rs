@@ -51,7 +51,7 @@ impl Tally {
         self.last_wait_s[job] = wait_s;
     }
 
-    /// Counts a job that has ended. If it was started several times, the last start counts, since the others failed.
+    /// Counts a job that has ended. If it was started several times, the last start counts, because the others failed.
     pub(super) fn ended(&mut self, number: usize, job: &Job, useful_s: f64, rules: &Rules) {
         self.useful_s += useful_s;
         let wait_s = self.last_wait_s[number];

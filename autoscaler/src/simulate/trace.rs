@@ -23,9 +23,9 @@ const HEADER: [&str; 5] = ["arrival_s", "endpoint", "service_s", "vram_gb", "pri
 pub struct Job {
     /// Seconds since the trace began.
     pub arrival_s: f64,
-    /// Endpoint, whose model it needs.
+    /// Endpoint, whose model the job needs.
     pub endpoint: Name,
-    /// Seconds on a card of speed 1.0, with the model loaded and nothing beside it.
+    /// Run time on a card of speed 1.0, with the model loaded and no other job, seconds.
     pub service_s: f64,
     /// Memory of the loaded model, GB.
     pub vram_gb: f64,
@@ -69,8 +69,8 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Lays every period over the first one, as if all its jobs arrived in that: with 86,400 s, days become one busy day.
-/// Jobs that then arrive together keep their order. A period that is not above 0 leaves the trace as it is.
+/// Overlays all periods on the first one: with 86,400 s, several days become one busy day. Jobs that then arrive at the
+/// same time keep their order. A period that is not above 0 leaves the trace as it is.
 #[must_use]
 pub fn fold(mut jobs: Vec<Job>, period_s: f64) -> Vec<Job> {
     if period_s > 0.0 {

@@ -3,11 +3,11 @@
 /// Formats a share, 0 to 1, as a percentage. It is rounded down, so that a missed target never shows as met.
 #[must_use]
 pub fn percent(share: f64) -> String {
-    // What a float lacks of a tenth is no reason to round that down.
+    // A rounding error of the float must not reduce the result by a tenth.
     format!("{:.1} %", (share * 1_000.0 + 1e-6).floor() / 10.0)
 }
 
-/// Seconds, as `12 s`, `4.2 min`, `1.3 h` or `2.5 d`.
+/// Formats seconds as `12 s`, `4.2 min`, `1.3 h` or `2.5 d`.
 #[must_use]
 pub fn seconds(seconds: f64) -> String {
     match seconds {
@@ -19,14 +19,14 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Dollars: cents while they matter.
+/// Formats dollars, with cents below 100.
 #[must_use]
 pub fn dollars(usd: f64) -> String {
     let digits = if usd < 100.0 { 2 } else { 0 };
     format!("${}", thousands(usd, digits))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separators between thousands.
 #[must_use]
 pub fn thousands(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
@@ -42,7 +42,7 @@ pub fn thousands(number: f64, digits: usize) -> String {
     apart
 }
 
-/// A number without a zero as its only decimal.
+/// Formats a number without a zero as its only decimal.
 fn trimmed(number: f64, digits: usize, unit: &str) -> String {
     let text = format!("{number:.digits$}");
     format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))

@@ -110,7 +110,7 @@ fn digit(priority: Priority) -> usize {
 impl<'a> World<'a> {
     pub(super) fn new(jobs: &'a [Job], kinds: &'a [Kind], rules: &'a Rules) -> Self {
         let clock = ManualClock::new(START_MS);
-        // A lease is longer than any trace: nobody extends it here.
+        // A lease is longer than any trace, because it is never extended here.
         let queue = MemoryQueue::seeded(Clock::Manual(clock.clone()), 1 << 40, rules.seed);
         let signals = now(queue.listen(REPLICA)).expect("the queue in memory listens");
         let mut names: Vec<&Name> = jobs.iter().map(|job| &job.endpoint).collect();
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether nothing runs, waits, or is on its way.
+    /// Whether nothing runs, waits, or is starting.
     fn is_quiet(&self) -> bool {
         self.machines.values().all(|machine| machine.phase == Phase::Stopped)
             && self.known.iter().all(|known| known.waiting.iter().all(VecDeque::is_empty))
@@ -258,13 +258,13 @@ impl<'a> World<'a> {
         work.arrived += 1;
         work.waiting += 1;
         self.tally.arrived(request, self.rules);
-        // In a quiet time decisions are far apart.
+        // Decisions are far apart while nothing happens, so the next one is moved forward.
         if self.decide_ms > self.now_ms + millis(self.rules.tick_s).max(1) {
             self.decide_by(self.now_ms);
         }
     }
 
-    /// Hands wakes on to the machines that wait.
+    /// Passes wakeups on to the waiting machines.
     fn wake(&mut self) {
         while let Ok(signal) = self.signals.try_recv() {
             let Signal::Wake(machine) = signal else { continue };
@@ -286,7 +286,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets a machine take what it can; it waits for the rest.
+    /// Gives a machine the jobs that it can take, and parks it for further ones.
     fn serve(&mut self, number: usize) {
         self.unpark(number);
         loop {

@@ -105,18 +105,18 @@ pub enum ErrorKind {
 }
 
 /// The offers of a simulation without an offers file. On-demand prices are medians from a public price catalogue of one
-/// marketplace; interruptible ones are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
+/// marketplace. Interruptible prices are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
 #[must_use]
 pub fn default() -> Vec<Kind> {
-    // A test reads them: there is no other way to an error.
+    // A test parses these offers, so no error is possible here.
     parse(DEFAULT.as_bytes()).unwrap_or_default()
 }
 
 /// Reads offers. Columns are found by name; `name`, `vram_gb`, `speed`, `od_usd_h`, `spot_usd_h`, `spot_preempt_per_h`,
-/// `boot_lo_s`, `boot_hi_s` and `max_count` must be there, and others are passed over.
+/// `boot_lo_s`, `boot_hi_s` and `max_count` are required, and others are ignored.
 ///
 /// # Errors
-/// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
+/// [`Error::Malformed`] with the line and the required change; [`Error::Read`] if the file cannot be read at all.
 pub fn read(path: &Path) -> Result<Vec<Kind>, Error> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -143,7 +143,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Kind>, (u64, ErrorKind)> {
     if kinds.is_empty() { Err((csv.position().line(), ErrorKind::NoKinds)) } else { Ok(kinds) }
 }
 
-/// Every column that is needed is there, once.
+/// Checks that the header has every required column once.
 fn check(header: &StringRecord) -> Result<(), ErrorKind> {
     for column in COLUMNS {
         match header.iter().filter(|name| *name == column).count() {
@@ -171,7 +171,7 @@ impl Row<'_> {
             spot_preempt_per_h: self.number("spot_preempt_per_h", ANY)?,
             boot_lo_s: self.number("boot_lo_s", ANY)?,
             boot_hi_s: self.number("boot_hi_s", ANY)?,
-            // Within ANY, and whole: the range is that of u32 too.
+            // The number is whole and within ANY, whose range `u32` contains.
             max_count: self.number("max_count", ANY)?.floor() as u32,
         };
         if kind.boot_lo_s > kind.boot_hi_s {

@@ -10,7 +10,7 @@ use crate::simulate::outcome::Sample;
 /// Symbol of a shape in a legend.
 #[derive(Clone, Copy)]
 pub(super) enum Mark {
-    /// And how strong it is.
+    /// An area, with the class of its strength.
     Area(&'static str),
     Line,
     Dashes,
@@ -53,19 +53,19 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Where these values of these samples are.
+    /// The positions of these values of the samples.
     pub(super) fn points(&self, samples: &[Sample], axis: &Axis, values: impl Iterator<Item = f64>) -> Vec<Point> {
         samples.iter().zip(values).map(|(sample, value)| (self.time.x(sample.at_s), self.y(axis, value))).collect()
     }
 
-    /// A path.
+    /// Draws a path.
     pub(super) fn shape(&mut self, class: &str, path: &str) {
         if !path.is_empty() {
             let _ = write!(self.svg, r#"<path class="{class}" d="{path}"/>"#);
         }
     }
 
-    /// A line from side to side.
+    /// Draws a horizontal line across the panel.
     pub(super) fn level(&mut self, class: &str, axis: &Axis, value: f64) {
         let (left, right, y) = (self.time.left, self.time.right, self.y(axis, value));
         self.shape(class, &format!("M{left:.1} {y:.1}H{right:.1}"));
@@ -73,7 +73,7 @@ impl<'a> Panel<'a> {
 
     /// Draws the legend at the right end of the heading.
     pub(super) fn legend(&mut self, entries: &[(&str, Mark, &str)]) {
-        // As wide as the letters are on average.
+        // The average width of the letters.
         let width = |text: &str| 6.2 * text.chars().count() as f64;
         let y = self.top - 17.0;
         let mut x = self.time.right - entries.iter().map(|(_, _, text)| width(text) + 42.0).sum::<f64>() + 18.0;
@@ -94,7 +94,7 @@ impl<'a> Panel<'a> {
     }
 
     fn y(&self, axis: &Axis, value: f64) -> f64 {
-        // What sticks out is cut at the top.
+        // Values above the axis are cut at the top.
         self.bottom() - self.height * axis.share(value).min(1.0)
     }
 }

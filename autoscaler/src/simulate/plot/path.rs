@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Where a value is drawn.
+/// Position of a value in the plot.
 pub(super) type Point = (f64, f64);
 
 /// Path from point to point.
@@ -14,19 +14,19 @@ pub(super) fn line(points: &[Point]) -> String {
     path
 }
 
-/// In steps.
+/// Path in steps.
 pub(super) fn steps(points: &[Point]) -> String {
     let mut path = String::new();
     walk(&mut path, points.iter().copied());
     path
 }
 
-/// Steps, and all that lies below them.
+/// Area below steps.
 pub(super) fn area(points: &[Point], bottom: f64) -> String {
     closed(steps(points), points, bottom)
 }
 
-/// A line, and all that lies below it.
+/// Area below a line.
 pub(super) fn under(points: &[Point], bottom: f64) -> String {
     closed(line(points), points, bottom)
 }
@@ -35,7 +35,7 @@ pub(super) fn under(points: &[Point], bottom: f64) -> String {
 pub(super) fn band(above: &[Point], below: &[Point]) -> String {
     let mut path = String::new();
     let mut from = 0;
-    // One shape for each stretch where there is something between them.
+    // One shape for each stretch in which the two lines differ.
     while let Some(begin) = (from..above.len()).find(|n| is_apart(above[*n], below[*n])) {
         let end = (begin..above.len()).find(|n| !is_apart(above[*n], below[*n])).unwrap_or(above.len());
         let until = above.get(end).unwrap_or(&above[above.len() - 1]).0;
@@ -53,11 +53,11 @@ pub(super) fn band(above: &[Point], below: &[Point]) -> String {
     path
 }
 
-/// A dot for each.
+/// Path with a dot for each point.
 pub(super) fn dots(points: impl Iterator<Item = Point>) -> String {
     let mut path = String::new();
     for (x, y) in points {
-        // Its round ends are all there is of it.
+        // A path of almost no length, of which only the round ends are visible.
         let _ = write!(path, "M{x:.1} {y:.1}h.1");
     }
     path

@@ -25,7 +25,7 @@ impl Time {
     pub(super) fn of(samples: &[Sample], left: f64, right: f64) -> Self {
         let at = |sample: Option<&Sample>| sample.map(|sample| sample.at_s).filter(|at_s| at_s.is_finite());
         let from_s = at(samples.first()).unwrap_or_default();
-        // A step of nothing has no place on an axis.
+        // An axis must have a length.
         let until_s = at(samples.last()).unwrap_or_default().max(from_s + 1.0);
         Self { from_s, until_s, left, right }
     }
@@ -57,14 +57,14 @@ impl Time {
     /// The shortest round length of time of which at most `at_most` fill the axis, seconds.
     fn step_s(&self, at_most: f64) -> f64 {
         let span_s = self.until_s - self.from_s;
-        // Beyond a few months: weeks of weeks.
+        // Steps beyond a few months are multiples of a week.
         let found = SPANS_S.into_iter().find(|step_s| span_s / step_s <= at_most);
         found.unwrap_or_else(|| (span_s / at_most / 604_800.0).ceil() * 604_800.0)
     }
 
     fn multiples(&self, step_s: f64) -> Vec<f64> {
         let first = (self.from_s / step_s).ceil();
-        // The last sample lies before the end of what it stands for.
+        // The last sample is before the end of its span.
         let last = self.until_s + (self.until_s - self.from_s) * 0.005;
         let count = ((last / step_s).floor() - first).clamp(-1.0, 100.0) as i64;
         (0..=count).map(|n| (first + n as f64) * step_s).collect()
@@ -81,7 +81,7 @@ fn label_of(at_s: f64, step_s: f64) -> String {
     }
 }
 
-/// A wait of [`WAITS_S`].
+/// Label of a wait in [`WAITS_S`].
 pub(super) fn wait(wait_s: f64) -> String {
     match wait_s {
         60.0..3_600.0 => format!("{:.0} min", wait_s / 60.0),
@@ -89,7 +89,7 @@ pub(super) fn wait(wait_s: f64) -> String {
     }
 }
 
-/// A panel's own axis.
+/// The value axis of a panel.
 pub(super) struct Axis {
     is_log: bool,
     least: f64,
@@ -117,7 +117,7 @@ impl Axis {
         Self { is_log: false, least: 0.0, most, ticks }
     }
 
-    /// For waits: each order of magnitude alike. It always shows the targets.
+    /// An axis for waits, which is logarithmic. It always includes the targets.
     pub(super) fn waits(most: f64) -> Self {
         let most = if most.is_finite() { most.max(5_400.0) } else { 5_400.0 };
         let ticks = WAITS_S.into_iter().filter(|wait_s| *wait_s <= most * 1.2).collect();
@@ -129,25 +129,25 @@ impl Axis {
         self.least
     }
 
-    /// Digits behind the point that tell its values apart.
+    /// Number of decimals that distinguish the labels of the axis.
     pub(super) fn digits(&self) -> usize {
         let step = self.ticks.get(1).copied().unwrap_or(1.0);
         if step.fract() == 0.0 { 0 } else { 2 }
     }
 
-    /// 0 at the bottom, 1 at the top, and more above that.
+    /// Position of a value: 0 at the bottom, 1 at the top, and more above that.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value.max(self.least) / self.least).ln() / (self.most / self.least).ln()
         } else {
             value / self.most
         };
-        // A panel's clip would hide what sticks out far, and some viewers cannot count that far.
+        // The clip of a panel hides high values, but some viewers fail with very large coordinates.
         if share.is_finite() { share.clamp(0.0, 1.5) } else { 0.0 }
     }
 }
 
-/// The least of 1, 2, 5, 10 and so on that is not below this.
+/// The least of 1, 2, 5, 10 and so on that is not below `step`.
 fn nice(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let found = [1.0, 2.0, 5.0].into_iter().map(|factor| factor * power).find(|nice| *nice >= step * 0.999);

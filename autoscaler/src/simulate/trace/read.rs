@@ -1,4 +1,4 @@
-//! Reading a trace. Nothing in it is believed.
+//! Reads and validates a trace. Its contents are not trusted.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,25 +11,25 @@ use flate2::bufread::MultiGzDecoder;
 use super::{Error, ErrorKind, HEADER, Job, Priority};
 use crate::name::Name;
 
-/// A simulation holds all jobs in memory: some 400 MB with these.
+/// Maximum number of jobs. A simulation holds all of them in memory, about 400 MB.
 const MAX_JOBS: usize = 5_000_000;
-/// After decompression: 200 bytes for each of that many jobs. A gzip bomb ends here.
+/// Maximum size after decompression, bytes: 200 for each of that many jobs. It stops gzip bombs.
 const MAX_BYTES: u64 = 1_000_000_000;
-/// Ten years, in seconds.
+/// Maximum arrival time, seconds: ten years.
 const MAX_ARRIVAL_S: f64 = 315_360_000.0;
-/// Thirty days, in seconds.
+/// Maximum run time, seconds: thirty days.
 const MAX_SERVICE_S: f64 = 2_592_000.0;
-/// Above any card.
+/// Maximum memory, GB: more than any card has.
 const MAX_VRAM_GB: f64 = 10_000.0;
-/// In bytes.
+/// Maximum length of a name, bytes.
 const MAX_NAME: usize = 200;
-/// First bytes of gzip.
+/// The first bytes of gzip data.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads a trace, gzipped or plain: its first bytes tell.
+/// Reads a trace. Its first bytes show whether it is gzipped.
 ///
 /// # Errors
-/// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
+/// [`Error::Malformed`] with the line and the required change; [`Error::Read`] if the file cannot be read at all.
 pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<Vec<Job>, Error> {
     })
 }
 
-/// Whether an error is one of the decoder, i.e. damaged gzip, and not of the disk.
+/// Whether an error is from the decoder, i.e. damaged gzip data, and not from the disk.
 fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
@@ -58,7 +58,7 @@ enum Found {
 }
 
 fn parse(source: impl Read, max_bytes: u64) -> Result<Vec<Job>, Found> {
-    // One byte more than may be: when that one has been had, it is too many.
+    // One byte more than the maximum. If that byte is read, the trace is too large.
     let limited = source.take(max_bytes + 1);
     let mut csv = csv::ReaderBuilder::new().flexible(true).has_headers(false).from_reader(limited);
     let mut lines = Lines::default();
@@ -66,14 +66,14 @@ fn parse(source: impl Read, max_bytes: u64) -> Result<Vec<Job>, Found> {
     loop {
         let line = csv.position().line();
         let is_read = csv.read_record(&mut record);
-        // Before anything else: a record that was cut there is not worth a look.
+        // Checked first, because the record was cut off at the limit.
         if csv.get_ref().limit() == 0 {
             return Err(Found::Invalid(line, ErrorKind::TooLarge { max: max_bytes }));
         }
         if !is_read.map_err(|error| of_csv(error, line))? {
             return lines.end().map_err(|fault| Found::Invalid(line, fault));
         }
-        // Where empty lines lie before it, the first of them.
+        // If empty lines precede the record, `line` is the first of them.
         let line = record.position().map_or(line, csv::Position::line);
         lines.take(&record).map_err(|fault| Found::Invalid(line, fault))?;
     }
@@ -83,7 +83,7 @@ fn of_csv(error: csv::Error, line: u64) -> Found {
     let line = error.position().map_or(line, csv::Position::line);
     match error.into_kind() {
         csv::ErrorKind::Io(error) => Found::Io(line, error),
-        // Flexible readers complain of nothing else.
+        // A flexible reader has no other errors.
         _ => Found::Invalid(line, ErrorKind::NotText),
     }
 }
@@ -93,7 +93,7 @@ fn of_csv(error: csv::Error, line: u64) -> Found {
 struct Lines {
     has_header: bool,
     jobs: Vec<Job>,
-    /// Shared name and memory of each endpoint.
+    /// Shared name, and memory, of each endpoint.
     endpoints: HashMap<String, (Name, f64)>,
 }
 
@@ -159,7 +159,7 @@ fn header(record: &StringRecord) -> Result<(), ErrorKind> {
 
 fn number(column: &'static str, found: &str, max: f64) -> Result<f64, ErrorKind> {
     let number = found.parse::<f64>().ok().filter(|number| (0.0..=max).contains(number));
-    // -0 is 0, and shall be written so.
+    // -0 becomes 0, so that it is written as 0.
     number.map(f64::abs).ok_or_else(|| ErrorKind::Number { column, found: beginning(found), max })
 }
 
@@ -197,7 +197,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// What is said after the file's name.
+    /// The part of the error message after the file's name.
     fn said(bytes: &[u8]) -> String {
         let said = read_bytes(bytes).unwrap_err().to_string();
         said.split_once(" line ").map(|(_, said)| said.to_owned()).unwrap_or(said)

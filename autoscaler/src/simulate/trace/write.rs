@@ -8,8 +8,8 @@ use flate2::{Compression, GzBuilder};
 
 use super::{Error, HEADER, Job};
 
-/// Writes a trace as gzipped CSV. The same jobs give the same bytes: no time and no name goes into the file, and a
-/// number is written with as many digits as it takes to read it back.
+/// Writes a trace as gzipped CSV. The same jobs give the same bytes: the file contains no time and no name, and a
+/// number has as many digits as are needed to read it back.
 ///
 /// # Errors
 /// [`Error::Write`]: a partial file may be left, which the caller has to remove.

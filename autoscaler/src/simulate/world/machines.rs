@@ -1,4 +1,4 @@
-//! Changes of machines: those of plans, and those that happen by themselves.
+//! Changes of machines: those from plans, and random ones.
 
 use std::cmp::Reverse;
 
@@ -23,7 +23,7 @@ impl World<'_> {
         self.serve(number);
     }
 
-    /// Takes an interruptible machine away. Its jobs go back to where they waited.
+    /// Takes an interruptible machine away. Its jobs are requeued.
     pub(super) fn lose(&mut self, number: usize, life: u32) {
         let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         self.tally.bill(machine, self.now_ms, self.rules);
@@ -192,7 +192,7 @@ impl World<'_> {
         self.enter(number, Phase::Resuming);
         let (is_taken, share) = (self.random.random::<f64>() < self.rules.resume_taken, self.random.random::<f64>());
         let Some(machine) = self.machines.get_mut(&number) else { return };
-        // One whose card is taken goes on waiting for it, and costs what a stopped one does.
+        // A machine whose card is taken waits for it, and costs as much as a stopped one.
         machine.is_taken = is_taken;
         let life = machine.life;
         if !is_taken {
