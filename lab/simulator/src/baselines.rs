@@ -56,19 +56,19 @@ pub fn named(name: &str, fleet: Fleet) -> Option<Box<dyn Scaler>> {
     })
 }
 
-/// Jobs that wait or run: either alone falls to 0 while there is work.
+/// Number of jobs that wait or run. Either number alone can be 0 while there is work.
 fn total(seen: &Observation) -> f64 {
     seen.endpoints.iter().map(|endpoint| endpoint.running as f64).sum::<f64>() + waiting(seen)
 }
 
-/// Jobs that wait.
+/// Number of jobs that wait.
 fn waiting(seen: &Observation) -> f64 {
     seen.endpoints.iter().flat_map(|endpoint| &endpoint.work).map(|work| work.waiting as f64).sum()
 }
 
 /// The number of machines, rounded up; 0 for NaN.
 fn whole(machines: f64) -> usize {
-    // A quotient that should be whole may lie a little above.
+    // A quotient that should be whole may be slightly higher because of rounding.
     (machines - 1e-9).ceil() as usize
 }
 
@@ -85,7 +85,8 @@ mod tests {
     const PHASES: [Phase; 6] =
         [Phase::Booting, Phase::Ready, Phase::Draining, Phase::Stopped, Phase::Resuming, Phase::Lost];
 
-    /// Each machine at most once, none that holds jobs given back, and each step fit for the phase.
+    /// Asserts that each machine has at most one step, that no machine with jobs is given up, and that each step is
+    /// valid in the machine's phase.
     fn assert_is_sound(plan: &Plan, machines: &[Machine], name: &str) {
         let mut named = BTreeSet::new();
         for step in &plan.steps {

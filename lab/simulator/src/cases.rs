@@ -6,7 +6,7 @@ use stokehold_autoscaler::simulate::{Case, Settings, trace};
 
 use super::generate::Shape;
 
-/// A day, seconds: image services are also simulated with all their days laid over each other.
+/// A day, seconds. Image services are also simulated with all their days overlaid.
 const DAY_S: f64 = 86_400.0;
 
 /// Synthetic traces of every shape.

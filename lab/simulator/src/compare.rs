@@ -73,7 +73,8 @@ fn outcome(name: &str, case: &Case, kinds: &[Kind], rules: &Rules, policy: &Poli
     Some(run(&case.jobs, kinds, rules, scaler.as_mut(), Some(bound_usd)).0)
 }
 
-/// The fewest machines that meet the targets, found by halving; all that are tried, if none do.
+/// Finds by bisection the smallest number of machines that meets the targets. Returns the outcome of the maximum number
+/// if none does.
 fn least_static(case: &Case, kinds: &[Kind], rules: &Rules, bound_usd: f64) -> Outcome {
     let of = |machines: usize| {
         let mut scaler = baselines::Static::new(machines, Fleet::cheapest());
@@ -99,7 +100,7 @@ fn least_static(case: &Case, kinds: &[Kind], rules: &Rules, bound_usd: f64) -> O
     best
 }
 
-/// `work` for each number below `count`, in order.
+/// Runs `work` for each number below `count` in parallel. The results are in order.
 fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(count)));
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(count.max(1));

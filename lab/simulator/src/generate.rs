@@ -26,7 +26,7 @@ pub enum Shape {
     Day,
     /// A day of an image service with 13,000 jobs: a busy fleet with strong swings.
     BusyDay,
-    /// An hour that begins at full load: an empty fleet, and what is rented too late and too much.
+    /// An hour that begins at full load: an empty fleet, and machines that are rented too late or in excess.
     Rush,
     /// A day of many small models in bursts: swapping them costs more than their work.
     ManySmall,
@@ -89,7 +89,7 @@ impl Shape {
     #[must_use]
     pub fn settings(self) -> Settings {
         match self {
-            // Nobody can be in time for who comes first to an empty fleet at full load.
+            // No policy can start the first jobs in time on an empty fleet at full load.
             Self::Rush => Settings { skip_s: 600.0, ..Settings::default() },
             Self::Tasks => Settings { share_gb: Some(tasks::CARD_GB), ..Settings::default() },
             Self::Day | Self::BusyDay | Self::ManySmall | Self::Bursts => Settings::default(),
@@ -126,7 +126,8 @@ mod tests {
     use super::*;
     use stokehold_autoscaler::simulate::trace::{self, Priority};
 
-    /// What seeds keep to: jobs, cards on average, seconds of a job on average, endpoints, share of batch jobs, GB.
+    /// Ranges that every seed stays within: jobs, cards on average, seconds of a job on average, endpoints, share of
+    /// batch jobs, GB.
     struct Bounds {
         jobs: RangeInclusive<usize>,
         cards: RangeInclusive<f64>,

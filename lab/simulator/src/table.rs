@@ -12,14 +12,13 @@ const LEAST_BATCH: f64 = 0.99;
 /// A policy and its outcome on each trace, by the trace's name.
 pub type Row = (String, Vec<(String, Outcome)>);
 
-/// One row for each policy, the best first, and one column for each trace; below, each policy's figures. A policy that
-/// met its targets on every trace goes before those that did not, those that missed fewer before those that missed
-/// more, and then the lower mean goes first.
+/// Formats one row for each policy, the best first, and one column for each trace, followed by the figures of each
+/// policy. Policies are ordered by the number of traces on which they missed a target, and then by their mean.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
     let traces = traces(rows);
     let mut ranked: Vec<(Standing, &Row)> = rows.iter().map(|row| (Standing::of(row, &traces), row)).collect();
-    // Stable: of two alike, the one that was given first.
+    // The sort is stable: equal policies keep their order.
     ranked.sort_by(|(one, _), (other, _)| one.misses.cmp(&other.misses).then(one.mean.total_cmp(&other.mean)));
     let mut text = String::new();
     line(&mut text, ["policy"].into_iter().chain(traces.iter().copied()).chain(["geometric mean"]));
@@ -39,7 +38,7 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// In the order in which they are first named.
+/// Names of the traces in the order of their first occurrence.
 fn traces(rows: &[Row]) -> Vec<&str> {
     let mut traces: Vec<&str> = Vec::new();
     for (name, _) in rows.iter().flat_map(|(_, outcomes)| outcomes) {
@@ -56,9 +55,9 @@ fn found<'a>(row: &'a Row, trace: &str) -> Option<&'a Outcome> {
 
 /// Result of a policy over all traces.
 struct Standing {
-    /// Traces on which it missed a target, or was not tried.
+    /// Number of traces on which the policy missed a target or was not tried.
     misses: usize,
-    /// The geometric mean of its ratios; infinite where it has none.
+    /// The geometric mean of its ratios; infinite if it has none.
     mean: f64,
 }
 

@@ -21,7 +21,7 @@ impl Fleet {
         Self::default()
     }
 
-    /// This kind and no other.
+    /// Rents only this kind.
     #[must_use]
     pub fn of(kind: Name) -> Self {
         Self { kind: Some(kind) }
@@ -76,8 +76,8 @@ impl Fleet {
         seen.offers.iter().filter(|offer| offer.count > 0 && self.kind.as_ref().is_none_or(|kind| *kind == offer.kind))
     }
 
-    /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be
-    /// helped.
+    /// The memory of the largest waiting endpoint, or of the largest of all if none waits. Endpoints that no offer can
+    /// hold do not count.
     fn need(&self, seen: &Observation) -> Mib {
         let largest = self.of_kind(seen).map(|offer| offer.vram).max().unwrap_or_default();
         let most = |waits: bool| {
@@ -89,7 +89,7 @@ impl Fleet {
     }
 }
 
-/// Whether a machine takes jobs, or will.
+/// Whether a machine takes jobs now or will take some later.
 pub(super) fn is_up(machine: &Machine, now_s: f64) -> bool {
     machine.phase == Phase::Ready || is_coming(machine, now_s)
 }
@@ -168,7 +168,7 @@ impl Steps {
         }
     }
 
-    /// Whether something is done with it already.
+    /// Whether the plan already has a step for the machine.
     fn names(&self, id: &Name) -> bool {
         self.plan.steps.iter().any(|step| match &step.action {
             Action::Undrain { machine }
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn the_cheapest_for_its_speed_that_holds_what_waits_is_rented() {
-        // $0.40 at 1.0, $0.51 at 1.4 and $0.25 at 0.55: the second; with 40 GB only the third kind of card will do.
+        // $0.40 at speed 1.0, $0.51 at 1.4 and $0.25 at 0.55: the second is the cheapest. For 40 GB, only the third
+        // kind of card is large enough.
         assert_eq!(toward(&seen(0.0, 1, 0, vec![]), 2, 0), "rent fast, rent fast");
         let mut large = seen(0.0, 1, 0, vec![]);
         large.endpoints[0].vram = Mib::from_gib(40.0);

@@ -76,13 +76,14 @@ impl Keda {
         };
     }
 
-    /// While there is a machine: KEDA leaves the number to the autoscaler, which never goes below one.
+    /// The number of machines while there is at least one: KEDA leaves it to the autoscaler, which never goes below
+    /// one.
     fn level(&mut self, at_s: f64, total: f64, now: usize) -> usize {
         let is_close = (total / self.target / now as f64 - 1.0).abs() <= TOLERANCE;
         let wanted = if is_close { now } else { whole(total / self.target) };
         self.wanted.push(at_s, wanted as f64);
         let most = self.wanted.max() as usize;
-        // Up to what is wanted now, down to the most that was wanted lately.
+        // The fleet grows to the wanted number, and shrinks to the maximum wanted in the window.
         let to = if wanted > now { wanted } else { most.min(now) };
         to.min((now * UP_FACTOR).max(now + UP_COUNT)).max(self.least.max(1))
     }
@@ -108,7 +109,7 @@ mod tests {
     use super::super::made_up::*;
     use super::*;
 
-    /// The number of machines after each of several looks, 15 s apart, at these numbers of jobs.
+    /// The numbers of machines after polls 15 s apart with these numbers of jobs.
     fn after(scaler: &mut Keda, from_s: f64, jobs: &[u64]) -> Vec<usize> {
         let at = |(n, jobs): (usize, &u64)| {
             scaler.plan(&seen(from_s + n as f64 * EVERY_S, *jobs, 0, vec![]));
@@ -136,9 +137,9 @@ mod tests {
         let mut scaler = Keda::new(Fleet::cheapest());
         after(&mut scaler, 0.0, &[25, 25, 25]);
         assert_eq!(scaler.machines, 5);
-        // The last look that wanted 5 was at 30 s.
+        // The last poll that wanted 5 was at 30 s.
         assert_eq!(after(&mut scaler, 45.0, &[10; 20])[18..], [5, 2]);
-        // Of 20 looks the last was at 330 s: idle from then on, for 300 s.
+        // The last of the 20 polls was at 330 s. There is no work from then on, for 300 s.
         assert_eq!(after(&mut scaler, 345.0, &[0; 20])[17..], [2, 2, 0]);
     }
 

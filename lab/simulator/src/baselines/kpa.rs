@@ -112,7 +112,7 @@ mod tests {
     fn it_panics_at_twice_and_does_not_shrink_for_a_minute() {
         let mut scaler = Kpa::new(Fleet::cheapest());
         (0..12).for_each(|n| assert_eq!(scaler.wanted(f64::from(n) * 5.0, 0.7, 1), 1));
-        // 14 jobs and 0.7 within 6 s are 7.35 on average: 11 machines, and then 20.
+        // 14 jobs and 0.7 within 6 s are 7.35 on average, which needs 11 machines, and then 20.
         assert_eq!(scaler.wanted(60.0, 14.0, 1), 11);
         assert_eq!(scaler.wanted(65.0, 14.0, 11), 20);
         assert_eq!(scaler.wanted(119.0, 0.0, 20), 20);

@@ -4,7 +4,7 @@ use stokehold_autoscaler::observation::{Runs, Work};
 use stokehold_autoscaler::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
 use stokehold_units::{Mib, UsdMicros};
 
-/// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last look.
+/// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last poll.
 pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {
     let work = Work { arrived: waiting + running, waiting, started: running, ..Work::default() };
     let endpoint = Endpoint {
@@ -24,7 +24,7 @@ pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>
     Observation { at_s, endpoints: vec![endpoint], machines, offers }
 }
 
-/// The same without jobs, and with this work of the first priority.
+/// The same observation without jobs, and with this work of the first priority.
 pub(super) fn with_work(at_s: f64, work: Work, machines: Vec<Machine>) -> Observation {
     let mut seen = seen(at_s, 0, 0, machines);
     seen.endpoints[0].work[0] = work;
@@ -57,7 +57,7 @@ fn offer(id: &str, vram_gib: f64, speed: f64, usd_per_hour: f64, count: u32) -> 
     }
 }
 
-/// A machine that is in this phase since the beginning and has this number of jobs.
+/// A machine that has been in this phase since the start and has this number of jobs.
 pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
     Machine {
         id: id.into(),
@@ -83,7 +83,7 @@ pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
     }
 }
 
-/// A machine that has had no job for ever.
+/// A machine that has been idle for long.
 pub(super) fn idle(id: &str) -> Machine {
     Machine {
         idle_since_s: Some(f64::from(id.bytes().next().unwrap_or_default()) / 100.0),
@@ -96,7 +96,7 @@ pub(super) fn busy(count: usize) -> Vec<Machine> {
     (0..count).map(|n| with(&format!("m{n:02}"), Phase::Ready, 1)).collect()
 }
 
-/// A plan in a line.
+/// Formats a plan in one line.
 pub(super) fn said(plan: &Plan) -> String {
     let step = |action: &Action| match action {
         Action::Rent { offer, .. } => format!("rent {offer}"),
@@ -109,7 +109,7 @@ pub(super) fn said(plan: &Plan) -> String {
     plan.steps.iter().map(|each| step(&each.action)).collect::<Vec<_>>().join(", ")
 }
 
-/// How many machines a plan adds, less how many it gives up.
+/// Number of machines that a plan adds, minus the number that it gives up.
 pub(super) fn change(plan: &Plan) -> i64 {
     let of = |action: &Action| match action {
         Action::Rent { .. } | Action::Resume { .. } | Action::Undrain { .. } => 1,

@@ -1,5 +1,5 @@
-//! One more machine for each job that has waited for too long, and one less when it has been idle: as serverless
-//! platforms do.
+//! One more machine for each job that has waited for too long, and one less when a machine has been idle, like on
+//! serverless platforms.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,35 +10,36 @@ use stokehold_autoscaler::{Action, Name, Observation, Plan};
 
 use super::fleet::{Fleet, Steps, idle_s, is_coming, is_up};
 
-/// A job has waited for too long after this, seconds.
+/// Waiting time after which a job has waited for too long, seconds.
 const DELAY_S: f64 = 4.0;
 
-/// One more for each job that waited above 4 s and that no machine to come is for; released after a while without a
-/// job.
+/// Adds a machine for each job that has waited for more than 4 s, unless a machine is already starting for it. Releases
+/// a machine that has been idle for some time.
 #[derive(Debug, Clone)]
 pub struct QueueDelay {
     name: &'static str,
     fleet: Fleet,
     idle_s: f64,
     least: usize,
-    /// By endpoint and priority: how many jobs had arrived by then, of the last few seconds.
+    /// Number of arrived jobs at times in the last few seconds, by endpoint and priority.
     arrived: BTreeMap<(Name, usize), VecDeque<(f64, u64)>>,
 }
 
 impl QueueDelay {
-    /// As it comes: idle for 5 s, down to none.
+    /// The default settings: released after 5 s of idle time, scale to zero.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self { name: "queue-delay", fleet, idle_s: 5.0, least: 0, arrived: BTreeMap::new() }
     }
 
-    /// Idle for 300 s, never none.
+    /// Released after 300 s of idle time, at least one machine.
     #[must_use]
     pub fn tuned(fleet: Fleet) -> Self {
         Self { name: "queue-delay-tuned", fleet, idle_s: 300.0, least: 1, arrived: BTreeMap::new() }
     }
 
-    /// Jobs that have waited for too long. The oldest start first: what waits above what arrived lately is late.
+    /// Number of jobs that have waited for too long. The oldest jobs start first, so the waiting jobs beyond those that
+    /// arrived recently are late.
     fn late(&mut self, seen: &Observation) -> usize {
         let mut late = 0;
         for endpoint in &seen.endpoints {
@@ -51,7 +52,7 @@ impl QueueDelay {
         usize::try_from(late).unwrap_or(usize::MAX)
     }
 
-    /// Those that have been idle for long enough, the longest first, while more than the least are there.
+    /// Releases the machines that have been idle for long enough, the longest first, down to the minimum.
     fn release(&self, seen: &Observation) -> Plan {
         let mut steps = Steps::new(Baseline::Idle);
         let up = seen.machines.iter().filter(|machine| is_up(machine, seen.at_s)).count();
@@ -67,12 +68,12 @@ impl QueueDelay {
 
 fn late_of(past: &mut VecDeque<(f64, u64)>, work: &Work, at_s: f64) -> u64 {
     past.push_back((at_s, work.arrived));
-    // The newest that is old enough stays.
+    // Keep the newest entry that is old enough.
     while past.get(1).is_some_and(|(then_s, _)| at_s - then_s >= DELAY_S) {
         past.pop_front();
     }
     let lately = past.front().map_or(0, |(_, then)| work.arrived.saturating_sub(*then));
-    // A look that comes for the first time knows of the oldest only.
+    // At the first poll, only the wait of the oldest job is known.
     let known = u64::from(work.waiting > 0 && work.oldest_s > DELAY_S);
     let is_known = past.front().is_some_and(|(then_s, _)| at_s - then_s >= DELAY_S);
     if is_known { work.waiting.saturating_sub(lately).max(known) } else { known }
@@ -110,7 +111,7 @@ mod tests {
         let mut scaler = QueueDelay::new(Fleet::cheapest());
         let at = [(0.0, 3, 3, 0.0), (2.0, 5, 5, 2.0), (4.0, 6, 6, 4.0), (6.0, 6, 5, 6.0), (9.0, 6, 5, 9.0)];
         let late = at.map(|(at_s, arrived, wait, oldest_s)| scaler.late(&waiting(at_s, arrived, wait, oldest_s)));
-        // At 4 s the first three; at 6 s one of five has started, and one is not late yet.
+        // The first three are late at 4 s. At 6 s one of five has started, and one is not late yet.
         assert_eq!(late, [0, 0, 3, 4, 5]);
     }
 

@@ -7,7 +7,7 @@ use stokehold_autoscaler::{Observation, Plan};
 use super::fleet::Fleet;
 use super::{total, waiting};
 
-/// Looks every so often, seconds.
+/// Interval of decisions, seconds.
 const EVERY_S: f64 = 30.0;
 /// Number of waiting jobs above which a machine is added.
 const LONG: f64 = 4.0;
@@ -23,7 +23,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Looks every 30 s: one more above 4 waiting jobs, one less below 1.
+    /// Decides every 30 s: adds a machine above 4 waiting jobs, and removes one below 1.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self { fleet, machines: 0, next_s: f64::NEG_INFINITY }
@@ -40,7 +40,7 @@ impl Step {
         } else {
             self.machines
         };
-        // The last one stays while there is work, and the first one comes for the first job.
+        // At least one machine while there is work.
         self.machines = self.machines.max(usize::from(total > 0.0));
     }
 }

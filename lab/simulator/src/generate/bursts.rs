@@ -57,7 +57,7 @@ fn endpoint(n: usize, rng: &mut StdRng) -> Endpoint {
     Endpoint {
         name: format!("burst-{n:02}").into(),
         vram_gb: rounded(uniform(lo_gb, hi_gb, rng), 10.0),
-        // Each order of magnitude alike.
+        // Uniform on a logarithmic scale.
         median_s: uniform(lo_s.ln(), hi_s.ln(), rng).exp(),
         priority: if n % BATCH_EVERY == BATCH_EVERY - 1 { Priority::Batch } else { Priority::Interactive },
     }
@@ -67,7 +67,7 @@ impl Endpoint {
     /// Adds jobs that keep `cards` cards busy for `length_s`.
     fn send(&self, begin_s: f64, length_s: f64, cards: f64, is_burst: bool, rng: &mut StdRng, jobs: &mut Vec<Job>) {
         let mean_s = self.median_s * (JOB_SIGMA * JOB_SIGMA / 2.0).exp();
-        // Windows that divide the whole: none reaches beyond what is asked for.
+        // The windows divide the whole length, so that none extends beyond it.
         let windows = (length_s / RISE_S * RISE_STEPS).ceil().max(1.0);
         let rises = |at_s: f64| if is_burst { ((at_s + RISE_S / RISE_STEPS) / RISE_S).min(1.0) } else { 1.0 };
         let rates = Rates::new(length_s, length_s / windows, |at_s| rises(at_s) * cards / mean_s);

@@ -9,34 +9,35 @@ pub(super) fn rounded(number: f64, parts: f64) -> f64 {
     (number * parts).round() / parts
 }
 
-/// Around this median; `e^(1.645 sigma)` times that is passed one time in 20.
+/// Draws from a lognormal distribution with this median. One draw in 20 exceeds `e^(1.645 sigma)` times the median.
 pub(super) fn lognormal(median: f64, sigma: f64, rng: &mut StdRng) -> f64 {
     LogNormal::new(median.ln(), sigma).map_or(median, |law| law.sample(rng))
 }
 
-/// Around this mean.
+/// Draws from a normal distribution with this mean.
 pub(super) fn normal(mean: f64, deviation: f64, rng: &mut StdRng) -> f64 {
     Normal::new(mean, deviation).map_or(mean, |law| law.sample(rng))
 }
 
-/// Each of these alike.
+/// Draws from a uniform distribution.
 pub(super) fn uniform(lo: f64, hi: f64, rng: &mut StdRng) -> f64 {
     rng.random_range(lo..hi)
 }
 
-/// One time in `1/share`.
+/// Returns true with the probability `share`.
 pub(super) fn is_one_of(share: f64, rng: &mut StdRng) -> bool {
     rng.random_bool(share)
 }
 
-/// Shares of a whole by rank: the n-th is `(n + flat)^-fall`. Popularity falls so; `flat` makes the first few alike.
+/// Shares of a whole by rank: the n-th is proportional to `(n + flat)^-fall`, like popularity. `flat` makes the first
+/// few similar.
 pub(super) fn shares(count: usize, fall: f64, flat: f64) -> Vec<f64> {
     let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64 + flat).powf(-fall)).collect();
     let sum: f64 = weights.iter().sum();
     weights.into_iter().map(|weight| weight / sum).collect()
 }
 
-/// Which of these shares of a whole.
+/// Draws an index with these shares as probabilities.
 pub(super) fn which(shares: &[f64], rng: &mut StdRng) -> usize {
     let mut left: f64 = rng.random();
     let found = shares.iter().position(|share| {
@@ -53,15 +54,15 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// One for each window of a span.
+    /// One rate for each window of a span.
     pub(super) fn new(span_s: f64, window_s: f64, rate: impl FnMut(f64) -> f64) -> Self {
         let windows = (span_s / window_s).ceil() as usize;
         Self { window_s, per_s: (0..windows).map(|window| window as f64 * window_s).map(rate).collect() }
     }
 
-    /// Arrivals at these rates, whose gaps vary by `cv` around their mean: 1 is Poisson, less is more even, more comes
-    /// in bursts. Gaps are drawn of a clock that runs as fast as the rate is high, so that a gap may reach over
-    /// windows.
+    /// Draws arrivals at these rates. `cv` is the coefficient of variation of their gaps: 1 is Poisson, less is more
+    /// even, more is burstier. Gaps are drawn on a clock that runs in proportion to the rate, so that a gap can extend
+    /// over several windows.
     pub(super) fn arrivals(&self, cv: f64, rng: &mut StdRng) -> Vec<f64> {
         let shape = cv.powi(-2);
         let Ok(gaps) = Gamma::new(shape, shape.recip()) else { return Vec::new() };

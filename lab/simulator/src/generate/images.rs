@@ -7,24 +7,24 @@ use stokehold_autoscaler::simulate::trace::{Job, Priority};
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, shares, uniform, which};
 
-/// Of a small service: 0.35 cards on average.
+/// Jobs of a small service: 0.35 cards on average.
 pub(super) const QUIET_JOBS_PER_DAY: f64 = 1_180.0;
-/// Of a large one: 4 cards.
+/// Jobs of a large service: 4 cards on average.
 pub(super) const BUSY_JOBS_PER_DAY: f64 = 13_000.0;
 
 const MODELS: usize = 60;
-/// The first model has a quarter of all visits, the tenth a fiftieth.
+/// Exponent of popularity: the first model has a quarter of all visits, the tenth a fiftieth.
 const POPULARITY_FALL: f64 = 1.1;
-/// Most take 15 GB, and none less than 13 or more than 22.
+/// Median, minimum and maximum memory of models.
 const VRAM_GB: (f64, f64, f64) = (15.3, 13.0, 22.0);
 const VRAM_SIGMA: f64 = 0.1;
-/// Half of the jobs take longer, one in 20 takes 60 s: 27 s on average.
+/// Median duration. One job in 20 takes 60 s or more, and the mean is 27 s.
 const SERVICE_MEDIAN_S: f64 = 22.0;
-/// Of models among each other, and of jobs of one model: together 0.62.
+/// Spread between models, and between jobs of one model: 0.62 together.
 const MODEL_SIGMA: f64 = 0.25;
 const JOB_SIGMA: f64 = 0.57;
 const SERVICE_MAX_S: f64 = 600.0;
-/// Jobs of a visit: a median, and a tail up to a limit. The mean is what it comes to.
+/// Number of jobs of a visit: median, spread and maximum. The mean follows from them.
 const VISIT_MEDIAN: f64 = 4.0;
 const VISIT_SIGMA: f64 = 1.1;
 const VISIT_MAX: f64 = 80.0;
@@ -34,12 +34,12 @@ const THINK_MEDIAN_S: f64 = 35.0;
 const THINK_SIGMA: f64 = 1.0;
 /// Share of visits that request many images at once.
 const BATCH_SHARE: f64 = 0.33;
-/// How much of a day's work each of its hours has, in parts of its mean hour.
+/// Work in each hour of the day, relative to the mean hour.
 const HOURS: [f64; 24] = [
     0.25, 0.08, 0.03, 0.02, 0.02, 0.03, 0.08, 0.3, 0.9, 1.6, 1.9, 1.7, 0.9, 1.3, 1.9, 2.2, 2.1, 1.8, 1.1, 1.0, 1.3,
     1.5, 1.2, 0.8,
 ];
-/// The same of days: a Friday, a weekend, and the Monday that makes up for it.
+/// Work on each day, relative to the mean day: a Friday, a weekend, and a Monday with more work.
 const DAYS: [f64; 4] = [1.1, 0.45, 0.4, 2.05];
 
 struct Model {
@@ -56,7 +56,7 @@ pub(super) fn jobs(span_s: f64, jobs_per_day: f64, rng: &mut StdRng) -> Vec<Job>
     let visits_per_s = jobs_per_day / VISIT_MEAN / (hours * HOUR_S);
     let visits = Rates::new(span_s, HOUR_S, |at_s| {
         let hour = (at_s / HOUR_S) as usize;
-        // A trace of one day is of a day like any other.
+        // A trace of one day has an average day.
         let day = if day_long { 1.0 } else { DAYS[hour / 24 % DAYS.len()] };
         visits_per_s * HOURS[hour % 24] * day
     });
@@ -71,7 +71,7 @@ pub(super) fn jobs(span_s: f64, jobs_per_day: f64, rng: &mut StdRng) -> Vec<Job>
 fn model(rank: usize, rng: &mut StdRng) -> Model {
     let (median, lo, hi) = VRAM_GB;
     let vram_gb = rounded(lognormal(median, VRAM_SIGMA, rng).clamp(lo, hi), 10.0);
-    // The tail of popularity may be as slow as it likes; one of the first would make the whole trace a slow one.
+    // Unpopular models may be much slower. If one of the first models were, the whole trace would be slow.
     let sigma = if rank < 5 { MODEL_SIGMA / 3.0 } else { MODEL_SIGMA };
     let name = format!("image-{rank:02}").into();
     Model { name, vram_gb, service_s: lognormal(SERVICE_MEDIAN_S, sigma, rng) }

@@ -6,15 +6,15 @@ use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::draw::{Rates, is_one_of, lognormal, normal};
 
-/// 6.2 cards, at 4.6 s each.
+/// Arrival rate: 6.2 cards, at 4.6 s per job.
 const JOBS_PER_S: f64 = 1.34;
 /// Spread of the rate between minutes.
 const MINUTE_SIGMA: f64 = 0.12;
-/// Coefficient of variation of the time between arrivals. Below that of a Poisson process, since each of many users
-/// waits for an answer before the next request.
+/// Coefficient of variation of the time between arrivals. It is below that of a Poisson process, because each of many
+/// users waits for an answer before the next request.
 const CV: f64 = 0.55;
 const VRAM_GB: f64 = 20.0;
-/// Short answers, and long ones that run until they are cut: the share of long ones, then durations in seconds.
+/// Short answers, and long ones that are cut at a limit: the share of long ones, then durations in seconds.
 const LONG_SHARE: f64 = 0.34;
 const SHORT_MEDIAN_S: f64 = 2.2;
 const SHORT_SIGMA: f64 = 0.4;

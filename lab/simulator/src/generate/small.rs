@@ -1,4 +1,4 @@
-//! Many customers with a small model each, in bursts that differ from one ten minutes to the next.
+//! Many customers with a small model each, in bursts whose rates change every ten minutes.
 
 use std::f64::consts::TAU;
 
@@ -9,26 +9,28 @@ use super::HOUR_S;
 use super::draw::{Rates, lognormal, rounded, shares, uniform, which};
 
 const ENDPOINTS: usize = 35;
-/// The first few are alike and have a tenth each; the last have a few jobs an hour.
+/// Exponent and flatness of popularity. The first few endpoints have about a tenth of the jobs each; the last have a
+/// few jobs an hour.
 const POPULARITY: (f64, f64) = (2.0, 6.0);
-/// 1.8 cards, at 2.7 s each.
+/// Arrival rate: 1.8 cards, at 2.7 s per job.
 const JOBS_PER_S: f64 = 0.66;
 const WINDOW_S: f64 = 600.0;
-/// How much an endpoint's windows differ; the mean of that law is above its median, and is taken out again.
+/// Spread between the windows of an endpoint. The mean of that distribution is above its median, and is divided out.
 const WINDOW_SIGMA: f64 = 0.6;
-/// How far the day rises above its mean at its peak, and when that is.
+/// Relative rise of the rate at the peak of the day, and the hour of the peak.
 const SWING: f64 = 0.3;
 const PEAK_HOUR: f64 = 15.0;
-/// Of the gaps of people, and of those who send in bulk: every third endpoint, and those are batch.
+/// Range of the coefficient of variation of gaps: for people, and below for bulk senders. Every third endpoint is a
+/// bulk sender, with batch jobs.
 const CV: (f64, f64) = (0.8, 1.8);
 const BULK_CV: (f64, f64) = (2.0, 4.0);
 const BULK_EVERY: usize = 3;
 const SERVICE_MEDIAN_S: f64 = 2.0;
-/// Of endpoints among each other, and of jobs of one.
+/// Spread between endpoints, and between jobs of one endpoint.
 const ENDPOINT_SIGMA: f64 = 0.2;
 const JOB_SIGMA: f64 = 0.75;
 const SERVICE_S: (f64, f64) = (0.3, 30.0);
-/// What models take, GB, and how many of them do: most take a whole card.
+/// Memory of models, GB, and below the share of models with each: most take a whole card.
 const VRAM_GB: [f64; 5] = [4.0, 7.7, 11.3, 19.4, 24.0];
 const VRAM_SHARES: [f64; 5] = [0.07, 0.07, 0.12, 0.24, 0.5];
 

@@ -9,13 +9,14 @@ use super::draw::{Rates, is_one_of, lognormal, rounded, which};
 
 /// Memory of a whole card, GB.
 pub(super) const CARD_GB: f64 = 24.0;
-/// Three at once, at half an hour each.
+/// Arrival rate: three jobs at once, at half an hour each.
 const JOBS_PER_S: f64 = 3.0 / 1_800.0;
 /// Spread of the rate between hours. The mean of that distribution is above its median, and is divided out.
 const HOUR_SIGMA: f64 = 0.5;
 /// Coefficient of variation of the time between arrivals: jobs come in groups.
 const CV: f64 = 1.4;
-/// Half take a quarter of an hour, and one in eleven is cut at two hours: half an hour on average.
+/// Median duration. Half of the jobs take less than a quarter of an hour, one in eleven is cut at two hours, and the
+/// mean is half an hour.
 const SERVICE_MEDIAN_S: f64 = 800.0;
 const SERVICE_SIGMA: f64 = 1.65;
 const SERVICE_S: (f64, f64) = (4.0, 7_200.0);
