@@ -1,4 +1,4 @@
-//! Cuts: constraints that hold because machines are whole, where the work of some time needs only a part of one.
+//! Cuts: constraints that hold because machines are whole, although the work of a period needs only a part of one.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ const BURST_ENDS: f64 = 32.0;
 /// Maximum number of examined beginnings of bursts per slot.
 const STARTS_PER_SLOT: f64 = 4.0;
 
-/// Limit of examined pairs of a job and an end of a burst, about two seconds of work. Fewer beginnings are examined
-/// where jobs are too dense for it.
+/// Maximum number of examined pairs of a job and an end of a burst: about two seconds of work. If jobs are too dense
+/// for it, fewer beginnings are examined.
 const LOOKS: f64 = 1e9;
 
-/// Excess over a whole number of machines that is taken for rounding.
+/// Excess over a whole number of machines that counts as a rounding error.
 const ROUNDING: f64 = 1e-6;
 
 /// Parts into which the work of a burst is divided.
@@ -48,7 +48,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// The contribution of one such machine.
+    /// The contribution of one machine to the constraint.
     pub(super) fn weight(&self, machine: &Machine) -> f64 {
         match self.measure {
             _ if machine.level < self.class => 0.0,
@@ -58,7 +58,7 @@ impl Cut {
     }
 }
 
-/// All cuts that no other one implies.
+/// Finds all cuts that no other cut implies.
 pub(super) fn find(demand: &Demand, grid: &Grid) -> Vec<Cut> {
     let mut cuts = Vec::new();
     for class in 0..demand.classes {
@@ -87,15 +87,16 @@ pub(super) fn find(demand: &Demand, grid: &Grid) -> Vec<Cut> {
     minimal(cuts)
 }
 
-/// The slots through which a job runs whenever it was started.
+/// The slots throughout which a job runs, whatever its start; `None` if there are none.
 fn surely_on(work: &Work, duration_s: f64, grid: &Grid) -> Option<(usize, usize)> {
     let first = grid.slot_before(work.latest_start_s()) + 1;
     let last = grid.slot_at(work.arrival_s + duration_s).checked_sub(1)?;
     (duration_s >= 2.0 * grid.width_s && first <= last).then_some((first, last))
 }
 
-/// The fewest slots of which each run of a job, with its machine, has one for itself. A run that is too short for that
-/// touches one of them, or one of its neighbours: those are added, since a machine may be there for no time at all.
+/// The fewest slots of which every run of a job occupies a whole one with its machine. A run that is too short for that
+/// touches one of these slots or a neighbour. The neighbours are included, because a machine may be on for no time at
+/// all.
 fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
     let earliest_end_s = work.arrival_s + duration_s;
     let latest_start_s = work.latest_start_s();
@@ -104,7 +105,8 @@ fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
         return (grid.slot_at(earliest_end_s).saturating_sub(1), (grid.slot_before(latest_start_s) + 1).min(top));
     }
     if duration_s >= grid.width_s {
-        // It holds one of the edges from the last one before its earliest end to the first one after its latest start.
+        // The run contains one of the edges from the last one before its earliest end to the first one after its latest
+        // start.
         let first_edge = grid.slot_at(earliest_end_s);
         let last_edge = (grid.slot_before(latest_start_s) + 1).max(first_edge);
         return (first_edge.saturating_sub(1), last_edge.min(top));
@@ -114,8 +116,8 @@ fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
     (first.saturating_sub(1), (last + 1).min(top))
 }
 
-/// How many machines the work of a while needs at some time in it, for whiles that begin with an arrival and end with a
-/// latest end.
+/// Adds cuts for bursts: the number of machines that the work of a period needs at some time in it. A period begins
+/// with an arrival and ends with a latest end.
 fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
     let speeds = demand.speeds(class);
     let cover = Cover::new(demand, class);
@@ -161,7 +163,7 @@ fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
     }
 }
 
-/// As above, for jobs that are done from the first arrival on and by the latest end that each kind allows: fast kinds
+/// Like [`bursts`], for jobs that run between the first arrival and the latest end that each kind allows. Fast kinds
 /// have less time.
 fn whole(demand: &Demand, class: usize, from_s: f64, close: &[&Work], grid: &Grid, cuts: &mut Vec<Cut>) {
     let machines: Vec<&Machine> = demand.holding(class).collect();
@@ -194,7 +196,7 @@ fn whole(demand: &Demand, class: usize, from_s: f64, close: &[&Work], grid: &Gri
     }
 }
 
-/// What machines cost at least that are as fast together as this.
+/// The minimum cost of machines with a given total speed.
 struct Cover {
     /// Dollars per hour, by steps of speed.
     usd_h: Vec<f64>,
@@ -202,7 +204,7 @@ struct Cover {
 }
 
 impl Cover {
-    /// Speed is rounded in favour of the machines to this.
+    /// Granularity of speed. Speeds are rounded in favour of the machines.
     const STEP: f64 = 0.05;
 
     fn new(demand: &Demand, class: usize) -> Self {
@@ -221,13 +223,13 @@ impl Cover {
     }
 
     fn price(&self, speed: f64) -> f64 {
-        // More than `floor` steps are needed, so at least the next whole one.
+        // More than `floor` steps are needed, so the number is rounded up.
         let steps = ((speed / Self::STEP - 2.0 * ROUNDING).ceil().max(0.0) as usize).min(self.usd_h.len() - 1);
         self.usd_h[steps]
     }
 }
 
-/// Without those whose slots hold all slots of another one that needs as much.
+/// Removes cuts whose slots contain all slots of another cut with at least the same need.
 fn minimal(mut cuts: Vec<Cut>) -> Vec<Cut> {
     let key = |cut: &Cut| (cut.class, cut.measure);
     cuts.sort_by(|a, b| {

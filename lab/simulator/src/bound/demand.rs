@@ -6,13 +6,13 @@ use stokehold_autoscaler::simulate::trace::Job;
 use super::packing;
 use super::work::{Machine, Work};
 
-/// Times and prices above this make no sense; sums of those below keep their milliseconds.
+/// Maximum of times and prices. Larger values are rejected; sums of smaller ones are exact to the millisecond.
 const LARGEST: f64 = 1e10;
 
 /// Relative margin above rounding errors.
 pub(super) const ROUNDING: f64 = 1e-7;
 
-/// Slower machines are taken for this fast, which can only be to their favour.
+/// Minimum speed. Slower machines count as this fast, which can only lower the bound.
 const SLOWEST: f64 = 1e-3;
 
 /// Jobs by arrival, and the machines that hold them.
@@ -24,7 +24,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Leaves out what makes no sense, and the jobs that no kind holds: a bound holds without them.
+    /// Builds the demand. Leaves out invalid values and jobs that no kind holds, because a bound holds without them.
     pub(super) fn new(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, boot_is_billed: bool) -> Self {
         let share_gb = share_gb.filter(|gb| gb.is_finite() && *gb > 0.0);
         let kinds: Vec<&Kind> = kinds.iter().filter(|kind| makes_sense(kind)).collect();
@@ -64,8 +64,8 @@ impl Demand {
         self.machines.iter().filter(move |machine| machine.level >= class)
     }
 
-    /// What the work costs where machines can be had by the second, without boots, dollars: the bound where all else
-    /// fails.
+    /// The cost of the work if machines were billed by the second, without boots, dollars. It is the bound if
+    /// everything else fails.
     pub(super) fn least_usd(&self) -> f64 {
         let price = |class| {
             let each = self.holding(class).map(|machine| machine.usd_per_s / machine.speed);
@@ -95,8 +95,8 @@ fn can_be_asked(job: &Job, kinds: &[&Kind]) -> bool {
     is_sane && job.service_s > 0.0 && kinds.iter().any(|kind| kind.vram_gb >= job.vram_gb)
 }
 
-/// The most memory that a kind has and that is too little, GB; -1 where every kind has enough. Jobs that agree in it
-/// can use the same kinds.
+/// The largest memory of a kind that is too small for the job, GB; -1 if every kind is large enough. Jobs with the same
+/// value can use the same kinds.
 fn largest_too_small_gb(vram_gb: f64, kinds: &[&Kind]) -> f64 {
     kinds.iter().map(|kind| kind.vram_gb).filter(|gb| *gb < vram_gb).fold(-1.0, f64::max)
 }

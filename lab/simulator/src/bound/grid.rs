@@ -1,22 +1,22 @@
-//! Slots of time.
+//! Time slots of the program.
 
 use super::demand::Demand;
 
-/// The widths that are tried, seconds.
+/// The slot widths to try, seconds.
 const WIDTHS_S: [f64; 13] = [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1_200.0, 3_600.0];
 
-/// Slots of equal width wherever some job may run, and one slot for each gap between.
+/// Time slots: of equal width while a job may run, and one slot for each gap in between.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
-    /// Seconds since the trace began; one more than there are slots.
+    /// Edges of the slots, seconds since the trace began. There is one more edge than slots.
     pub(super) edges_s: Vec<f64>,
-    /// The widest slot in which a job may run, seconds.
+    /// Width of the slots in which a job may run, seconds.
     pub(super) width_s: f64,
 }
 
 impl Grid {
-    /// The finest that has no more than about this many slots. A trace that is too long even for the widest has wider
-    /// ones.
+    /// The finest grid with at most about `slots` slots. If even the largest width gives too many, a larger one is
+    /// used.
     pub(super) fn new(demand: &Demand, slots: usize) -> Self {
         let spans = open_spans(demand);
         let count = |width_s: f64| spans.iter().map(|(from, to)| ((to - from) / width_s).ceil() + 1.0).sum::<f64>();
@@ -28,7 +28,7 @@ impl Grid {
             let slots = ((to - from) / width_s).ceil().max(1.0) as usize;
             edges_s.extend((0..=slots).map(|slot| from + slot as f64 * width_s));
         }
-        // Rounding up may have made a span run into the next by less than a slot.
+        // Because of rounding up, a span may extend into the next one by less than a slot.
         edges_s.sort_by(f64::total_cmp);
         edges_s.dedup();
         Self { edges_s, width_s }
@@ -42,20 +42,21 @@ impl Grid {
         self.edges_s[slot + 1] - self.edges_s[slot]
     }
 
-    /// The slot that holds this moment: of two that meet there the later one. Moments outside belong to the ends.
+    /// The slot that contains a moment. At an edge it is the later slot. Moments outside the grid belong to its first
+    /// or last slot.
     pub(super) fn slot_at(&self, at_s: f64) -> usize {
         let later = self.edges_s.partition_point(|edge| *edge <= at_s);
         later.saturating_sub(1).min(self.slots().saturating_sub(1))
     }
 
-    /// The same, but of two that meet the earlier one.
+    /// Like [`Grid::slot_at`], but at an edge it is the earlier slot.
     pub(super) fn slot_before(&self, at_s: f64) -> usize {
         let later = self.edges_s.partition_point(|edge| *edge < at_s);
         later.saturating_sub(1).min(self.slots().saturating_sub(1))
     }
 }
 
-/// When some job may run, from its arrival to its latest end on the slowest machine: merged, by time.
+/// The spans in which a job may run, from its arrival to its latest end on the slowest machine, merged and in order.
 fn open_spans(demand: &Demand) -> Vec<(f64, f64)> {
     let slowest: Vec<f64> = (0..demand.classes).map(|class| demand.speeds(class).0).collect();
     let mut spans: Vec<(f64, f64)> = Vec::new();

@@ -1,27 +1,27 @@
-//! Jobs are whole: what they take of a card beyond their memory, since nothing fits beside them.
+//! Replaces the shares of jobs by larger ones, because jobs are whole and a card may have no room for another job.
 //!
-//! Any function `f` from shares to 0..1 for which `sum f(share) <= 1` wherever `sum share <= 1` may stand in for the
-//! share: if jobs fit on some cards, they still do when each takes `f(share)`. Two families of such functions (Fekete
-//! and Schepers, "New classes of fast lower bounds for bin packing problems", 2001) and what they come to one after the
-//! other are tried on the whole trace, and the one is taken that makes the most work of it. Three models of 0.55 of a
-//! card need three cards, not 1.65.
+//! Let `f` be a function from shares to 0..1 with `sum f(share) <= 1` wherever `sum share <= 1`. Then `f(share)` can
+//! replace the share: jobs that fit on some cards still fit if each takes `f(share)`. Two families of such functions
+//! (Fekete and Schepers, "New classes of fast lower bounds for bin packing problems", 2001) and their compositions are
+//! tried on the whole trace. The one that gives the most work is used. Example: three models of 0.55 of a card need
+//! three cards, not 1.65.
 
 use super::work::Work;
 
-/// What shares are taken to be smaller, against sums that are above 1 by rounding.
+/// Amount by which shares are reduced, so that rounding does not make a sum exceed 1.
 const MARGIN: f64 = 1e-6;
 
-/// How many bounds on shares are tried, of each kind.
+/// Maximum number of bounds on shares to try.
 const BOUNDS: usize = 40;
 
-/// A function that may stand in for the share.
+/// A function that can replace the share.
 #[derive(Debug, Clone, Copy)]
 enum Weight {
     /// The share itself.
     Share,
-    /// What leaves less than this has the card for itself, and what is smaller takes nothing.
+    /// A share above 1 minus the bound counts as a whole card, and a share below the bound as nothing.
     Bound(f64),
-    /// `floor((k + 1) share) / k`: more than 1/(k + 1) of a card is at least 1/k of it.
+    /// `floor((k + 1) share) / k`: a share above 1/(k + 1) counts as at least 1/k.
     Steps(f64),
 }
 
@@ -41,7 +41,7 @@ impl Weight {
     }
 }
 
-/// Replaces the shares by what makes the most work of them.
+/// Replaces the shares by the function that gives the most work.
 pub(super) fn weigh(works: &mut [Work]) {
     let mut sizes: Vec<(f64, f64)> =
         works.iter().map(|work| ((work.share - MARGIN).max(0.0), work.service_s)).collect();
@@ -51,7 +51,7 @@ pub(super) fn weigh(works: &mut [Work]) {
         kept.1 += if is_same { next.1 } else { 0.0 };
         is_same
     });
-    // Many sizes are sampled; the choice may be worse then, and is as valid.
+    // If there are many sizes, only a sample is used. The choice may be worse then, and the bound is still valid.
     let stride = sizes.len().div_ceil(BOUNDS);
     let bounds = sizes.iter().step_by(stride.max(1)).map(|(size, _)| size.min(1.0 - size + MARGIN));
     let bounds: Vec<Weight> =

@@ -1,4 +1,4 @@
-//! Prices for work and for being on, and the bound that they prove.
+//! Prices of work and of being on, and the bound that they prove.
 
 use super::cuts::Cut;
 use super::demand::{Demand, ROUNDING};
@@ -8,16 +8,16 @@ use super::work::Work;
 /// Maximum number of steps for placing jobs as a whole at their cheapest start: some seconds of work.
 const STEPS: f64 = 2e8;
 
-/// Beyond it, jobs that may start in more than this number of slots are valued at the lowest price of their interval
-/// for all of their work, which makes the bound slightly lower.
+/// Number of slots from which a job's start is not examined one by one when there are too many steps. The work of such
+/// a job is valued at the lowest price of its interval, which makes the bound slightly lower.
 const MANY_SLOTS: f64 = 16.0;
 
-/// Dual variables. Any non-negative ones give a bound once [`Prices::repair`] has seen them.
+/// Dual variables. Any non-negative values give a bound after [`Prices::repair`].
 #[derive(Debug, Clone)]
 pub(super) struct Prices {
     /// Dollars per second of a whole card of speed 1.0 that works for jobs of a class or above, by class and slot.
     pub(super) work: Vec<Vec<f64>>,
-    /// Dollars per machine that a cut sees, times its weight in the cut; by cut.
+    /// Dollars per machine that a cut counts, times the machine's weight in the cut; by cut.
     pub(super) cuts: Vec<f64>,
 }
 
@@ -27,8 +27,8 @@ impl Prices {
         self.work[..=level].iter().map(|of_class| of_class[slot]).sum()
     }
 
-    /// Lowers prices until no machine can earn more than it costs, whenever it is switched on and off; slot by slot, so
-    /// that one price that is too high costs no more than itself.
+    /// Lowers prices until no machine can earn more than it costs, whenever it is switched on and off. It works slot by
+    /// slot, so that one excessive price lowers as little else as possible.
     pub(super) fn repair(&mut self, demand: &Demand, grid: &Grid, cuts: &[Cut]) {
         let each = self.work.iter_mut().flatten().chain(&mut self.cuts);
         each.for_each(|price| *price = if price.is_finite() { price.max(0.0) } else { 0.0 });
@@ -38,8 +38,8 @@ impl Prices {
             starting[cut.first].push(index);
             ending[cut.last].push(index);
         }
-        // By machine: the most that one can have earned that is on through the slot before, and what is paid for being
-        // on right now.
+        // By machine: the maximum profit of one that is on through the previous slot, and the current payment for being
+        // on.
         let mut best = vec![f64::NEG_INFINITY; demand.machines.len()];
         let mut seen = vec![0.0; demand.machines.len()];
         for slot in 0..grid.slots() {
@@ -73,12 +73,12 @@ impl Prices {
         }
     }
 
-    /// The bound, dollars: what jobs and cuts are worth at these prices.
+    /// The bound, dollars: the value of jobs and cuts at these prices.
     pub(super) fn value_usd(&self, demand: &Demand, grid: &Grid, cuts: &[Cut]) -> f64 {
         self.value_within(demand, grid, cuts, STEPS)
     }
 
-    /// The same, with about `most_steps` steps for placing jobs.
+    /// Like [`Prices::value_usd`], with about `most_steps` steps for placing jobs.
     pub(super) fn value_within(&self, demand: &Demand, grid: &Grid, cuts: &[Cut], most_steps: f64) -> f64 {
         let curves: Vec<Curve<'_>> = (0..demand.classes).map(|class| self.curve(class, grid)).collect();
         let steps = |work: &Work| work.target_s / grid.width_s * demand.machines.len() as f64;
@@ -126,7 +126,7 @@ struct Curve<'a> {
 }
 
 impl Curve<'_> {
-    /// The lowest rate from one moment to another.
+    /// The lowest rate between two moments.
     fn lowest(&self, from_s: f64, to_s: f64) -> f64 {
         let (from, to) = (self.grid.slot_before(from_s), self.grid.slot_at(to_s));
         let power = (to + 1 - from).ilog2() as usize;

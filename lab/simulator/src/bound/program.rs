@@ -9,7 +9,7 @@ use super::grid::Grid;
 use super::prices::Prices;
 use super::work::Machine;
 
-/// Rows `a x <= b` in the making; columns are named by number.
+/// Rows `a x <= b` under construction, with columns identified by number.
 #[derive(Debug, Default)]
 struct Rows {
     entries: Vec<(usize, usize, f64)>,
@@ -26,16 +26,16 @@ impl Rows {
     }
 }
 
-/// Work that may be done between two curves: no sooner than it arrived, no later than it is due.
+/// Work that must be done between two curves: not before it has arrived, and not after it is due.
 struct Group {
     class: usize,
-    /// Seconds of speed 1.0, by edge: what may be done by then beyond what is due.
+    /// Work that can be done in advance, by edge, seconds at speed 1.0: the work that has arrived and is not due yet.
     room_s: Vec<f64>,
-    /// By slot: what falls due in it.
+    /// Work that becomes due in each slot, seconds at speed 1.0.
     due_s: Vec<f64>,
 }
 
-/// How many columns each slot has.
+/// Number of columns per slot.
 pub(super) fn columns_per_slot(demand: &Demand) -> usize {
     let mut kinds_of_work: Vec<(usize, u64)> =
         demand.works.iter().map(|work| (work.class, work.target_s.to_bits())).collect();
@@ -44,7 +44,7 @@ pub(super) fn columns_per_slot(demand: &Demand) -> usize {
     2 * useful(demand).len() + kinds_of_work.len()
 }
 
-/// Prices near the optimum, or those that the solver found. They have to be repaired.
+/// Solves the program. The prices are near the optimum, or those that the solver reached, and must be repaired.
 pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices> {
     let slots = grid.slots();
     let unit_s = grid.width_s;
@@ -56,7 +56,7 @@ pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices
     }
     let per_slot = 2 * machines.len() + groups.len();
     let on = |machine: usize, slot: usize| Some(slot * per_slot + 2 * machine);
-    // Switched on since the beginning.
+    // Column of the machines that were switched on from the beginning up to a slot.
     let switched = |machine: usize, slot: Option<usize>| slot.map(|slot| slot * per_slot + 2 * machine + 1);
     let ahead = |group: usize, slot: Option<usize>| {
         let slot = slot.filter(|slot| groups[group].room_s[slot + 1] > 0.0)?;
@@ -95,7 +95,7 @@ pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices
                 rows.add([(now, 1.0)], group.room_s[slot + 1] / unit_s);
                 rows.add([(now, -1.0)], 0.0);
             } else {
-                // A column that nothing uses.
+                // An unused column.
                 rows.add([(Some(slot * per_slot + 2 * machines.len() + index), 1.0)], 0.0);
             }
             if now.is_some() || then.is_some() {
@@ -123,7 +123,7 @@ pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices
     Some(Prices { work, cuts: seen.iter().map(|row| price(row) * unit_s).collect() })
 }
 
-/// Without machines that others can stand in for at no more cost.
+/// The machines without those that others can replace at no additional cost.
 fn useful(demand: &Demand) -> Vec<Machine> {
     let replaces = |index: usize, one: &Machine, of: usize, other: &Machine| {
         let count = (other.speed / one.speed).ceil();
@@ -170,10 +170,10 @@ fn groups(demand: &Demand, grid: &Grid) -> Vec<Group> {
     groups
 }
 
-/// Work that grows steadily for a while, of many jobs.
+/// The sum of many jobs' work, each of which grows steadily for some time.
 struct Ramp<'a> {
     grid: &'a Grid,
-    /// By edge, what it has more than the edge before.
+    /// The increase from the previous edge, by edge.
     more: Vec<f64>,
 }
 
@@ -203,7 +203,7 @@ impl<'a> Ramp<'a> {
     }
 }
 
-/// The dual values of the rows of `min costs x, a x <= b`.
+/// Solves `min costs x, a x <= b` and returns the dual values of the rows.
 fn dual_values(costs: Vec<f64>, rows: Rows) -> Option<Vec<f64>> {
     let (height, width) = (rows.limits.len(), costs.len());
     let (at_rows, (at_columns, values)): (Vec<usize>, (Vec<usize>, Vec<f64>)) =

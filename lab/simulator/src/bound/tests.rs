@@ -20,7 +20,7 @@ fn kind(name: &str, vram_gb: f64, speed: f64, od_usd_h: f64) -> Kind {
     }
 }
 
-/// A dollar a second, so that dollars are seconds.
+/// A kind at one dollar per second, so that dollars equal seconds.
 fn plain() -> Kind {
     kind("plain", 24.0, 1.0, 3_600.0)
 }
@@ -110,7 +110,8 @@ fn jobs_share_a_card_by_memory() {
     let part = |gb| job(0.0, 4_000.0, gb, Priority::Batch);
     let shared = |jobs: &[Job]| lower_bound_usd(jobs, &[plain()], Some(24.0), true);
     assert_near(shared(&[part(12.0), part(12.0)]), BOOT_S + 4_000.0, 0.999);
-    // They do not fit beside each other, and 4,000 s are longer than an hour: the second cannot wait for the first.
+    // The jobs do not fit beside each other. 4,000 s are longer than an hour, so the second job cannot wait for the
+    // first.
     assert_near(shared(&[part(14.0), part(14.0)]), 2.0 * BOOT_S + 8_000.0, 0.999);
 }
 
@@ -133,7 +134,7 @@ fn nonsense_is_survived() {
     }
 }
 
-/// A job's place in a schedule: a machine of a kind, and its start.
+/// The place of a job in a schedule: a machine of a kind, and its start.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     kind: usize,
@@ -141,8 +142,8 @@ struct Slot {
     start_s: f64,
 }
 
-/// What a schedule costs, with every machine switched off wherever that is worth it; `None` where jobs do not fit
-/// beside each other.
+/// The cost of a schedule, with every machine switched off wherever that is cheaper; `None` if jobs do not fit beside
+/// each other.
 fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Slot]) -> Option<f64> {
     let mut machines: Vec<(usize, usize)> = places.iter().map(|place| (place.kind, place.machine)).collect();
     machines.sort_unstable();
@@ -177,7 +178,7 @@ fn cost(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, places: &[Slot]) ->
     Some(sum)
 }
 
-/// The cheapest schedule that changes of single jobs lead to, with these random numbers.
+/// The cheapest schedule found by changing single jobs according to these random numbers.
 fn descend(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, numbers: &[(u16, u16, u16)]) -> f64 {
     let able: Vec<usize> = (0..kinds.len()).filter(|kind| kinds[*kind].vram_gb >= 80.0).collect();
     let mut places: Vec<Slot> =
@@ -224,7 +225,7 @@ fn any_job() -> impl Strategy<Value = Job> {
     })
 }
 
-/// Cheap and dear, large and small.
+/// Kinds of different prices and sizes.
 fn any_kinds() -> impl Strategy<Value = Vec<Kind>> {
     let all = [
         kind("able", 80.0, 0.9, 2.0 * 3_600.0),
@@ -238,7 +239,7 @@ fn any_kinds() -> impl Strategy<Value = Vec<Kind>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// However coarse the slots are, and whatever prices the solver comes back with.
+    /// The bound is below the cost of every schedule, for any number of slots and any prices from the solver.
     #[test]
     fn no_schedule_is_cheaper(
         jobs in prop::collection::vec(any_job(), 1..8),

@@ -5,9 +5,9 @@
 pub(super) struct Machine {
     pub(super) speed: f64,
     pub(super) usd_per_s: f64,
-    /// What a switch-on costs, in seconds of its price.
+    /// Cost of a switch-on, in seconds of the machine's price.
     pub(super) boot_s: f64,
-    /// It holds the jobs of the classes up to this one.
+    /// The highest class of jobs that the machine holds. It holds all classes up to this one.
     pub(super) level: usize,
 }
 
@@ -16,16 +16,16 @@ pub(super) struct Machine {
 pub(super) struct Work {
     pub(super) arrival_s: f64,
     pub(super) target_s: f64,
-    /// On a card of speed 1.0.
+    /// Run time on a card of speed 1.0, seconds.
     pub(super) service_s: f64,
-    /// The share of a card that it takes while it runs, 0 to 1.
+    /// The share of a card that the job takes while it runs, 0 to 1.
     pub(super) share: f64,
-    /// Only machines of this level and above hold it.
+    /// The lowest level of machines that hold the job.
     pub(super) class: usize,
 }
 
 impl Work {
-    /// It starts no later, seconds since the trace began.
+    /// The latest start, seconds since the trace began.
     pub(super) fn latest_start_s(&self) -> f64 {
         self.arrival_s + self.target_s
     }
