@@ -27,9 +27,9 @@ pub struct Gpu {
 /// One GPU model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name in the driver, without `NVIDIA`, e.g. `Tesla V100-SXM2-32GB`.
+    /// Name in the driver, without `NVIDIA`, e.g. `Tesla V100-SXM2-32GB`.
     pub name: &'static str,
-    /// Its name at Vast.ai, if that differs.
+    /// Name at Vast.ai, if different.
     pub market: Option<&'static str>,
     /// The memory in its data sheet, GiB.
     pub sold_gib: u32,

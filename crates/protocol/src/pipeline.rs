@@ -19,9 +19,9 @@ pub const REFERENCE: &str = "$job";
 pub struct Outcome {
     /// The state of the job.
     pub state: JobState,
-    /// Its result, if it succeeded and the result was requested.
+    /// Result of the job, if it succeeded and the result was requested.
     pub result: Option<Value>,
-    /// Why it failed.
+    /// Error of the job.
     pub error: Option<JobError>,
     /// Durations of the parts of its last attempt.
     pub timing: Timing,
@@ -56,9 +56,9 @@ pub enum Next {
 pub struct Blocked<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Its current input.
+    /// Current input of the job.
     pub input: Value,
-    /// Its result, if it has run and steps must allow the result.
+    /// Result of the job, if it has run and steps must allow the result.
     pub output: Option<Value>,
     /// The outcomes of its dependencies; those that no longer exist are missing.
     pub dependencies: BTreeMap<JobId, Outcome>,

@@ -142,15 +142,15 @@ fn is_any(level: &SandboxLevel) -> bool {
 /// The properties of a worker that requirements apply to, as reported when it joined.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    /// Its GPUs.
+    /// GPUs of the worker.
     pub gpus: &'a [Gpu],
-    /// The newest CUDA version that its driver supports.
+    /// Newest CUDA version that the worker's driver supports.
     pub cuda: Option<Version>,
-    /// Its region.
+    /// Region of the worker.
     pub region: &'a str,
-    /// The owner of its host.
+    /// Owner of the worker's host.
     pub trust: Trust,
-    /// Its sandbox level.
+    /// Sandbox level of the worker.
     pub sandbox: SandboxLevel,
 }
 

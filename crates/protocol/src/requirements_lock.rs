@@ -32,14 +32,14 @@ const EXTRAS_MAX: usize = 32;
 const URL_BYTES_MAX: usize = 2_048;
 const SHA256_DIGITS: usize = 64;
 
-/// File name endings by which uv recognizes a path.
+/// File name endings that uv recognizes as paths.
 pub(crate) const ARCHIVES: [&str; 12] =
     [".whl", ".zip", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".zst", ".lz", ".lzma", ".tar"];
 
 /// The servers that a lock may name, as package indexes and in URLs of files.
 #[derive(Debug, Clone, Copy)]
 pub enum Indexes<'a> {
-    /// These URLs, and everything below them: `https://host/whl` allows `https://host/whl/cu121`.
+    /// The listed URLs and everything below them: `https://host/whl` allows `https://host/whl/cu121`.
     Listed(&'a [String]),
     /// Any server, for developers who build on their own computer.
     Any,
@@ -65,7 +65,7 @@ pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
     )
 }
 
-/// Why a lock is rejected.
+/// The reason why a lock is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct LockError {
     /// The line, from 1; 0 if the error is about the whole lock.
@@ -174,8 +174,7 @@ impl Lock {
         self.requirements.first().is_some_and(|requirement| !requirement.hashes.is_empty())
     }
 
-    /// The text for uv. Equal requirements give equal texts, whatever comments and line breaks the lock was written
-    /// with.
+    /// The text for uv. Equal requirements give equal texts, regardless of the comments and line breaks of the lock.
     #[must_use]
     pub fn render(&self) -> String {
         if self.requirements.is_empty() {

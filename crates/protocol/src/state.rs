@@ -6,33 +6,33 @@ use crate::job::JobState;
 /// The events of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobEvent {
-    /// A worker leases it.
+    /// A worker leases the job.
     Lease,
-    /// Its attempt ended with a result.
+    /// The attempt ended with a result.
     Succeed,
-    /// Its attempt ended with a result that steps must allow first.
+    /// The attempt ended with a result that steps must allow first.
     Hold,
-    /// Its attempt failed and the retry budget allows another: it waits for the backoff.
+    /// The attempt failed and the retry budget allows another: the job waits for the backoff.
     Retry,
-    /// Its attempt failed, or was lost, and the retry budget is exhausted.
+    /// The attempt failed, or was lost, and the retry budget is exhausted.
     Fail,
-    /// Its worker returns it without running it to its end.
+    /// The worker returns the job without running it to its end.
     Release,
     /// The job needs a larger GPU: it is requeued in that class.
     Reshelve,
-    /// Its lease expired.
+    /// The lease expired.
     Reap,
-    /// Its start time has come.
+    /// The start time has come.
     Promote,
-    /// The last job it waited for has ended.
+    /// The last dependency has ended.
     Unblock,
     /// Like [`JobEvent::Unblock`], before its start time.
     Defer,
     /// The last step after the job has allowed its result.
     Allow,
-    /// Its owner cancels it.
+    /// The owner cancels the job.
     Cancel,
-    /// Its deadline passed.
+    /// The deadline passed.
     Expire,
 }
 

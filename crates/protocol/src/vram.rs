@@ -16,7 +16,7 @@ pub const SOLD_GIB: [u32; 21] = [4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64
 /// 22,731 MiB with older drivers, which is 92.5 %: ECC takes 6.25 %, and the firmware the rest.
 const REPORTED_MIN_PERCENT: u64 = 92;
 
-/// Maximum VRAM that an endpoint may declare, GiB: that of one GPU.
+/// Maximum VRAM that an endpoint may declare, GiB: the memory of one GPU.
 pub const DECLARED_MAX_GIB: u32 = 384;
 
 /// Minimum memory kept free on each GPU for the driver and the display: the larger of this and a twentieth of the GPU's
@@ -196,7 +196,7 @@ pub const KIND_CPU: &str = "CPU";
 /// Maximum length of a GPU model, characters.
 const KIND_MAX: usize = 40;
 
-/// The GPU model of a host: that of its first GPU, because most hosts have GPUs of one model.
+/// The GPU model of a host: the model of its first GPU, because most hosts have GPUs of one model.
 #[must_use]
 pub fn kind_of_cards(gpus: &[Gpu]) -> String {
     gpus.first().map_or_else(|| KIND_CPU.to_owned(), kind_of_card)

@@ -31,7 +31,7 @@ pub struct ExtendRequest {
 pub struct ExtendReply {
     /// One answer per lease, in order.
     pub leases: Vec<ExtendAnswer>,
-    /// A fresh token, once half of the old one's lifetime has passed.
+    /// A fresh token, once half of the lifetime of the old one has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// A job without room that has waited too long.

@@ -21,7 +21,7 @@ pub struct UploadsRequest {
 /// One file to upload. Length and checksum are signed into its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadFile {
-    /// Its name below the attempt's prefix: `[A-Za-z0-9._-]{1,200}`.
+    /// Name of the file below the attempt's prefix: `[A-Za-z0-9._-]{1,200}`.
     pub name: String,
     /// Size, bytes.
     pub size_bytes: u64,

@@ -16,7 +16,7 @@ pub struct JoinRequest {
     pub name: String,
     /// Attempts that it can run concurrently.
     pub slots: u32,
-    /// Its GPUs; empty for a CPU worker.
+    /// GPUs of the worker; empty for a CPU worker.
     pub gpus: Vec<Gpu>,
     /// The GPU driver's version, e.g. `570.86.10`.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct JoinRequest {
     /// Price per hour of the whole host, all slots together; 0 if its operator does not set it.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
-    /// Its sandbox level; absent if it does not report one.
+    /// Sandbox level of the worker; absent if it does not report one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
     /// The value from an earlier join of the same process. With it, the worker keeps its id and its leases.
@@ -40,7 +40,7 @@ pub struct JoinRequest {
 pub struct JoinReply {
     /// The worker's id for the life of its process.
     pub worker_id: String,
-    /// Its bearer token from now on.
+    /// Bearer token of the worker from now on.
     pub token: String,
     /// The token's lifetime; `extend` returns a fresh one once half of it has passed.
     pub token_ttl_ms: u64,

@@ -27,7 +27,7 @@ pub struct LeaseRequest {
     /// them.
     #[serde(default)]
     pub fetches_inputs: bool,
-    /// Attempts that ended. If there are any and `want` is 0, the reply comes without waiting.
+    /// Attempts that ended. If there are any and `want` is 0, the reply is immediate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finish: Vec<FinishReport>,
 }

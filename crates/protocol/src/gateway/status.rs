@@ -14,13 +14,13 @@ pub struct WorkerStatus {
     /// Number of running attempts.
     #[serde(default)]
     pub running: u32,
-    /// Readings of its GPUs.
+    /// Readings of the worker's GPUs.
     #[serde(default)]
     pub gpus: Vec<GpuReading>,
-    /// Its models that have a runner or are being loaded.
+    /// Models of the worker that have a runner or are being loaded.
     #[serde(default)]
     pub models: Vec<ModelStatus>,
-    /// The status of its host.
+    /// Status of the worker's host.
     #[serde(default)]
     pub host: HostStatus,
     /// Memory needs learned since the last acknowledged heartbeat. They are not stored with the status.
@@ -36,9 +36,9 @@ pub struct ModelStatus {
     pub tenant: String,
     /// The name and version: `name@version`.
     pub name: String,
-    /// Its state.
+    /// State of the model.
     pub state: ModelState,
-    /// Its GPUs; empty on the CPU.
+    /// GPUs of the model; empty on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<ModelOnGpu>,
     /// Time at which a run of the model last succeeded, Unix milliseconds.

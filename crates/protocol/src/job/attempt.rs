@@ -9,7 +9,7 @@ use crate::id::Fence;
 /// Durations of the parts of an attempt, milliseconds. 0 if a part was not needed, e.g. the boot of a warm runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timing {
-    /// From ready to leased. The queue sets it.
+    /// Time from ready to leased. The queue sets it.
     #[serde(default)]
     pub queued_ms: u64,
     /// Building or fetching the environment.
@@ -158,15 +158,15 @@ pub struct Attempt {
     /// When it ended, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// Its outcome.
+    /// Outcome of the attempt.
     pub outcome: AttemptOutcome,
     /// Durations of its parts.
     #[serde(default)]
     pub timing: Timing,
-    /// Its cost: its time at the worker's price. `None` if the price is unknown.
+    /// Cost of the attempt: its time at the worker's price. `None` if the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
-    /// Why it failed.
+    /// The error of a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
 }

@@ -8,7 +8,7 @@ use crate::id::JobId;
 /// A job to submit.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// Its id. The caller generates it, so that it can look the job up if the outcome is unknown.
+    /// Id of the job. The caller generates it, so that it can look the job up if the outcome is unknown.
     pub id: JobId,
     /// The part that does not change.
     pub spec: JobSpec,
@@ -18,7 +18,7 @@ pub struct NewJob {
     pub run_after_ms: u64,
     /// Idempotency key: a second submit with the same key within 24 hours returns the id of the first job.
     pub idempotency: Option<Idempotency>,
-    /// Dependencies that the caller knows to have ended and moved to history.
+    /// Dependencies that have ended and moved to history, as determined by the caller.
     pub archived: Vec<JobId>,
     /// The replica that receives a signal at each change from the start, like `Queue::watch` of `stokehold-queue`.
     pub watcher: Option<String>,

@@ -48,7 +48,7 @@ pub struct JobSpec {
     /// Whether the submitter requested this version rather than the current one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub pinned: bool,
-    /// Its priority.
+    /// Priority of the job.
     #[serde(default)]
     pub priority: Priority,
     /// VRAM class, GiB (see [`crate::vram`]): the least memory that the job needs on any GPU, rounded up; 0 is a CPU
@@ -72,10 +72,10 @@ pub struct JobSpec {
     /// Uploaded files that the input names, by file id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// Time by which it must have started, Unix milliseconds.
+    /// Latest start of the job, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_by_ms: Option<u64>,
-    /// Time by which it must have ended, Unix milliseconds.
+    /// Latest end of the job, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// Retention in the queue after its end, milliseconds; the queue's default if absent.
@@ -90,7 +90,7 @@ pub struct JobSpec {
     /// Jobs that must end before it may run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Dependency>,
-    /// Its webhook.
+    /// Webhook of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
     /// The batch line that it runs.

@@ -17,7 +17,7 @@ pub struct StepSpec {
     pub stage: Stage,
     /// The endpoint that decides.
     pub endpoint: String,
-    /// Its version, fixed at submit.
+    /// Version of that endpoint, fixed at submit.
     pub version: u32,
     /// The VRAM class that the endpoint needs, GiB.
     #[serde(default)]
@@ -51,10 +51,10 @@ pub struct StepRun {
     pub job: JobId,
     /// The last observed state of that job.
     pub state: JobState,
-    /// Its decision, once it has ended.
+    /// Decision of the step, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// Why the step rejected the job.
+    /// The reason why the step rejected the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The score of each label, 0 to 1.
@@ -63,7 +63,7 @@ pub struct StepRun {
     /// Durations of its parts.
     #[serde(default)]
     pub timing: Timing,
-    /// Its cost; `None` if the worker's price is unknown.
+    /// Cost of the step; `None` if the worker's price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
 }

@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// A worker contacts no server that the operator does not allow, even if a tenant knows the hash of what it would send.
+/// A worker contacts only the servers that the operator allows, even if a tenant has the hash of a file on another one.
 #[test]
 fn a_file_is_fetched_from_below_what_the_operator_lets_in() {
     let listed = ["https://h.example/whl".to_owned(), "http://10.0.0.1:8080".to_owned()];
