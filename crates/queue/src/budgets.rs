@@ -1,4 +1,4 @@
-//! Daily budgets: how much a tenant or one of its endpoints may spend until midnight, UTC.
+//! Daily budgets: limits on the spending of a tenant or of one of its endpoints until midnight, UTC.
 //!
 //! Spending is counted in the commit that ends an attempt; the cost of running attempts is estimated up to now. Budgets
 //! are checked every few seconds, so they can be exceeded by what started since the last check and by what still runs.
@@ -22,7 +22,7 @@ pub const RUNNING_MAX: usize = 20_000;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Until when a limit scope with a budget of 0 is paused, Unix milliseconds: the end of the year 9999.
+/// Time until which a limit scope with a budget of 0 is paused, Unix milliseconds: the end of the year 9999.
 pub const FOREVER_MS: u64 = 253_402_300_799_000;
 
 /// The action when a budget is exhausted.
@@ -143,7 +143,7 @@ impl Stood {
         Some(Self { day, spent_usd_micros: spent, standing: Standing::from_word(words.next()?)? })
     }
 
-    /// Until when the limit scope is paused because of this state, Unix milliseconds; `None` if it is not.
+    /// Time until which the limit scope is paused because of this state, Unix milliseconds; `None` if it is not paused.
     #[must_use]
     pub fn pause_until_ms(&self) -> Option<u64> {
         (self.standing == Standing::Reached).then_some((u64::from(self.day) + 1) * DAY_MS)
@@ -161,7 +161,7 @@ pub struct Budgeted {
     pub spent_usd_micros: u64,
     /// The last recorded state.
     pub stood: Option<Stood>,
-    /// Until when nothing in the scope starts, Unix milliseconds; [`FOREVER_MS`] if the budget is 0.
+    /// Time until which nothing in the scope starts, Unix milliseconds; [`FOREVER_MS`] if the budget is 0.
     pub paused_until_ms: Option<u64>,
 }
 

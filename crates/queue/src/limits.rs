@@ -61,7 +61,7 @@ pub struct Usage {
 /// The reason why a queued job cannot start, regardless of free workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeldBy {
-    /// Its tenant is disabled.
+    /// The job's tenant is disabled.
     Disabled,
     /// The limit scope's `max_running` is reached.
     Running {
@@ -76,7 +76,7 @@ pub enum HeldBy {
         scope: LimitScope,
         /// The limit.
         per_minute: u32,
-        /// When the next one may start, Unix milliseconds; `None` if none may.
+        /// Time at which the next job may start, Unix milliseconds; `None` if none may.
         until_ms: Option<u64>,
     },
     /// The limit of its concurrency key is reached.
@@ -89,7 +89,7 @@ pub enum HeldBy {
 /// The state of a limit scope, as implementations store it.
 #[derive(Debug, Default)]
 pub struct ScopeUsage {
-    /// Its limits.
+    /// Limits of the scope.
     pub limits: Limits,
     /// Jobs that are running.
     pub running: u64,

@@ -23,7 +23,7 @@ pub const LIST_MAX: usize = 1_000;
 pub struct Quarantined {
     /// The job.
     pub id: JobId,
-    /// Since when it is there, Unix milliseconds.
+    /// Time of the quarantine, Unix milliseconds.
     pub since_ms: u64,
     /// Description of the unreadable part, or the error message; at most 300 bytes.
     pub why: String,

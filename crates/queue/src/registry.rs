@@ -52,20 +52,20 @@ fn owned() -> Trust {
 /// A worker that has joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRecord {
-    /// Its id for the life of its process.
+    /// Id of the worker for the life of its process.
     pub worker_id: String,
-    /// The name that its operator gave it.
+    /// Name of the worker, set by its operator.
     pub name: String,
-    /// Its release.
+    /// Release of the worker.
     pub release: String,
     /// Number of attempts that it runs at once.
     pub slots: u32,
-    /// Its GPUs.
+    /// GPUs of the worker.
     pub gpus: Vec<Gpu>,
     /// The GPU driver's version.
     #[serde(default)]
     pub driver: Option<String>,
-    /// The newest CUDA version that its driver supports.
+    /// Newest CUDA version that the driver supports.
     #[serde(default)]
     pub cuda: Option<String>,
     /// Price of an hour of the whole host; 0 if unknown.
@@ -74,10 +74,10 @@ pub struct WorkerRecord {
     /// The sandbox level that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// The owner of the host, from its join token.
+    /// Owner of the host, from the join token.
     #[serde(default = "owned")]
     pub trust: Trust,
-    /// Its region, from its join token.
+    /// Region of the host, from the join token.
     #[serde(default)]
     pub region: String,
     /// Maximum number of its slots for which it is leased jobs; `None` in a record of the previous release.
@@ -86,11 +86,11 @@ pub struct WorkerRecord {
     /// The public part of the token that it joined with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined_with: Option<String>,
-    /// When it joined, Unix milliseconds.
+    /// Time of the join, Unix milliseconds.
     pub joined_ms: u64,
-    /// When it last reported, Unix milliseconds.
+    /// Time of the last report, Unix milliseconds.
     pub seen_ms: u64,
-    /// Its last reported status.
+    /// Last reported status.
     pub status: WorkerStatus,
 }
 
@@ -251,7 +251,7 @@ impl Registry {
         readings::read(&self.connection.long(), &self.keys, worker_id, now_ms).await
     }
 
-    /// A worker with a recent heartbeat. An evicted one is left out, because a replica that did not know of the
+    /// A worker with a recent heartbeat. An evicted worker is left out, because a replica that had not read the
     /// eviction may have stored its record since.
     ///
     /// # Errors

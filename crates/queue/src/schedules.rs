@@ -65,7 +65,7 @@ pub struct ScheduleSpec {
     pub created_ms: u64,
 }
 
-/// Why a tick created no job.
+/// The reason why a tick created no job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TickError {
     /// The time of the tick, Unix milliseconds.
@@ -106,7 +106,7 @@ pub struct Schedule {
 pub struct Due {
     /// The schedule.
     pub schedule: Schedule,
-    /// Its due time, Unix milliseconds.
+    /// Due time of the schedule, Unix milliseconds.
     pub due_ms: u64,
     /// When this due time was first polled, Unix milliseconds: use it as the current time of decisions.
     pub seen_ms: u64,
@@ -133,7 +133,7 @@ pub struct Ticked {
     pub jobs: u64,
     /// The last tick that created a job, and the job.
     pub last: Option<(u64, JobId)>,
-    /// Why the last tick created no job.
+    /// The reason why the last tick created no job.
     pub error: Option<TickError>,
 }
 
@@ -166,7 +166,7 @@ impl Schedules {
         format!("sch_{}", Uuid::now_v7().simple())
     }
 
-    /// The clock of ticks, Unix milliseconds: that of Redis.
+    /// The current time by the clock of ticks, which is Redis's, Unix milliseconds.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

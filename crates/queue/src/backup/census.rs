@@ -21,7 +21,7 @@ pub struct Census {
     pub passing: BTreeMap<String, u64>,
     /// Jobs, by state.
     pub jobs: BTreeMap<String, u64>,
-    /// Keys of families that this release does not know, by their first word. They are kept.
+    /// Keys of families that are unknown to this release, by their first word. They are kept.
     pub unknown: BTreeMap<String, u64>,
     /// Digest of the records of all ended jobs, independent of their order: state, result, attempts, errors.
     pub ended_digest: String,
@@ -75,8 +75,8 @@ impl Census {
         self.jobs.get(state.as_str()).copied().unwrap_or(0)
     }
 
-    /// The differences between this census and that of the queue that was restored from it, as text; empty if nothing
-    /// is missing. Running jobs of the backup count as queued.
+    /// The differences between this census and the census of the restored queue, as text; empty if nothing is missing.
+    /// Running jobs of the backup count as queued.
     #[must_use]
     pub fn differences(&self, restored: &Self) -> Vec<String> {
         let mut wanted = self.jobs.clone();

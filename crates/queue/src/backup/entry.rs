@@ -1,4 +1,4 @@
-//! One key in a backup: a line of JSON that people can read, as can any release that knows the key.
+//! One key in a backup: a line of JSON that people can read, as can any release that supports the key.
 
 use std::fmt;
 

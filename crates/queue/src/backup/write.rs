@@ -1,4 +1,4 @@
-//! Writes entries: commands that set the content of a key, whatever it held before.
+//! Writes entries: commands that set the content of a key, regardless of its previous content.
 
 use redis::Pipeline;
 

@@ -166,7 +166,7 @@ impl BatchState {
     }
 }
 
-/// Why lines that were not fed will not run.
+/// The reason why lines that were not fed will not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
     /// The owner cancelled the batch.
@@ -303,7 +303,7 @@ impl Batch {
 /// A batch to create.
 #[derive(Debug, Clone)]
 pub struct NewBatch {
-    /// Its id. The caller generates it, so that it can look the batch up if the outcome is unknown.
+    /// Id of the batch. The caller generates it, so that it can look the batch up if the outcome is unknown.
     pub id: String,
     /// The part that does not change.
     pub spec: BatchSpec,
@@ -318,13 +318,13 @@ pub struct NewBatch {
 pub struct EndedLine {
     /// The job.
     pub id: JobId,
-    /// Its final state.
+    /// Final state of the job.
     pub state: JobState,
     /// The line that it ran.
     pub line: BatchLine,
-    /// Its result, if it succeeded.
+    /// Result of the job, if it succeeded.
     pub result: Option<JobResult>,
-    /// Why it failed.
+    /// Error of the job.
     pub error: Option<JobError>,
     /// Duration of its last attempt without loading, milliseconds; `None` if no attempt started.
     pub run_ms: Option<u64>,

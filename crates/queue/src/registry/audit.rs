@@ -89,7 +89,7 @@ impl ChangeEnd {
 /// A change in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptChange {
-    /// Its position in the log that was read.
+    /// Position of the change in the log that was read.
     pub cursor: String,
     /// The change.
     pub change: Change,
@@ -177,7 +177,7 @@ impl Registry {
     /// [`Error::Unavailable`].
     pub async fn audit(&self, tenant: Option<&str>, which: Which<'_>, limit: u32) -> Result<AuditPage, Error> {
         let (key, step, mut redis) = (self.keys.audit(tenant), "read the audit log", self.connection.long());
-        // One more than requested, to find out whether there is another page.
+        // One more entry than requested shows whether there is another page.
         let count = limit as usize + 1;
         let read: Result<StreamRangeReply, _> = match which {
             Which::Before(before) => {

@@ -27,10 +27,10 @@ const MEASURED_AT_ONCE: usize = 500;
 /// Maximum number of endpoints that stay loaded without jobs: their placement is computed every second.
 const FLOORS_MAX: usize = 1_000;
 
-/// Maximum number for one tenant.
+/// Maximum number of such endpoints of one tenant.
 const FLOORS_OF_TENANT_MAX: usize = 200;
 
-/// Number that a tenant can have although there are [`FLOORS_MAX`] already.
+/// Number of such endpoints that a tenant can have although there are [`FLOORS_MAX`] already.
 const FLOORS_RESERVED: usize = 10;
 
 /// Whether a tenant that has `own` of `all` such endpoints may have another.

@@ -70,7 +70,7 @@ pub struct MachineRecord {
     /// Whether the provider may interrupt the instance for a higher bidder.
     #[serde(default)]
     pub is_interruptible: bool,
-    /// Since when none of the provider's lists has the instance, Unix milliseconds.
+    /// Time since which none of the provider's lists has the instance, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed_ms: Option<u64>,
     /// Endpoints, `<tenant>/<name>`, that the instance had loaded: their files are on its disk.
@@ -119,8 +119,8 @@ impl MachineRecord {
         named.max_by_key(|worker| worker.seen_ms)
     }
 
-    /// The state of the instance and since when, Unix milliseconds. A worker that has not reported for `silent_ms` is
-    /// lost.
+    /// The state of the instance, and the time since which it holds, Unix milliseconds. A worker that has not reported
+    /// for `silent_ms` is lost.
     #[must_use]
     pub fn state(&self, worker: Option<&WorkerRecord>, now_ms: u64, silent_ms: u64) -> (MachineState, u64) {
         let is_silent = |worker: &WorkerRecord| now_ms.saturating_sub(worker.seen_ms) > silent_ms;
@@ -157,7 +157,7 @@ pub struct Notice {
     pub kind: String,
     /// Description of the condition and what to do about it.
     pub text: String,
-    /// Since when the condition holds, Unix milliseconds.
+    /// Time since which the condition holds, Unix milliseconds.
     pub since_ms: u64,
 }
 
@@ -211,7 +211,7 @@ pub struct Decision {
     pub reason: String,
     /// The instance, once it exists.
     pub machine: Option<String>,
-    /// Why the action failed; `None` if it did not.
+    /// The reason of a failure; `None` if the action did not fail.
     pub failure: Option<String>,
 }
 
@@ -235,11 +235,11 @@ pub enum Granted {
     Yes,
     /// Another autoscaler leads now.
     Stale,
-    /// This many instances exist already.
+    /// The limit of instances is reached; the number of existing ones.
     Machines(u64),
-    /// The existing instances already cost this much, micro-dollars per hour.
+    /// The limit of the cost is reached; the cost of the existing instances, micro-dollars per hour.
     Spend(u64),
-    /// This many instances were rented recently.
+    /// The limit of recent rentals is reached; the number of instances rented recently.
     Rents(u64),
 }
 

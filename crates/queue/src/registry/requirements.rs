@@ -1,5 +1,6 @@
 //! Numbers of requirement sets. A set contains all requirements of an endpoint on its workers except memory
-//! ([`Requirements`]); its number is part of the class of every job of that endpoint (`reach.rs`).
+//! ([`Requirements`]). Its number is part of the class of every job of that endpoint (`capability.rs` of
+//! `stokehold-protocol`).
 //!
 //! Each tenant has a bounded number of sets, and tenants with equal sets share a number. A number becomes free again
 //! when no tenant has used it for a while: no submit or deploy has requested it, no job that has not ended is of its
@@ -30,7 +31,7 @@ const NOTE_EVERY_MS: u64 = 60_000;
 /// Maximum number of uses that one sweep checks.
 const IDLE_MAX: usize = 1_000;
 
-/// The number of a requirement set, or why it has none.
+/// The number of a requirement set, or the reason why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequirementNumber {
     /// The number; 0 for the empty set.

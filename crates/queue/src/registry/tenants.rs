@@ -24,13 +24,13 @@ pub struct Quotas {
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenantRecord {
-    /// Its name.
+    /// Name of the tenant.
     pub name: String,
     /// When an operator created it, Unix milliseconds; `None` if it came into being with its first token.
     pub created_ms: Option<u64>,
-    /// Since when it is disabled, Unix milliseconds; `None` if it is enabled.
+    /// Time since which the tenant is disabled, Unix milliseconds; `None` if it is enabled.
     pub disabled_ms: Option<u64>,
-    /// Its limits that the API enforces.
+    /// Limits of the tenant that the API enforces.
     pub quotas: Quotas,
 }
 

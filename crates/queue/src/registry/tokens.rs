@@ -63,7 +63,7 @@ pub struct TokenRecord {
 pub struct SpentToken {
     /// Keyed hash of its secret, like [`TokenRecord::hash`].
     pub hash: String,
-    /// Until when it is valid, Unix milliseconds.
+    /// Time until which the token is valid, Unix milliseconds.
     pub until_ms: u64,
 }
 
