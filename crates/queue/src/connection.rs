@@ -83,7 +83,8 @@ struct Link {
 }
 
 impl Connection {
-    /// Connects to the primary of `root`, with at most `long_calls` connections for long calls beside the shared one.
+    /// Connects to the primary of `root`, with at most `long_calls` connections for long calls in addition to the
+    /// shared one.
     pub(crate) async fn open(place: &Location, root: &str, long_calls: usize) -> Result<Self, Error> {
         let mut locator = Locator::new(place.clone(), root.to_owned(), long_calls);
         let deadline = Instant::now() + OPEN_MAX;
@@ -329,7 +330,7 @@ impl Link {
 pub(crate) struct Primary(watch::Receiver<Link>);
 
 impl Primary {
-    /// Its address and connection settings.
+    /// Address and connection settings of the primary.
     pub(crate) fn info(&mut self) -> ConnectionInfo {
         self.0.borrow_and_update().info.clone()
     }

@@ -6,7 +6,7 @@ pub enum Error {
     /// The outcome is unknown. Each verb documents whether a retry is safe.
     #[error("the queue is unavailable: failed to {step}")]
     Unavailable {
-        /// What failed; completes "failed to ...".
+        /// The failed step; completes "failed to ...".
         step: &'static str,
         /// The cause.
         #[source]

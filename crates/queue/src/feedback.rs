@@ -24,7 +24,7 @@ pub struct Verdict {
 pub struct Tally {
     /// The endpoint.
     pub endpoint: String,
-    /// Its version.
+    /// Version of the endpoint.
     pub version: u32,
     /// Number of jobs with feedback.
     pub rated: u64,

@@ -42,9 +42,9 @@ pub struct Flow {
     pub failed: u64,
     /// Number of further jobs that the limits of the endpoint and its tenant allow to run; `None` without limits.
     pub may_start: Option<u64>,
-    /// Its lanes by priority and class, in order.
+    /// Lanes of the endpoint by priority and class, in order.
     pub lanes: Vec<LaneFlow>,
-    /// Its runs by GPU model, in order.
+    /// Runs of the endpoint by GPU model, in order.
     pub runs: Vec<GpuRuns>,
 }
 

@@ -34,12 +34,12 @@ pub struct History {
 /// Jobs that are due for archiving.
 #[derive(Debug, Default)]
 pub struct Due {
-    /// The records, in the order they fell due.
+    /// The records, in the order in which they became due.
     pub jobs: Vec<Job>,
     /// Ids without a record: delete them, there is nothing to archive.
     pub gone: Vec<JobId>,
-    /// Ids whose record cannot be read, and why. They stay until an operator handles them; [`History::defer`] gives
-    /// those behind them their turn.
+    /// Ids whose record cannot be read, and the error. They stay until an operator handles them. [`History::defer`]
+    /// postpones them, so that later ones are read.
     pub corrupt: Vec<(JobId, Error)>,
     /// Whether more jobs are due.
     pub more: bool,

@@ -1,5 +1,5 @@
-//! What every implementation of [`Queue`](crate::Queue) computes alike. For `stokehold-queue-model` alone: no other
-//! crate may depend on it.
+//! The computations that are common to all implementations of [`Queue`](crate::Queue). Only `stokehold-queue-model` may
+//! depend on this module.
 
 pub use crate::costs::spent::{AttemptUse, spent_of};
 pub use crate::flow::counters::{RunCount, Seen, Waiting, arrived, assemble, ended, failed, late, started};

@@ -39,13 +39,13 @@
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not retried, by end | until history has them |
 //! | `:hold:<class>` | STRING | the worker that reserves room for a job of this class | `HOLD_MS` |
 //! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
-//! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | parked pulls whose worker has this endpoint loaded and takes more jobs, by rank | a minute, or while one waits |
-//! | `:parked:<requirement set>` | ZSET | parked pulls `<replica>/<waiter>/<set>.<set>...` of workers that meet this requirement set, by GiB and rank | while not empty |
+//! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | parked lease polls of workers that have this endpoint loaded and take more jobs, by rank | a minute, or while one waits |
+//! | `:parked:<requirement set>` | ZSET | parked lease polls `<replica>/<waiter>/<set>.<set>...` of workers that meet this requirement set, by GiB and rank | while not empty |
 //! | `:quarantine` | ZSET | jobs whose record cannot be read, by the time this was found, unix ms (quarantine.rs) | until an operator decides |
-//! | `:quarantine_why` | HASH | what could not be read of them | same as `:quarantine` |
-//! | `:faults` | HASH | how often a part of a script that belongs to no single job has failed, by its name | unlimited |
+//! | `:quarantine_why` | HASH | description of the unreadable part of each | same as `:quarantine` |
+//! | `:faults` | HASH | number of failures of each part of a script that belongs to no single job, by its name | unlimited |
 //! | `:recount` | HASH | the position of the recovery sweep, and the open jobs counted so far by scope and lane (lua/lib/recount.lua) | during the sweep |
-//! | `:drift` | HASH | by how much the last sweep found `:open`, `:running`, `:ready` and `:bytes` too large | 20 minutes |
+//! | `:drift` | HASH | excess of `:open`, `:running`, `:ready` and `:bytes` that the last sweep found | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
 //! | `:i:<tenant>:s:<hash>` | STRING | `<schedule> <request hash>` of a schedule's idempotency key; the previous release stores it in `:i:<tenant>:<hash>` | 24 h |

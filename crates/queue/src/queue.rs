@@ -215,7 +215,7 @@ pub trait Queue: Send + Sync + 'static {
         tenant: Option<&str>,
     ) -> impl Future<Output = Result<Vec<Spent>, Error>> + Send;
 
-    /// Checks that the caller has this lease now. Returns what is needed to sign its uploads.
+    /// Checks that the caller has this lease now. Returns the data for signing its uploads.
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;
 
     /// Signals for `replica`, from now on. Ends when the queue is dropped.

@@ -18,13 +18,13 @@ const KEPT: u64 = 120;
 /// One reading of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerReading {
-    /// When it was taken, Unix milliseconds.
+    /// Time of the reading, Unix milliseconds.
     pub at_ms: u64,
     /// Number of running attempts.
     pub running: u32,
-    /// Its GPUs.
+    /// GPUs of the worker.
     pub gpus: Vec<GpuReading>,
-    /// Its host.
+    /// Host of the worker.
     pub host: HostStatus,
 }
 

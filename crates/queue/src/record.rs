@@ -53,8 +53,7 @@ pub(crate) fn attempt_tail(
     if *weights_ms > 0 {
         tail.push_str(&format!(",{weights_ms}"));
     }
-    // These are in the JSON: a release that does not know them could not read the record if they were among the
-    // numbers.
+    // These are in the JSON: as numbers in the text, they would make the record unreadable for a release without them.
     let [turn_ms, inputs_ms] = [timing.turn_ms, timing.inputs_ms].map(|ms| Some(ms).filter(|ms| *ms > 0));
     let batch_size = Some(timing.batch_size).filter(|size| *size > 0);
     // A run that has its process to itself reports no sharers.
@@ -73,7 +72,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let mut words = text.splitn(8, ' ');
     let mut next = || words.next();
     let (worker_id, fence) = (next()?.to_owned(), next()?);
-    // Without a fence, its lease was lost in a power failure, see `WHOLE`.
+    // An attempt without a fence has lost its lease in a power failure, see `WHOLE`.
     let fence = Fence(if fence == "=" { record_fence.unwrap_or("0") } else { fence }.to_owned());
     let (leased_ms, queued_ms): (u64, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
     let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
@@ -148,7 +147,7 @@ pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Opti
 /// The value of `state` of a job in the quarantine (quarantine.rs).
 const QUARANTINED: &str = "quarantined";
 
-/// Decodes what is readable of a job in the quarantine. Unless it had ended it is shown as blocked, because it stays
+/// Decodes the readable parts of a job in the quarantine. Unless it had ended it is shown as blocked, because it stays
 /// until an operator acts.
 fn quarantined(id: JobId, was: &str, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
     let state = JobState::from_word(was).filter(|state| state.is_terminal()).unwrap_or(JobState::Blocked);

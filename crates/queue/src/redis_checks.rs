@@ -63,7 +63,7 @@ struct Facts {
     eviction: String,
     aof: bool,
     replicas: u32,
-    /// This and the following are `None` if the server does not allow reading its settings.
+    /// `None`, like in the following fields, if the server does not allow reading its settings.
     fsync: Option<String>,
     min_replicas_to_write: Option<u32>,
 }

@@ -71,7 +71,7 @@ pub(crate) fn replicas_of(info: &str) -> u32 {
     u32::try_from(online.count()).unwrap_or(u32::MAX)
 }
 
-/// Why no new work is admitted at present. Accepted work continues.
+/// The reason why no new work is admitted at present. Accepted work continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAdmission {
     /// Memory is nearly used up.
@@ -120,7 +120,7 @@ fn judge(vitals: &RedisHealth, wanted: u32, closed: Option<NoAdmission>) -> Opti
     }
 }
 
-/// The latest inspection of a Redis, shared by all its users.
+/// The latest inspection of a Redis, shared by all users of the connection.
 #[derive(Clone, Default)]
 pub(crate) struct Pulse(Arc<Mutex<State>>);
 
@@ -128,8 +128,8 @@ pub(crate) struct Pulse(Arc<Mutex<State>>);
 struct State {
     vitals: RedisHealth,
     refusal: Option<NoAdmission>,
-    /// When the server was replaced or restarted, or answered again after a pause; also when this process first
-    /// inspected it.
+    /// Time at which the server was replaced or restarted, or answered again after a pause. The first inspection by
+    /// this process counts as well.
     changed_at: Option<Instant>,
     looked_at: Option<Instant>,
 }

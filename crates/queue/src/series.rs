@@ -50,7 +50,7 @@ pub struct Point {
     pub running: u32,
     /// Number of instances; in the total only.
     pub machines: u32,
-    /// Their cost per hour; in the total only.
+    /// Cost of the instances per hour; in the total only.
     pub usd_micros_per_hour: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Connections for long calls: a small pool beside the shared connection, so that a large reply does not delay the
-//! replies of leases and heartbeats behind it.
+//! Connections for long calls: a small pool in addition to the shared connection, so that a large reply does not delay
+//! the replies of leases and heartbeats behind it.
 //!
 //! [`Connection::long`](super::Connection::long) returns a handle that uses the pool. These callers use it:
 //!
@@ -23,7 +23,8 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, RedisR
 use super::locate::{refused, verify};
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 
-/// Timeout of a call that waits for a connection: that of a reply, because it waits for replies to others.
+/// Timeout of a call that waits for a connection. It equals the timeout of a reply, because the call waits for replies
+/// to others.
 const WAIT_MAX: Duration = RESPONSE_TIMEOUT;
 
 /// Timeout of the check of an idle connection. One that fails it is replaced.

@@ -15,7 +15,7 @@ pub struct JobCost {
     pub run: u64,
     /// Cost of loading the model.
     pub load: u64,
-    /// Its share of overhead: boot, idle, stopped, disk, traffic.
+    /// Share of overhead: boot, idle, stopped, disk, traffic.
     pub overhead: u64,
     /// The sum of the above.
     pub total: u64,

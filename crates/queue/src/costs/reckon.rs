@@ -71,7 +71,7 @@ pub struct Line {
     pub day: u32,
     /// Id of the instance.
     pub machine: String,
-    /// Its GPU model; empty if unknown.
+    /// GPU model of the instance; empty if unknown.
     pub kind: String,
     /// The owner; `None` if the instance served nothing and the cost is unassigned.
     pub who: Option<Who>,

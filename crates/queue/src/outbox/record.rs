@@ -19,7 +19,7 @@ pub enum DeliveryState {
     Delivered,
     /// The last try failed. `replay` makes it pending again, like in the state below.
     Exhausted,
-    /// The receiver answered that it wants no more messages.
+    /// The receiver answered that it accepts no more messages.
     Disabled,
 }
 
@@ -54,7 +54,7 @@ pub struct Try {
     /// Status of the receiver's response.
     #[serde(default)]
     pub status: Option<u16>,
-    /// Why there is no response, or why it does not count; written for the receiver's owner.
+    /// The reason why there is no response, or why it does not count; written for the receiver's owner.
     #[serde(default)]
     pub error: Option<String>,
     /// Duration, milliseconds.
@@ -134,7 +134,7 @@ pub enum Outcome {
     },
     /// The last try failed.
     Exhausted,
-    /// The receiver wants no more messages.
+    /// The receiver accepts no more messages.
     Disabled,
 }
 

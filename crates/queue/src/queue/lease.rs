@@ -145,7 +145,7 @@ pub struct Lease {
     pub job_id: JobId,
     /// The job's spec, which does not change.
     pub spec: JobSpec,
-    /// Its input.
+    /// Input of the job.
     pub input: Box<RawValue>,
     /// The number of this attempt.
     pub attempt: u32,

@@ -65,6 +65,6 @@ pub struct LaneDepth {
     pub lane: String,
     /// Number of ready jobs.
     pub jobs: u64,
-    /// Since when the first of them is ready, Unix milliseconds; `None` if all wait for a concurrency key.
+    /// Time at which the first of them became ready, Unix milliseconds; `None` if all wait for a concurrency key.
     pub since_ms: Option<u64>,
 }

@@ -8,9 +8,9 @@ use crate::job::{JobError, NewJob, StepRun};
 /// Work for `settle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Due {
-    /// This job has ended and others may wait for it: [`Queue::unblock`](crate::Queue::unblock).
+    /// A job has ended and others may wait for it: [`Queue::unblock`](crate::Queue::unblock).
     Ended(JobId),
-    /// This blocked job waits for nothing more: [`Queue::settle`](crate::Queue::settle).
+    /// A blocked job waits for nothing more: [`Queue::settle`](crate::Queue::settle).
     Ready(JobId),
 }
 
@@ -45,7 +45,7 @@ pub enum Verdict {
         /// The input, JSON.
         input: Option<Box<RawValue>>,
     },
-    /// One of its steps runs next; the job waits for it.
+    /// A step of the job runs next; the job waits for it.
     Step {
         /// The job's own input, if it changed.
         input: Option<Box<RawValue>>,

@@ -250,7 +250,7 @@ impl Queue for Shards {
         }
     }
 
-    /// One receiver for all: each shard's signals come from its own primary.
+    /// Returns one receiver for all shards. The signals of each shard come from its own primary.
     async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
         if let Some(only) = self.only() {
             return only.listen(replica).await;
