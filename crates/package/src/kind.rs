@@ -25,7 +25,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Python, Self::Cog, Self::Runpod, Self::Server, Self::Command];
 
-    /// Its name in `stoke.toml` and in the API.
+    /// Name of the kind in `stoke.toml` and in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

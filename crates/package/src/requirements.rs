@@ -25,7 +25,7 @@ pub struct Unlocked {
     pub lines: Vec<String>,
 }
 
-/// Where requirements are declared: the name of a file, or a list.
+/// The place where requirements are declared: a file, by name, or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Declared {
     File(PathBuf),

@@ -1,7 +1,7 @@
-//! The queue in one process, without Redis: the same promises, every move through `state::next`. Simulations run on it
-//! and the Lua scripts are compared with it, so it keeps the same sets under the same names and adds in the same order.
-//! It loses everything when it is dropped. It has no batches to feed, no webhooks to deliver and no records that go to
-//! history.
+//! The queue in one process, without Redis, with the same guarantees. Every transition goes through `state::next`.
+//! Simulations run on it, and the Lua scripts are compared with it, so it has the same sets under the same names and
+//! adds in the same order. All data is lost when it is dropped. It has no batches to feed, no webhooks to deliver and
+//! no records that go to history.
 
 mod class_queues;
 mod ends;

@@ -107,8 +107,8 @@ impl Inner {
                 lease.behind = self.jobs_behind(lane);
             }
             if !pull.leases.is_empty() || pull.is_full {
-                // One wakeup can stand for several jobs. If jobs are left, the next waiter is woken, even if this
-                // worker only lacked room.
+                // A wakeup can be for several jobs. If jobs are left, the next waiter is woken, even if this worker
+                // only lacked room.
                 pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
                     self.wake(more.class_queue.1, more.lane.as_deref());

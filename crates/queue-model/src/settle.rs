@@ -1,4 +1,4 @@
-//! How jobs begin, and what happens to those that wait for others, like `lua/submit.lua`, `lua/lib/create.lua`,
+//! Creation of jobs, and the handling of jobs that wait for others, like `lua/submit.lua`, `lua/lib/create.lua`,
 //! `lua/unblock.lua` and `lua/settle.lua`.
 
 use std::collections::HashMap;
@@ -222,7 +222,7 @@ impl Inner {
                 }
                 record.waits = 1;
                 let mut job = (**job).clone();
-                // A step starts at once and has no idempotency key, whatever the given job specifies.
+                // A step starts at once and has no idempotency key, regardless of the given job.
                 (job.run_after_ms, job.idempotency) = (0, None);
                 self.dependents.entry(job.id).or_default().push_back((id, DependencyOn::Completion));
                 let depends_on = std::mem::take(&mut job.spec.depends_on);

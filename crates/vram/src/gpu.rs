@@ -94,7 +94,7 @@ impl GpuAccount {
         if need.is_all && need.vram.is_of_gpu() { asked_mib.max(self.usable_mib()) } else { asked_mib }
     }
 
-    /// Reserved memory, including that of former holders until it is confirmed to be free.
+    /// Reserved memory, including the memory of former holders until it is confirmed to be free.
     pub(super) fn held_mib(&self) -> u64 {
         self.held.values().map(|hold| hold.mib).sum::<u64>() + self.leaving_mib()
     }

@@ -200,7 +200,7 @@ impl Ledger {
         self.lock().gpus.iter_mut().filter_map(|gpu| gpu.settle(ticket)).sum()
     }
 
-    /// Applies a reading of a GPU: the memory in use and, if known, that of each process group.
+    /// Applies a reading of a GPU: the memory in use and, if known, the memory of each process group.
     pub fn observe(&self, index: u32, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
         self.on(index, |gpu| gpu.observe(used_mib, groups)).unwrap_or_default()
     }
@@ -341,7 +341,7 @@ pub struct Verdict {
 /// Totals of a GPU in MiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Reserved memory, including that of former holders until it is confirmed to be free.
+    /// Reserved memory, including the memory of former holders until it is confirmed to be free.
     pub held_mib: u64,
     /// Memory that is neither reserved nor in use by other programs beyond the reserve; 0 while the GPU accepts no work
     /// or is claimed.

@@ -8,7 +8,7 @@ use crate::error::{Error, invalid};
 /// Options that override `stoke.toml` and `cog.yaml`.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    /// Python version. It may have a patch level, unlike that of `stoke.toml`.
+    /// Python version. Unlike in `stoke.toml`, it may have a patch level.
     pub(crate) python: Option<String>,
     pub(crate) manifest: Manifest,
 }
