@@ -9,7 +9,7 @@ use super::trace::{self, Job};
 /// Settings of the simulation of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Settings {
-    /// Length of the periods that are laid over each other, seconds: see [`super::trace::fold`].
+    /// Length of the periods that are overlaid, seconds: see [`super::trace::fold`].
     pub fold_s: Option<f64>,
     /// Length of the initial part whose jobs the wait figures exclude, seconds.
     pub skip_s: f64,
@@ -29,7 +29,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case from jobs. Their periods are laid over each other if the settings say so.
+    /// Creates a case from jobs. Their periods are overlaid if the settings require it.
     #[must_use]
     pub fn new(name: String, jobs: Vec<Job>, settings: Settings) -> Self {
         let jobs = match settings.fold_s {

@@ -1,4 +1,4 @@
-//! A simulated machine: the worker's ledger over one card, the models on it, and its bill.
+//! A simulated machine: the worker's ledger over one GPU, the models on it, and its bill.
 
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::Gpu;
@@ -11,7 +11,7 @@ use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
 
-/// The only card of a machine.
+/// The only GPU of a machine.
 const CARD: [u32; 1] = [0];
 
 /// A model that is loaded, or being loaded.
@@ -62,7 +62,7 @@ pub(super) struct Machine {
     pub(super) holds: Option<u32>,
     /// Number of times that the machine was switched off. Events of an earlier life are ignored.
     pub(super) life: u32,
-    /// Whether the card is rented to another customer while the machine should resume.
+    /// Whether the GPU is rented to another customer while the machine should resume.
     pub(super) is_taken: bool,
     /// Time up to which the machine has been charged.
     pub(super) billed_ms: u64,
@@ -70,7 +70,7 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(id: Name, kind: usize, vram_gb: f64, is_shared: bool, now_ms: u64) -> Self {
-        // A twentieth of a card is kept free, and the figures of traces are the memory that models may use.
+        // A twentieth of a GPU is kept free, and the figures of traces are the memory that models may use.
         let vram_mib = (mib_of_gib(vram_gb) * 20).div_ceil(19);
         let gpu = Gpu { index: 0, vram_mib, ..Gpu::default() };
         Self {

@@ -62,7 +62,7 @@ pub struct Quantiles {
 pub struct Sample {
     /// Seconds since the trace began.
     pub at_s: f64,
-    /// Number of cards of the reference speed that the work since the last sample would keep busy.
+    /// Number of GPUs of the reference speed that the work since the last sample would keep busy.
     pub demand_cards: f64,
     /// Machines that take jobs.
     pub ready: u32,

@@ -62,7 +62,7 @@ pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
     svg
 }
 
-/// Draws the title, and the figures by which a simulation is judged.
+/// Draws the title and the main figures of a simulation.
 fn header(svg: &mut String, title: &str, outcome: &Outcome) {
     let ratio = outcome.ratio.map(|ratio| ("of the lower bound", format!("{ratio:.2} ×")));
     let first = [("policy", outcome.policy.clone()), ("cost", words::dollars(outcome.cost_usd))];

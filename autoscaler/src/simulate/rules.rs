@@ -5,7 +5,7 @@
 pub struct Rules {
     /// Seed of the random numbers.
     pub seed: u64,
-    /// Maximum memory of the models whose jobs run side by side on a card, GB. `None`: one job runs at a time.
+    /// Maximum memory of the models whose jobs run side by side on a GPU, GB. `None`: one job runs at a time.
     pub share_gb: Option<f64>,
     /// Length of the initial part of the trace that wait figures exclude.
     pub skip_s: f64,

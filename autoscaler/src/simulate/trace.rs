@@ -25,7 +25,7 @@ pub struct Job {
     pub arrival_s: f64,
     /// Endpoint, whose model the job needs.
     pub endpoint: Name,
-    /// Run time on a card of speed 1.0, with the model loaded and no other job, seconds.
+    /// Run time on a GPU of speed 1.0, with the model loaded and no other job, seconds.
     pub service_s: f64,
     /// Memory of the loaded model, GB.
     pub vram_gb: f64,

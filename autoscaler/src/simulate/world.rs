@@ -1,5 +1,5 @@
 //! The simulated world: jobs of a trace arrive, the queue assigns them to machines, and the policy rents and releases
-//! machines. The queue with its lanes, and the ledger that packs models onto cards, are the product's own code;
+//! machines. The queue with its lanes, and the ledger that packs models onto GPUs, are the product's own code;
 //! machines, loads and runs are simulated.
 
 mod machines;

@@ -4,7 +4,7 @@
 //!
 //! All arrivals are known in advance. A job `j` that arrives at `a`, with `s` seconds of service and a wait target of
 //! `T`, starts at some time in `[a, a + T]` on a machine of some kind `k` that holds it, and has that machine for the
-//! next `s / speed_k` seconds. On a card, one job runs at a time, or jobs whose memory fits side by side. Machines are
+//! next `s / speed_k` seconds. On a GPU, one job runs at a time, or jobs whose memory fits side by side. Machines are
 //! whole, are rented on demand without a limit to their number, and cost `price_k (on + boot_k)` for each time they are
 //! on: `boot_k` is the mean boot, 0 where boots are not billed. Models load in no time. A policy that may miss some
 //! targets, or that rents interruptible machines, can stay below.
@@ -25,7 +25,7 @@
 //! It relaxes the schedules above: machines and jobs may be split, and within a slot work may be anywhere. The cuts
 //! recover a part of what that loses. Each states a property of whole machines (`cuts`), e.g. that one is on at some
 //! time between a job's arrival and its latest end, or that three are on at some time in a burst. Without them the
-//! bound of quiet traces is half as large. Likewise, a job's share of a card is the share that no other job can use
+//! bound of quiet traces is half as large. Likewise, a job's share of a GPU is the share that no other job can use
 //! beside it (`packing`).
 //!
 //! # Proof
@@ -68,7 +68,7 @@ const SLOTS: usize = 32_000;
 
 /// A lower bound of the cost of any policy that starts every job within its wait target, dollars; see the module.
 ///
-/// `share_gb`: jobs run side by side on a card while their `vram_gb` sum to at most this, each at the card's full
+/// `share_gb`: jobs run side by side on a GPU while their `vram_gb` sum to at most this, each at the GPU's full
 /// speed; `None`: one at a time. Jobs that no kind can hold are left out.
 #[must_use]
 pub fn lower_bound_usd(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, boot_is_billed: bool) -> f64 {

@@ -17,7 +17,7 @@ pub fn synthetic(seed: u64) -> Vec<Case> {
 }
 
 /// The traces of jobs in a folder, by name. The prefix of a name selects how it is simulated: with `task`, jobs
-/// share cards up to 24 GB; with `llm`, the wait figures exclude the first ten minutes, since the trace begins at
+/// share GPUs up to 24 GB; with `llm`, the wait figures exclude the first ten minutes, since the trace begins at
 /// full load; with `img`, the trace is added twice, the second time with all its days laid over each other. Errors
 /// of malformed files are returned separately.
 ///

@@ -30,7 +30,7 @@ pub enum Shape {
     Rush,
     /// A day of many small models in bursts: swapping them costs more than their work.
     ManySmall,
-    /// A week of long jobs on parts of cards: packing, and cost under loose deadlines.
+    /// A week of long jobs on parts of GPUs: packing, and cost under loose deadlines.
     Tasks,
     /// Two days of steady work, and bursts of one endpoint on top.
     Bursts,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use stokehold_autoscaler::simulate::trace::{self, Priority};
 
-    /// Ranges that every seed stays within: jobs, cards on average, seconds of a job on average, endpoints, share of
+    /// Ranges that every seed stays within: jobs, GPUs on average, seconds of a job on average, endpoints, share of
     /// batch jobs, GB.
     struct Bounds {
         jobs: RangeInclusive<usize>,

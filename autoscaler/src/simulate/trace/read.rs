@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 1_000_000_000;
 const MAX_ARRIVAL_S: f64 = 315_360_000.0;
 /// Maximum run time, seconds: thirty days.
 const MAX_SERVICE_S: f64 = 2_592_000.0;
-/// Maximum memory, GB: more than any card has.
+/// Maximum memory, GB: more than any GPU has.
 const MAX_VRAM_GB: f64 = 10_000.0;
 /// Maximum length of a name, bytes.
 const MAX_NAME: usize = 200;

@@ -85,7 +85,7 @@ impl World<'_> {
         }
     }
 
-    /// Reserves cards with room for jobs that need more than their free memory, as the gateway makes workers do.
+    /// Reserves GPUs with room for jobs that need more than their free memory, as the gateway makes workers do.
     pub(super) fn hold_cards(&mut self) {
         if self.rules.share_gb.is_none() {
             return;
@@ -192,7 +192,7 @@ impl World<'_> {
         self.enter(number, Phase::Resuming);
         let (is_taken, share) = (self.random.random::<f64>() < self.rules.resume_taken, self.random.random::<f64>());
         let Some(machine) = self.machines.get_mut(&number) else { return };
-        // A machine whose card is taken waits for it, and costs as much as a stopped one.
+        // A machine whose GPU is taken waits for it, and costs as much as a stopped one.
         machine.is_taken = is_taken;
         let life = machine.life;
         if !is_taken {

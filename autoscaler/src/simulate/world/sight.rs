@@ -71,7 +71,7 @@ impl World<'_> {
 
     pub(super) fn offer(&self, number: usize) -> Offer {
         let kind = &self.kinds[number];
-        // Stopped machines have given their cards back.
+        // Stopped machines have given their GPUs back.
         let in_use = self.machines.values().filter(|it| it.kind == number && it.phase != Phase::Stopped);
         let in_use = u32::try_from(in_use.count()).unwrap_or(u32::MAX);
         let losses_per_hour = self.rules.interruptible.map_or(kind.spot_preempt_per_h, |(_, per_hour)| per_hour);

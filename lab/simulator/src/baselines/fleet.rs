@@ -5,7 +5,7 @@ use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Pla
 use stokehold_units::Mib;
 
 /// Time after which a resume is given up, seconds. A stopped machine resumes within 45 s, unless another customer has
-/// its card.
+/// its GPU.
 const RESUME_S: f64 = 60.0;
 
 /// Kind of machine that a baseline rents.
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_cheapest_for_its_speed_that_holds_what_waits_is_rented() {
         // $0.40 at speed 1.0, $0.51 at 1.4 and $0.25 at 0.55: the second is the cheapest. For 40 GB, only the third
-        // kind of card is large enough.
+        // kind of GPU is large enough.
         assert_eq!(toward(&seen(0.0, 1, 0, vec![]), 2, 0), "rent fast, rent fast");
         let mut large = seen(0.0, 1, 0, vec![]);
         large.endpoints[0].vram = Mib::from_gib(40.0);

@@ -1,14 +1,14 @@
-//! Replaces the shares of jobs by larger ones, because jobs are whole and a card may have no room for another job.
+//! Replaces the shares of jobs by larger ones, because jobs are whole and a GPU may have no room for another job.
 //!
 //! Let `f` be a function from shares to 0..1 with `sum f(share) <= 1` wherever `sum share <= 1`. Then `f(share)` can
-//! replace the share: jobs that fit on some cards still fit if each takes `f(share)`. Two families of such functions
+//! replace the share: jobs that fit on some GPUs still fit if each takes `f(share)`. Two families of such functions
 //! (Fekete and Schepers, "New classes of fast lower bounds for bin packing problems", 2001) and their compositions are
-//! tried on the whole trace. The one that gives the most work is used. Example: three models of 0.55 of a card need
-//! three cards, not 1.65.
+//! tried on the whole trace. The one that gives the most work is used. Example: three models of 0.55 of a GPU need
+//! three GPUs, not 1.65.
 
 use super::work::Work;
 
-/// Amount by which shares are reduced, so that rounding does not make a sum exceed 1.
+/// Reduction of each share, so that rounding does not make a sum exceed 1.
 const MARGIN: f64 = 1e-6;
 
 /// Maximum number of bounds on shares to try.
@@ -19,7 +19,7 @@ const BOUNDS: usize = 40;
 enum Weight {
     /// The share itself.
     Share,
-    /// A share above 1 minus the bound counts as a whole card, and a share below the bound as nothing.
+    /// A share above 1 minus the bound counts as a whole GPU, and a share below the bound as nothing.
     Bound(f64),
     /// `floor((k + 1) share) / k`: a share above 1/(k + 1) counts as at least 1/k.
     Steps(f64),

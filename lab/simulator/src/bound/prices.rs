@@ -15,7 +15,7 @@ const MANY_SLOTS: f64 = 16.0;
 /// Dual variables. Any non-negative values give a bound after [`Prices::repair`].
 #[derive(Debug, Clone)]
 pub(super) struct Prices {
-    /// Dollars per second of a whole card of speed 1.0 that works for jobs of a class or above, by class and slot.
+    /// Dollars per second of a whole GPU of speed 1.0 that works for jobs of a class or above, by class and slot.
     pub(super) work: Vec<Vec<f64>>,
     /// Dollars per machine that a cut counts, times the machine's weight in the cut; by cut.
     pub(super) cuts: Vec<f64>,

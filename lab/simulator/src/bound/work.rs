@@ -16,9 +16,9 @@ pub(super) struct Machine {
 pub(super) struct Work {
     pub(super) arrival_s: f64,
     pub(super) target_s: f64,
-    /// Run time on a card of speed 1.0, seconds.
+    /// Run time on a GPU of speed 1.0, seconds.
     pub(super) service_s: f64,
-    /// The share of a card that the job takes while it runs, 0 to 1.
+    /// The share of a GPU that the job takes while it runs, 0 to 1.
     pub(super) share: f64,
     /// The lowest level of machines that hold the job.
     pub(super) class: usize,

@@ -16,7 +16,7 @@ const QUIET_CARDS: f64 = 1.5;
 /// Mean time between two bursts.
 const HOURS_BETWEEN_BURSTS: f64 = 3.0;
 const BURST_S: (f64, f64) = (300.0, 1_200.0);
-/// Minimum and maximum number of cards that a burst keeps busy. Without the maximum, one in six would exceed it.
+/// Minimum and maximum number of GPUs that a burst keeps busy. Without the maximum, one in six would exceed it.
 const BURST_CARDS: (f64, f64) = (2.0, 6.0);
 /// Time in which a burst rises to its full rate, seconds.
 const RISE_S: f64 = 180.0;
@@ -64,7 +64,7 @@ fn endpoint(n: usize, rng: &mut StdRng) -> Endpoint {
 }
 
 impl Endpoint {
-    /// Adds jobs that keep `cards` cards busy for `length_s`.
+    /// Adds jobs that keep `cards` GPUs busy for `length_s`.
     fn send(&self, begin_s: f64, length_s: f64, cards: f64, is_burst: bool, rng: &mut StdRng, jobs: &mut Vec<Job>) {
         let mean_s = self.median_s * (JOB_SIGMA * JOB_SIGMA / 2.0).exp();
         // The windows divide the whole length, so that none extends beyond it.

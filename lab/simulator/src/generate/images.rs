@@ -7,9 +7,9 @@ use stokehold_autoscaler::simulate::trace::{Job, Priority};
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, shares, uniform, which};
 
-/// Jobs of a small service: 0.35 cards on average.
+/// Jobs of a small service: 0.35 GPUs on average.
 pub(super) const QUIET_JOBS_PER_DAY: f64 = 1_180.0;
-/// Jobs of a large service: 4 cards on average.
+/// Jobs of a large service: 4 GPUs on average.
 pub(super) const BUSY_JOBS_PER_DAY: f64 = 13_000.0;
 
 const MODELS: usize = 60;

@@ -6,7 +6,7 @@ use stokehold_autoscaler::simulate::trace::{Job, Priority};
 
 use super::draw::{Rates, is_one_of, lognormal, normal};
 
-/// Arrival rate: 6.2 cards, at 4.6 s per job.
+/// Arrival rate: 6.2 GPUs, at 4.6 s per job.
 const JOBS_PER_S: f64 = 1.34;
 /// Spread of the rate between minutes.
 const MINUTE_SIGMA: f64 = 0.12;

@@ -12,7 +12,7 @@ const ENDPOINTS: usize = 35;
 /// Exponent and flatness of popularity. The first few endpoints have about a tenth of the jobs each; the last have a
 /// few jobs an hour.
 const POPULARITY: (f64, f64) = (2.0, 6.0);
-/// Arrival rate: 1.8 cards, at 2.7 s per job.
+/// Arrival rate: 1.8 GPUs, at 2.7 s per job.
 const JOBS_PER_S: f64 = 0.66;
 const WINDOW_S: f64 = 600.0;
 /// Spread between the windows of an endpoint. The mean of that distribution is above its median, and is divided out.
@@ -30,7 +30,7 @@ const SERVICE_MEDIAN_S: f64 = 2.0;
 const ENDPOINT_SIGMA: f64 = 0.2;
 const JOB_SIGMA: f64 = 0.75;
 const SERVICE_S: (f64, f64) = (0.3, 30.0);
-/// Memory of models, GB, and below the share of models with each: most take a whole card.
+/// Memory of models, GB, and below the share of models with each: most take a whole GPU.
 const VRAM_GB: [f64; 5] = [4.0, 7.7, 11.3, 19.4, 24.0];
 const VRAM_SHARES: [f64; 5] = [0.07, 0.07, 0.12, 0.24, 0.5];
 

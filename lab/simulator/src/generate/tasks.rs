@@ -1,4 +1,4 @@
-//! Long batch jobs that request a part of a card.
+//! Long batch jobs that request a part of a GPU.
 
 use rand::rngs::StdRng;
 use stokehold_autoscaler::Name;
@@ -7,7 +7,7 @@ use stokehold_autoscaler::simulate::trace::{Job, Priority};
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, which};
 
-/// Memory of a whole card, GB.
+/// Memory of a whole GPU, GB.
 pub(super) const CARD_GB: f64 = 24.0;
 /// Arrival rate: three jobs at once, at half an hour each.
 const JOBS_PER_S: f64 = 3.0 / 1_800.0;
@@ -20,7 +20,7 @@ const CV: f64 = 1.4;
 const SERVICE_MEDIAN_S: f64 = 800.0;
 const SERVICE_SIGMA: f64 = 1.65;
 const SERVICE_S: (f64, f64) = (4.0, 7_200.0);
-/// Parts of a card, and the share of jobs that request each.
+/// Parts of a GPU, and the share of jobs that request each.
 const PARTS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 const PART_SHARES: [f64; 10] = [0.06, 0.08, 0.05, 0.07, 0.17, 0.03, 0.03, 0.05, 0.02, 0.44];
 /// Share of the first of the two teams that request each part.
