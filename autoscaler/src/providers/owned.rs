@@ -109,7 +109,7 @@ pub struct Static {
     hosts: Vec<Host>,
     join_limit: Duration,
     command_limit: Duration,
-    /// Variables that commands get beside [`INHERITED`].
+    /// Variables that commands get in addition to [`INHERITED`].
     inherits: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ const GRACE_S: u32 = 40;
 /// Default time for which an ended Job is kept for inspection, seconds.
 const KEEP_S: u32 = 600;
 
-/// Default resource name of a card.
+/// Default resource name of a GPU.
 const CARD: &str = "nvidia.com/gpu";
 
 /// Key of the join token in the Secret.

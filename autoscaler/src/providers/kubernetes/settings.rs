@@ -39,7 +39,7 @@ pub struct KubernetesSettings {
     pub pools: Vec<Pool>,
 }
 
-/// How the machines of a pool are created.
+/// Creation method of the machines of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -56,7 +56,7 @@ pub enum Mode {
 pub struct Pool {
     /// Name of the pool.
     pub name: String,
-    /// How the machines of the pool are created.
+    /// Creation method of the machines.
     #[serde(default)]
     pub mode: Mode,
     /// Name of the Deployment, in mode `deployment`.
@@ -64,16 +64,16 @@ pub struct Pool {
     pub deployment: String,
     /// Maximum number of machines.
     pub max: u32,
-    /// Kind of card, e.g. `RTX 4090`; `CPU` for machines without one.
+    /// Kind of GPU, e.g. `RTX 4090`; `CPU` for machines without one.
     #[serde(default = "cpu")]
     pub kind: String,
-    /// Number of cards per machine.
+    /// Number of GPUs per machine.
     #[serde(default)]
     pub cards: u32,
-    /// Memory of one card, GiB.
+    /// Memory of one GPU, GiB.
     #[serde(default, alias = "vram_gb")]
     pub vram_gib: f64,
-    /// Maximum number of concurrent jobs per card, or per machine without cards; 0: as many as their memory allows.
+    /// Maximum number of concurrent jobs per GPU, or per machine without GPUs; 0: as many as their memory allows.
     #[serde(default)]
     pub slots: u32,
     /// Assumed speed until it is measured; 1.0 is an RTX 4090.
@@ -91,7 +91,7 @@ pub struct Pool {
     /// Region of the nodes.
     #[serde(default)]
     pub region: String,
-    /// CUDA compute capability of the cards.
+    /// CUDA compute capability of the GPUs.
     #[serde(default)]
     pub compute_capability: Option<Version>,
     /// Newest CUDA version that the driver supports.
@@ -127,7 +127,7 @@ pub struct PodSettings {
     pub service_account: String,
     /// Names of the operator's image pull secrets.
     pub image_pull_secrets: Vec<String>,
-    /// Resource name of a card. Empty: `nvidia.com/gpu`.
+    /// Resource name of a GPU. Empty: `nvidia.com/gpu`.
     pub card_resource: String,
     /// CPU request, e.g. `4` or `500m`. Empty: no request.
     pub cpu: String,

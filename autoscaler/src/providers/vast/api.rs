@@ -25,7 +25,7 @@ const SENDS_MAX: u32 = 3;
 /// Pause before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Start of the message of a refusal for lack of credit, by which callers recognize that the offer is not the cause.
+/// Start of the message of a refusal for lack of credit. Callers recognize by it that the offer is not the cause.
 pub const NO_CREDIT: &str = "no credit left at Vast.ai";
 
 /// Object in a response of Vast.ai.

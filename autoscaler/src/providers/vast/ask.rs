@@ -13,11 +13,11 @@ use crate::observation::{Offer, Traits};
 /// Billing period of storage, hours: a month of 30 days.
 const MONTH_H: f64 = 720.0;
 
-/// Duration of a boot beside the download of the image, seconds: creating the container, unpacking and starting the
+/// Duration of a boot without the download of the image, seconds: creating the container, unpacking and starting the
 /// worker.
 const BOOT_S: f64 = 60.0;
 
-/// Maximum rate at which registries send, megabits per second, whatever a host advertises.
+/// Maximum rate at which registries send, megabits per second, regardless of the rate that a host advertises.
 const IMAGE_MBIT_MAX: f64 = 1_000.0;
 
 /// Assumed number of times per hour that an interruptible machine is outbid, until it is measured.

@@ -156,7 +156,7 @@ pub(super) fn usd_per_hour(row: &Value) -> Option<UsdMicros> {
         .map(UsdMicros::from_usd)
 }
 
-/// State of a row. It does not show who stopped the machine; callers know whether they did.
+/// State of a row. It does not show whether we stopped the machine; callers have that information.
 fn state(row: &Value) -> RentalState {
     let word = |member: &str| row.get(member).and_then(Value::as_str).unwrap_or_default().trim().to_lowercase();
     let (intended, actual, contract) =
@@ -334,7 +334,7 @@ mod tests {
             ("stopped", None, "stopped", "", S::Stopped),
             ("stopped", Some("running"), "stopped", "", S::Stopped),
             ("stopped", Some("running"), "running", "", S::Running),
-            // The start was requested again; another customer may have the cards.
+            // The start was requested again; another customer may have the GPUs.
             ("running", Some("exited"), "stopped", "", S::Starting),
             ("running", Some("stopped"), "stopped", "", S::Starting),
         ];

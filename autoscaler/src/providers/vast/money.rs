@@ -101,7 +101,7 @@ fn charge(row: &Value, prefix: &str) -> Option<Option<Charge>> {
             _ => {}
         }
     }
-    // Everything except disk and traffic counts as GPUs, whatever its name, so that the sum is what was paid.
+    // Everything except disk and traffic counts as GPUs, regardless of its name, so that the sum is the paid amount.
     let gpu_usd = amount - disk_usd - traffic_usd;
     Some(Some(Charge { rental: rental.to_owned(), label, gpu_usd: gpu_usd.at_least_zero(), disk_usd, traffic_usd }))
 }

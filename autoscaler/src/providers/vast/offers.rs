@@ -51,11 +51,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Maximum number of classes: more would take longer than results are valid.
 const CLASSES_MAX: usize = 8;
 
-/// Requested memory of a card, MB, per GiB that a model may need. A card with ECC has 6 % less than its nominal memory,
-/// and the planner checks each card itself.
+/// Requested memory of a GPU, MB, per GiB that a model may need. A GPU with ECC has 6 % less than its nominal memory,
+/// and the planner checks each GPU itself.
 const MB_PER_GIB: f64 = 1_024.0 * 0.92;
 
-/// Time between reads of the list of card names, which rarely changes, and the shorter one after a failed read.
+/// Time between reads of the list of GPU names, which rarely changes, and the shorter one after a failed read.
 const KINDS_FOR: Duration = Duration::from_secs(86_400);
 const KINDS_RETRY: Duration = Duration::from_secs(600);
 

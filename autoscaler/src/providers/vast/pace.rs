@@ -16,7 +16,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// Pause after the first refusal; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_secs(15);
 
-/// Maximum pause after a refusal, whatever the response asks for.
+/// Maximum pause after a refusal, regardless of the response.
 const BACK_OFF_MAX: Duration = Duration::from_secs(120);
 
 /// Time between two tries while the quota is exhausted, if the response has no reset time. Quotas reset at midnight.

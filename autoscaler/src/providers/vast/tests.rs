@@ -314,7 +314,7 @@ async fn a_search_asks_for_what_is_needed() {
             {"in": ["DE", "PL"]}, {"eq": true}]),
         "{body}"
     );
-    // A card with ECC has less memory than its nominal size.
+    // A GPU with ECC has less memory than its nominal size.
     for (sold_gib, mb) in [(24.0, 23_028.0), (48.0, 46_068.0), (16.0, 15_360.0), (180.0, 183_359.0)] {
         let class = Class::all(&[needs(sold_gib, json!({}))]).remove(0);
         let told = format!("{class:?}");
